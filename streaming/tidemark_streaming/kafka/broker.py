@@ -1,7 +1,8 @@
 """A local Kafka broker for development and tests: real Kafka, one node, on loopback.
 
-Its jars come from Maven, each pinned with its checksum in `broker.lock`. They are fetched when a
-broker is first started, or by `main`. Its data is in the folder `kafka` of the home.
+The broker's jars come from Maven, each pinned with its checksum in `broker.lock`. They are fetched
+when a broker is first started, or by `main`. The broker's data is in the folder `kafka` of the
+home.
 """
 
 import os
@@ -77,7 +78,7 @@ def start(
 
 
 def pinned_jars() -> list[jars.Jar]:
-    """Return the broker's jars. The lock file has lines of `group:artifact:version sha256`."""
+    """Return the jars in `broker.lock`, whose lines are `group:artifact:version sha256`."""
     lines = (_HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 

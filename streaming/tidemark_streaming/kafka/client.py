@@ -1,7 +1,7 @@
 """Kafka client configuration, and explanations of why brokers reject a client.
 
 A rejected client receives the reason in its error callback within milliseconds, while its requests
-only time out. Error messages therefore come from the callback.
+only time out. Error messages therefore contain the errors that the callback received.
 """
 
 import re
@@ -24,7 +24,7 @@ Properties = Mapping[str, str | Secret]
 """Properties of a client, with librdkafka's names."""
 
 TIMEOUT_SECONDS = 10.0
-"""Seconds after which brokers that do not answer are an error."""
+"""Seconds within which brokers must answer a request."""
 
 RETRIABLE_REJECTION_SECONDS = 60.0
 """Seconds for which the rejection of a previously accepted client counts as retriable. Brokers that
@@ -50,8 +50,8 @@ def check_secrets(client: Properties, what: str) -> None:
 
 
 def client_properties(servers: str, client: Properties) -> dict[str, Any]:
-    """Return the properties of a client, with its secrets. Its log output is off, because its
-    errors are raised.
+    """Return the properties of a client, with its secrets. The log output of the client is off,
+    because its errors are raised.
     """
     own: dict[str, Any] = {
         "bootstrap.servers": servers,
@@ -67,7 +67,7 @@ def client_properties(servers: str, client: Properties) -> dict[str, Any]:
 
 
 class Brokers:
-    """The brokers of a cluster, with the errors that their clients have received.
+    """The brokers of a cluster, with the errors that clients have received from them.
 
     Args:
         servers: `host:port`, several separated by commas.
@@ -132,8 +132,8 @@ class Brokers:
         return unreachable_error(self.servers, KafkaException(plain[-1]) if plain else error)
 
     def forbidden_error(self, topic: str) -> DataError:
-        """Return the error that this client may not read a topic. Brokers do not distinguish this
-        from a topic that does not exist."""
+        """Return the error for a topic that this client may not read. Brokers report a topic that
+        does not exist in the same way."""
         return self._read_error(
             f"topic '{topic}' does not exist, or {self.user} may not read it. Create the topic, "
             "allow that user READ on it (kafka-acls --add --operation Read --topic), or correct "
@@ -195,7 +195,7 @@ class Brokers:
 
     @property
     def _first(self) -> tuple[str, int]:
-        """Host and port of the first broker; the default port is 9092."""
+        """The host and port of the first broker; the default port is 9092."""
         address = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
         return address.hostname or "localhost", address.port or 9092
 
@@ -210,7 +210,7 @@ class Brokers:
         return f"the user '{name}'" if isinstance(name, str) else "this client's user"
 
     def _is_retriable(self) -> bool:
-        """Return whether the rejection may be temporary."""
+        """Return whether the current rejection may be temporary."""
         now = time.monotonic()
         if self._rejected_at is None:
             self._rejected_at = now
@@ -244,7 +244,7 @@ def _check_file(name: str, file: Path) -> None:
 
 
 _PROBE_SECONDS = 3.0
-"""Seconds that the port has to answer."""
+"""Seconds within which the port must answer."""
 
 _API_REQUEST = 7
 _API_VERSIONS = struct.pack(">hhih", 18, 0, _API_REQUEST, -1)
@@ -252,7 +252,7 @@ _API_VERSIONS = struct.pack(">hhih", 18, 0, _API_REQUEST, -1)
 
 
 def speaks_kafka(host: str, port: int, deadline: float = _PROBE_SECONDS) -> bool:
-    """Return whether the port answers an ApiVersions request."""
+    """Return whether the port answers an ApiVersions request within `deadline` seconds."""
     with suppress(OSError), socket.create_connection((host, port), timeout=deadline) as connection:
         connection.settimeout(deadline)
         connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)

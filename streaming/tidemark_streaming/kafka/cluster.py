@@ -1,4 +1,4 @@
-"""Queries for the IDs, partitions and offsets of a Kafka cluster's topics."""
+"""Query the IDs, partitions and offsets of a Kafka cluster's topics, and create topics."""
 
 import re
 import time
@@ -40,11 +40,11 @@ _LEADERLESS = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTIT
 
 
 class Cluster:
-    """The brokers, as one client sees them.
+    """The topics of a Kafka cluster that a client with these properties may see.
 
     Args:
         servers: `host:port`, several separated by commas.
-        patience: seconds that the brokers have to answer.
+        patience: seconds within which the brokers must answer.
     """
 
     def __init__(self, servers: str, client: Properties, patience: float = TIMEOUT_SECONDS) -> None:
@@ -60,12 +60,14 @@ class Cluster:
         self._admin = self._brokers.connect(AdminClient)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Return the topics with the given names, each partition from its first offset to its end.
+        """Return topics by name. The range of each partition is from its first to its end offset.
 
-        The end is that of committed transactions, unless `isolation.level` is read_uncommitted.
+        Records of open transactions are after the end offset, unless `isolation.level` is
+        read_uncommitted.
 
         Args:
-            names: topics; a name that begins with `^` is a pattern that must match whole names.
+            names: the names of topics; a name that begins with `^` is a pattern that must match
+                whole names.
         """
         existing = self._topics()
         found = [t for name in names for t in self._matching(name, existing)]
@@ -84,8 +86,8 @@ class Cluster:
         }
 
     def ids(self, names: list[str]) -> dict[str, str]:
-        """Return the IDs of topics by name, without missing ones. This is one request, which takes
-        a millisecond.
+        """Return the IDs of topics by name, except for topics that do not exist. This is one
+        request, which takes a millisecond.
         """
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._patience)
         return {
@@ -100,7 +102,7 @@ class Cluster:
         return all(name in existing for name in names)
 
     def create(self, wanted: Sequence[NewTopic]) -> None:
-        """Create those of the wanted topics that are missing, and wait until they can be used."""
+        """Create the wanted topics that do not exist, and wait until they can be used."""
         existing = self._topics()
         missing = [topic for topic in wanted if topic.topic not in existing]
         if not missing:
@@ -124,7 +126,7 @@ class Cluster:
 
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Return the offset of each partition's first record at or after an instant in
-        microseconds. It is the partition's end if all records are earlier."""
+        microseconds, or the end offset of the partition if all records are earlier."""
         found = self._offsets({n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0))
         return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in found.items()}
 
@@ -140,8 +142,12 @@ class Cluster:
         which: int,
         isolation: IsolationLevel | None = None,
     ) -> dict[tuple[str, int], int]:
-        """Return the first offsets, the end offsets, or the offsets at an instant in
-        milliseconds."""
+        """Return an offset of each partition, by topic and partition.
+
+        Args:
+            which: OFFSET_BEGINNING, OFFSET_END, or an instant in milliseconds, which stands for the
+                first record at or after it. If there is no such record, the offset is negative.
+        """
         known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
         spec: Any = known.get(which) or OffsetSpec.for_timestamp(which)
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
@@ -165,7 +171,7 @@ class Cluster:
         return found
 
     def _topics(self) -> Mapping[str, Any]:
-        """Return all topics that this client may see."""
+        """Return the metadata of all topics that this client may see, by name."""
         self._brokers.forget_errors()
         begun = time.monotonic()
         while True:
@@ -214,7 +220,7 @@ class Cluster:
 
 
 def _code(error: BaseException | None) -> int | None:
-    """Return the Kafka error code of an error, or None if it has none."""
+    """Return the Kafka error code of an error; None if there is no error or no Kafka error code."""
     cause = error.args[0] if error is not None and error.args else None
     return cause.code() if isinstance(cause, KafkaError) else None
 

@@ -54,28 +54,28 @@ class KafkaConnector:
     The timeline stores the offsets that an arrival ingested per partition, and the next arrival
     continues after them. Nothing is committed to Kafka. The processing time of an arrival is the
     time of the poll. New partitions, and new topics that match a pattern, are read from their first
-    record. If partitions become idle and time alone advances the watermark, that is an arrival
-    without records.
+    record. If partitions become idle, so that time alone advances the watermark, an arrival without
+    records records the advance.
 
     Only records of committed transactions are read, unless the client sets `isolation.level`.
     Offsets without a record, for example after compaction, are skipped. A record without a value (a
     tombstone) is an event whose columns are null. A record that can't be decoded is a dead letter.
 
-    If Kafka deleted records before they were ingested, that is an error that names their offsets,
-    until the loss is accepted. The very first poll of the source is recorded as an arrival even if
-    it found no records. Records that expire before it are not detected as lost; records that expire
-    later are.
+    If Kafka deleted records before they were ingested, the ingest fails with an error that names
+    their offsets, until the loss is accepted. The very first poll of the source is recorded as an
+    arrival even if the poll found no records. Records that expire after this poll are detected as
+    lost; records that expired before it are not.
 
     Example:
         KafkaConnector(visits, topics=["visits"], servers="broker.example:9092")
 
     Args:
-        source: the source of the events. Its columns that are in `RECORD` hold metadata of the
-            record; the others are fields of the value.
+        source: the source of the events. Columns that are in `RECORD` hold metadata of the record;
+            all other columns are fields of the value.
         topics: names of topics; a name that begins with `^` is a pattern that must match whole
             names.
         start: where to start in partitions that exist at the first poll: `earliest`, `latest`, or
-            an instant (ISO 8601), which starts at the first record at or after it.
+            an instant (ISO 8601), which stands for the first record at or after it.
         servers: `host:port`, several separated by commas; default: the setting kafka_servers.
         format: the format of the values: json (objects with the source's columns), `Avro` or
             `Protobuf`.
@@ -85,17 +85,18 @@ class KafkaConnector:
             can't be read.
         client: more properties of Kafka's client, with librdkafka's names. A password is a
             `secret("env:NAME")` or a `secret("file:PATH")`, which is read on connect.
-        rows: the maximum number of offsets in one arrival. Large records reduce it: an arrival has
-            at most about 16 MB, by the mean record size of the last one. A backlog becomes many
-            arrivals.
-        accept_loss: continue past records that are already lost when this connector polls first.
-            The position of the next arrival records the loss. A later loss is an error again.
+        rows: the maximum number of offsets in one arrival. Large records reduce this number: an
+            arrival has at most about 16 MB, estimated from the mean record size of the last
+            arrival. A backlog becomes many arrivals.
+        accept_loss: continue past records that are already lost at the first poll of this
+            connector. The position of the next arrival records the loss. A later loss is an error
+            again.
         accept_change: write records to the dead letters even if all records of an arrival fail on
-            the same column. Without it, this stops the source.
+            the same column. By default, such an arrival stops the source.
 
     Raises:
-        DefinitionError: no topic is given, an invalid start, a column of `RECORD` with another
-            type, or a password in plain text.
+        DefinitionError: `topics` is empty, `start`, `format`, `options` or `rows` is invalid, a
+            column of `RECORD` is declared with another type, or a password is in plain text.
     """
 
     source: Source
@@ -140,12 +141,12 @@ class KafkaConnector:
         pieces = position.split(ranges, self._max_offsets(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=with_losses(chunks[0].position, lost))
-        # A loss and the first poll are recorded even without records, so that records that expire
-        # afterwards are detected. Time alone may also advance the watermark.
+        # A loss, the first poll, and an advance of the watermark by time alone are recorded even
+        # without records. After the first poll is recorded, lost records are detected.
         notes = bool(lost) or (at is None and bool(ranges))
         if at is None and not ranges and self.start != "earliest":
-            # Topics that are created after this poll are new, so they are read from their first
-            # record.
+            # Record that there was no topic at this poll, so that later topics count as new and are
+            # read from their first record.
             notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
         moves = last is not None and self._time_advances_watermark(last, clock)
         return chunks if position.count_offsets(ranges) or notes or moves else []
@@ -166,8 +167,8 @@ class KafkaConnector:
         """Return how far the event log is behind the topics.
 
         Args:
-            latest: the position of the newest arrival; None before the first.
-            patience: seconds that the brokers have to answer.
+            latest: the position of the newest arrival; None before the first arrival.
+            patience: seconds within which the brokers must answer.
 
         Raises:
             DataError: a topic does not exist, or the brokers do not answer.
@@ -190,7 +191,7 @@ class KafkaConnector:
         return self._intake.decode(records)
 
     def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
-        """Return the rows at the given positions, and the fields that are not declared."""
+        """Return the rows at the given positions, and the undeclared fields of each chunk."""
         found = self._intake.read(positions, cancel)
         self._check_not_recreated([position.parse(p) for p in positions])
         return found
@@ -219,10 +220,10 @@ class KafkaConnector:
             )
 
     def _accepted_losses(self, at: Position | None, available: Position) -> list[str]:
-        """Return descriptions of the losses that are accepted.
+        """Return descriptions of all losses since the position `at`, which are all accepted.
 
         Raises:
-            DataError: there are losses that are not accepted.
+            DataError: a loss is not accepted.
         """
         lost = losses.find_losses(self._configured_topics(at), available)
         words = [loss.message for loss in lost]
@@ -232,7 +233,7 @@ class KafkaConnector:
         return words
 
     def _ranges(self, at: Position | None, available: Position) -> Position:
-        """Return the ranges to ingest: per partition the offsets after those in `at`."""
+        """Return the ranges to ingest: for each partition, the offsets after its range in `at`."""
         begun, asked = (
             self._start_offsets(available) if at is None else {},
             self._configured_topics(at),
@@ -248,21 +249,21 @@ class KafkaConnector:
                 start = known[partition][1] if partition in known else begun.get((name, partition))
                 start = low if start is None else start
                 offsets[partition] = (min(max(start, low), end), end)
-            # Kafka never removes partitions. One that is missing from a broker's stale metadata
-            # keeps its position.
+            # Kafka never removes partitions. If a partition is missing from a broker's stale
+            # metadata, the partition keeps its position.
             for partition in known.keys() - offsets.keys():
                 offsets[partition] = (known[partition][1], known[partition][1])
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 
     def _configured_topics(self, at: Position | None) -> Position:
-        """Return the part of a position that concerns the configured topics."""
+        """Return a position without topics that are no longer configured."""
         known = (at or {}).items()
         return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
 
     def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
-        # All pieces of one poll share its clock. That clock may make a partition look idle although
-        # more of its records are waiting.
+        # All pieces of a poll have the poll's processing time. Without `waiting`, a partition might
+        # count as idle although more of its records are in later pieces.
         place = PLACES.get(self.source.watermark.by or "")
         waiting = dict.fromkeys(
             place(*of) for of in position.unfinished_partitions(piece, ranges) if place
@@ -279,8 +280,8 @@ class KafkaConnector:
         return max(min(self.rows, thresholds.KAFKA_ARRIVAL_BYTES // size), 1)
 
     def _start_offsets(self, available: Position) -> Mapping[tuple[str, int], int]:
-        """Return the start offsets by topic and partition; none if all start at their first
-        record."""
+        """Return the start offsets by topic and partition. Return no offsets if all partitions
+        start at their first record."""
         if self.start == "earliest":
             return {}
         if self.start == "latest":
@@ -288,7 +289,7 @@ class KafkaConnector:
         return self._cluster.since(instant(self.start), available)
 
     def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
-        """Return whether time alone advances the watermark."""
+        """Return whether an arrival without records at the time `clock` advances the watermark."""
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 
@@ -298,7 +299,7 @@ class KafkaConnector:
 
     @cached_property
     def at(self) -> str:
-        """The broker addresses."""
+        """The broker addresses, `host:port`, separated by commas."""
         return self.servers or Settings().kafka_servers
 
     @cached_property

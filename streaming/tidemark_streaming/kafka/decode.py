@@ -58,12 +58,18 @@ _DEAD_LETTER_FIELDS = (
 """The fields of a record that its dead letter keeps, in addition to the value."""
 
 WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
-"""Columns that can be null although the record has a value, each with the field that shows it.
-Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999."""
+"""Columns that can be null although the record has a value for them, each with a field of the
+record that is null only if it has no value. Examples of such values are a key that is not UTF-8 and
+a timestamp outside the years 1 to 9999."""
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source whose columns contradict `RECORD`."""
+    """Refuse a source with columns that contradict `RECORD`, or that a Kafka connector can't
+    protect as declared.
+
+    Args:
+        what: the connector, for the error message.
+    """
     for name, kind in source.columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
         allowed += ["STRING"] if name == "kafka_key" else []
@@ -90,7 +96,7 @@ def decode_records(
     """Decode records (`records.SCHEMA`) into the rows that a connector reads.
 
     A record that cannot be decoded becomes a dead letter with its original bytes. If the source has
-    protected columns, the dead letter has neither the bytes nor the key and the headers.
+    protected columns, the dead letter has neither the bytes nor the key nor the headers.
 
     Args:
         payload: the format of the values.
@@ -140,8 +146,9 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
 
 
 def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
-    """Return the first value of a header as text. It is null if a record does not have that header
-    or its headers can't be read."""
+    """Return each record's first value of a header as text. The value is null if the record does
+    not have that header, or its headers can't be read. Return None if `name` is None or no record
+    has headers."""
     if name is None or not pc.any(pc.greater(pc.list_value_length(records["headers"]), 0)).as_py():
         return None
     values = [
@@ -152,7 +159,7 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
 
 
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
-    """Return the dead letters of the records, null for decoded ones."""
+    """Return the records' dead letters, which are null for records that were decoded."""
     kept = [
         name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]

@@ -1,18 +1,18 @@
 """Read Kafka records into memory and decode them there.
 
-Fetching all fields of a record from the client takes longer than all other work on it. Events need
-only a few of these fields. They are decoded some thousands at a time, so that a backlog stays in
-memory only as decoded rows. A dead letter keeps all fields of its record. If a read finds a dead
-letter, the same records are therefore read again with all fields. Later reads fetch all fields too,
-until one of them has no dead letter.
+Fetching all fields of a record from the client takes longer than all other work on the record.
+Events need only a few of these fields. A dead letter, however, keeps all fields of its record. If a
+read finds a dead letter, the same records are therefore read again with all fields. Later reads
+fetch all fields too, until a read finds no dead letter. Records are decoded some thousands at a
+time, so that a backlog stays in memory only as decoded rows.
 
-Keys and headers of records whose source has protected columns are protected here, in the memory of
-the process that reads them, and values when they are decoded. The engine may write the data that it
-receives to files, and show it in its log.
+If a source has protected columns, its records are protected in the memory of this process: keys and
+headers before decoding, values during decoding. The engine must not receive them unprotected,
+because it may write its data to files and show the data in its log.
 
-JSON fields that a source does not declare are ignored, but reported. Reading every value completely
-would cost as much as decoding it. A sample of each arrival is read, spread over all of its values;
-a small arrival is read completely.
+JSON fields that a source does not declare are ignored, but reported. A search of every value for
+such fields would cost as much as decoding it. Therefore only a sample of each arrival is searched,
+which is spread over all of the arrival's values; a small arrival is searched completely.
 """
 
 import json
@@ -33,7 +33,7 @@ from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
 
 Fields = Mapping[int, tuple[str, ...]]
-"""Undeclared fields, by `chunk`."""
+"""The names of undeclared fields, by `chunk`."""
 
 _COSTLY = {
     "kafka_timestamp": "timestamp",
@@ -64,8 +64,8 @@ class Intake:
         self._few_fields = True
 
     def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
-        """Return the decoded rows at the given positions, and by chunk the JSON fields that the
-        source does not declare.
+        """Return the decoded rows at the given positions, and for each chunk the JSON fields that
+        the source does not declare.
         """
         pieces = [position.parse(p) for p in positions]
         if self._few_fields and (found := self._rows(pieces, cancel, self._wanted)) is not None:
@@ -78,7 +78,11 @@ class Intake:
     def _rows(
         self, pieces: Sequence[Position], cancel: Event, wanted: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
-        """Return the result of `read`; None if there are dead letters and `wanted` lacks fields."""
+        """Return the result of `read`; None if there are dead letters and `wanted` lacks fields.
+
+        Args:
+            wanted: the fields to fetch; None for all.
+        """
         rows, fields = list[pa.Table](), list[Fields]()
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
@@ -97,8 +101,8 @@ class Intake:
 
 
 def protect_records(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
-    """Return records (`records.SCHEMA`) protected as their source declares, with `size`, their
-    original size in bytes.
+    """Return records (`records.SCHEMA`) with keys and headers protected as their source declares.
+    The column `size` is added, which has the original size of each record in bytes.
 
     Args:
         correlation: the header that holds an event's correlation ID.
@@ -158,8 +162,8 @@ _SAMPLED_VALUES = 50
 """The sample size of an arrival, in values."""
 
 _MAX_NAMES = 20
-"""The maximum number of fields to report per arrival. An object whose field names are data has any
-number.
+"""The maximum number of fields to report per arrival. An object whose field names are data can have
+any number of fields.
 """
 
 
@@ -173,7 +177,7 @@ def _merge_samples(found: Iterable[Fields]) -> Fields:
 
 
 def _sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
-    """Return by `chunk` the undeclared fields of the objects in `value`."""
+    """Return the undeclared fields in a sample of the JSON objects in `value`, by `chunk`."""
     known, found = frozenset(declared), dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():

@@ -12,8 +12,8 @@ class Loss(NamedTuple):
     """A loss in a topic or in one of its partitions.
 
     Args:
-        message: the description for error messages.
-        offsets: the number of lost offsets; 0 if it can't be known.
+        message: the description of the loss for error messages.
+        offsets: the number of lost offsets; 0 if the number can't be known.
     """
 
     message: str
@@ -24,8 +24,8 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
     """Return the losses between the last arrival's position and the current state of the topics.
 
     Args:
-        at: per partition, the offsets that the last arrival ingested.
-        available: per partition, the available offsets from the first to the end.
+        at: for each partition, the offsets that the last arrival ingested.
+        available: for each partition, the offsets from the first to the end offset.
     """
     found: list[Loss] = []
     for name, before in at.items():
@@ -43,7 +43,7 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
             found.append(Loss(message))
             continue
         for partition, (low, end) in now.offsets.items():
-            # A partition that `at` does not have is new and began at offset 0.
+            # A partition that is missing in `at` is new and began at offset 0.
             _, read_to = before.offsets.get(partition, (0, 0))
             if low > read_to:
                 message = (

@@ -1,4 +1,4 @@
-"""Play a recording through Kafka: each span of it is one transaction and one arrival.
+"""Play a recording through Kafka: each of its spans is one transaction and one arrival.
 
 The next span is sent after the previous one is in the event log, so at most one span waits in the
 topic. After a kill at any point, the next run ingests the waiting span or sends it again as a
@@ -63,7 +63,7 @@ class Stage:
 
     Args:
         servers: the brokers, `host:port`, several separated by commas.
-        topic: its name; the topic is created if it does not exist.
+        topic: the name of the topic, which is created if it does not exist.
         key: the column that partitions the records.
     """
 
@@ -100,7 +100,11 @@ def play(
 
 
 def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
-    """Yield each span once it is in the topic. The first span may be there already."""
+    """Send each span to the topic, then yield it.
+
+    Args:
+        waiting: true if the first span is in the topic already.
+    """
     for span in spans:
         if not waiting:
             sender.send(span)
@@ -150,8 +154,8 @@ class _Sender:
 
 
 def _create(stage: Stage) -> None:
-    """Create the topic if it does not exist. It keeps its records forever, because only the event
-    log knows how far it was read."""
+    """Create the topic if it does not exist. The topic keeps its records forever, because Kafka
+    does not know which of them were ingested: only the event log does."""
     admin = AdminClient(client_properties(stage.servers, {}))
     made = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:

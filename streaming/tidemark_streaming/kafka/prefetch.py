@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 _T = TypeVar("_T")
 
 _Read = Callable[[Sequence[str], Event], _T]
-"""A function that reads the records at positions; it gives up once the event is set."""
+"""A function that reads the records at positions. The function gives up once the event is set."""
 
 
 class Prefetcher(Generic[_T]):
-    """Reads one request ahead in a thread, never two at once.
+    """Reads the next records ahead in a thread, with at most one read at a time.
 
     Args:
-        read: must return the same result whenever it gets the same positions.
+        read: reads records. For the same positions, it must always return the same result.
     """
 
     def __init__(self, read: _Read[_T]) -> None:
@@ -27,14 +27,15 @@ class Prefetcher(Generic[_T]):
     def begin(self, positions: Sequence[str]) -> None:
         """Start to read the positions that will be requested next.
 
-        An earlier read that was not taken is canceled.
+        Cancel an earlier read whose result was not taken. Without positions, only cancel.
         """
         self._end()
         if positions:
             self._begun = positions, self._thread.submit(self._read, positions, self._enough)
 
     def take(self, positions: Sequence[str]) -> _T:
-        """Return the result for the given positions. If it is not ready, wait for it or read now.
+        """Return the result for the given positions. If their read has begun, wait until it ends;
+        otherwise read now.
 
         Raises:
             Exception: any error of the read.

@@ -54,8 +54,8 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class _Record(Protocol):
-    """A message that is a record, so its position is not None. The client's own type also covers
-    errors.
+    """A message that is a record, so that its topic, partition and offset are not None. The type of
+    the client also covers errors, in which they may be None.
     """
 
     def topic(self) -> str: ...
@@ -68,8 +68,8 @@ class _Record(Protocol):
 
 
 class Reader:
-    """Reads ranges of offsets. It never commits offsets to Kafka, because the timeline holds the
-    position."""
+    """Reads ranges of offsets. The reader never commits offsets to Kafka, because the timeline
+    stores the position."""
 
     def __init__(self, servers: str, client: Properties, group: str) -> None:
         self._brokers = Brokers(servers, client)
@@ -92,14 +92,16 @@ class Reader:
     def read(
         self, pieces: Sequence[Position], cancel: Event, wanted: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
-        """Yield the records of the pieces of a position in batches.
+        """Yield the records of the pieces of a position in batches (`SCHEMA`).
 
-        `chunk` is the index of a record's piece, and `position` its place in that piece, by
-        partition and offset. Offsets without a record (transaction markers, compacted records) are
-        skipped. `headers` is null if the name of a header is not UTF-8.
+        `chunk` is the index of the piece that contains a record. `position` is the index of the
+        record's offset in that piece, whose offsets are sorted by topic, partition and offset.
+        Offsets without a record (transaction markers, compacted records) are skipped. `headers` is
+        null if the name of a header is not UTF-8.
 
         Args:
-            wanted: the columns to fetch. Others are null if they are costly (timestamps, headers).
+            wanted: the columns to fetch. Other columns are null if they are costly to fetch
+                (timestamps, headers).
 
         Raises:
             CancelledError: `cancel` was set before all records were read.
@@ -190,7 +192,8 @@ class _Batch:
     @classmethod
     def of(cls, records: Sequence[_Record], asked: Sequence[_Of]) -> "_Batch":
         if len(asked) == 1:
-            # Each method call on a record takes as long as copying some hundred bytes.
+            # The partition of each record is not requested: a method call on a record takes as long
+            # as copying some hundred bytes.
             which = np.zeros(len(records), np.int64)
         else:
             index = {of: n for n, of in enumerate(asked)}
@@ -204,7 +207,7 @@ class _Batch:
         return _Batch(records, self.which[mask], self.offsets[mask])
 
     def next_offsets(self) -> dict[int, int]:
-        """Return the offset after the last record of each partition."""
+        """Return the offset after each partition's last record, by the index of the partition."""
         every = np.unique(self.which).tolist()
         return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
 
@@ -215,7 +218,12 @@ def _table(
     places: Mapping[_Of, Sequence[int]],
     wanted: Collection[str],
 ) -> pa.Table:
-    """Return records as a table, each with the index of its piece in `chunk`."""
+    """Return records as a table with the columns of `SCHEMA`.
+
+    Args:
+        asked: the requested ranges of offsets, by topic and partition; one for each piece.
+        places: the result of `_places`.
+    """
     which, offsets, found = batch.which, batch.offsets, batch.records
     chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
     for number, (of, ranges) in enumerate(asked.items()):
@@ -254,7 +262,12 @@ def _numbers(values: Iterable[int]) -> _Numbers:
 
 
 def _per_record(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "pa.Array[Any]":  # noqa: ANN401 (an array of numbers)
-    """Return the value that each record's partition has."""
+    """Return for each record the value of its partition.
+
+    Args:
+        values: a value for each partition.
+        which: for each record, the index of its partition.
+    """
     return pa.array(values, kind).take(pa.array(which))
 
 
@@ -297,13 +310,14 @@ def _decoded_headers(record: _Record) -> "Sequence[tuple[str, bytes | None]] | N
 
 _get_headers = methodcaller("headers")
 """Calls `headers` on a record. If the client can't decode a name, it returns headers and sets an
-error at the same time. Python detects this in calls through functions such as this one, but not in
-specialized method calls. Those would return damaged headers and raise the error at some later
-place."""
+error at the same time. Python detects this in calls through functions such as this one. Specialized
+method calls do not detect it: they would return damaged headers, and the error would be raised by
+some later statement."""
 
 
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
-    """Return, by partition, the place of its first record in each piece."""
+    """Return for each partition the index of its first offset in each piece (the `position` of a
+    record with that offset)."""
     found: dict[_Of, list[int]] = {}
     for piece in pieces:
         place = 0

@@ -11,7 +11,7 @@ from tidemark.define.sink import Sink
 from tidemark_streaming.kafka.client import Properties, check_secrets
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
-"""A valid topic name, with room for the suffix of the positions topic."""
+"""Matches a valid topic name that is short enough for the suffix `_positions`."""
 
 
 @checked_class
@@ -61,10 +61,10 @@ class KafkaSink(Sink):
 
     @property
     def positions(self) -> str:
-        """The topic that stores how far the tables have been published."""
+        """The name of the topic that stores how far the asset has been published."""
         return f"{self.name}_positions"
 
     @property
     def at(self) -> str:
-        """The broker addresses."""
+        """The broker addresses, `host:port`, separated by commas."""
         return self.servers or Settings().kafka_servers
