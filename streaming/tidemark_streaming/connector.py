@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 CHUNK = helper("chunk")
-"""The column of a connector's rows with the index of their chunk."""
+"""The column of a connector's rows with the index of the chunk that a row belongs to."""
 
 BYTES = helper("bytes")
-"""The column of a connector's rows with the size of each row."""
+"""The column of a connector's rows with the size of each row in bytes."""
 
 CLOCK_SLACK = duration("1 minute")
-"""How far the clock of another machine may be ahead of this one's."""
+"""How far the clock of another machine may be ahead of the clock of this machine."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,19 @@ class Chunk:
         Chunk(position='{"through": 1000}', arrived_at=1_767_225_600_000_000)  # 2026-01-01
 
     Args:
-        position: the connector's position after it, as JSON; the timeline returns it.
-        arrived_at: processing time, in microseconds; never before that of the previous chunk.
-        bytes: its size, if it is known before it is read.
-        rows: the maximum number of its rows, if it is known before it is read.
-        watermark: the watermark after it, for the `Manual` strategy.
-        end: true if the stream ends with it.
-        waiting: values of the watermark's column that have more events in later chunks, as far as
-            the connector knows: they are not idle, even if this chunk has no events of them.
+        position: the connector's position after this arrival, as JSON. The timeline stores the
+            position and passes it to later polls.
+        arrived_at: processing time, in microseconds; never before the processing time of the
+            previous chunk.
+        bytes: the size, if the connector knows it before reading and the rows have no `BYTES`.
+        rows: the maximum number of rows, if the connector knows it before reading.
+        watermark: the watermark after this arrival, for the `Manual` strategy.
+        end: true if the stream ends with this arrival.
+        waiting: partitions of the watermark (values of its column) that have more events in later
+            chunks, as far as the connector knows. These partitions are not idle, even if this chunk
+            has none of their events.
         silent_since: for a heartbeat, the time since which polls have found no data, in
-            microseconds. Only the ingest knows it.
+            microseconds. Only the ingest sets it; a connector does not.
 
     Raises:
         DefinitionError: `position` is not JSON.
@@ -103,25 +106,26 @@ class Chunk:
 def processing_time(timestamp: int, before: int | None) -> int:
     """Return the processing time of an arrival, in microseconds.
 
-    A file's modification time or a commit's timestamp may be wrong. A time after now would stay the
-    processing time of all later arrivals, so it is replaced by now.
+    A file's modification time or a commit's timestamp may be wrong. A time in the future would stay
+    the processing time of all later arrivals, so the result is at most now plus `CLOCK_SLACK`. It
+    is never before the processing time of the previous arrival.
 
     Args:
-        timestamp: the arrival time according to its origin.
-        before: the processing time of the previous arrival; None for the first.
+        timestamp: the time of the arrival according to the outside system, in microseconds.
+        before: the processing time of the previous arrival; None for the first arrival.
     """
     clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
     return clamped if before is None else max(clamped, before)
 
 
 class Connector(Protocol):
-    """The connector that reads a source's data."""
+    """The protocol of connectors: an object that reads the data of a source."""
 
     @property
     def source(self) -> Source: ...
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        """Return the pending arrivals, in order, given all arrivals so far."""
+        """Return the pending arrivals, in order. `timeline` has all previous arrivals."""
         ...
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
@@ -137,9 +141,11 @@ class Connector(Protocol):
         - `position` BIGINT, ascending from 0 in each chunk, and the same at every read;
         - `read_from` STRING;
         - `DEAD`, as the function `dead_letter` creates it, if some rows may not fit the source's
-          columns, which are null then;
-        - `correlation_id` STRING, if the connector knows it; the log generates one for null;
-        - `BYTES` BIGINT, if the connector knows it; it is added to the sizes of `chunks`.
+          columns. In these rows, the source's columns are null;
+        - `correlation_id` STRING, if the connector knows it; the event log generates an id for
+          null;
+        - `BYTES` BIGINT, if the connector knows the size of each row. The sizes are added to the
+          `bytes` of the chunk.
         """
         ...
 
@@ -149,7 +155,8 @@ class ExplainsErrors(Protocol):
     """A connector whose rows the engine reads or computes."""
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """Return an error about the data, if a problem in the data caused the engine's error."""
+        """Return an error about the data, if a problem in the data caused the engine's error; else
+        None."""
         ...
 
 
@@ -158,7 +165,8 @@ class Prefetching(Protocol):
     """A connector that prefetches: it reads the next chunks while earlier ones are processed."""
 
     def prefetch(self, chunks: Sequence[Chunk]) -> None:
-        """Start to read the chunks that are requested next; cancel the prefetch without chunks."""
+        """Start to read the chunks that will be requested next. Without chunks, only cancel the
+        previous prefetch."""
         ...
 
 
@@ -167,7 +175,7 @@ class Decoder(Protocol):
     """A connector that can decode dead letters again."""
 
     def decode(self, letters: pa.Table) -> pa.Table:
-        """Return the rows of dead letters, which may have been corrected, in the form of `read`.
+        """Decode dead letters, which may have been corrected, into rows in the form of `read`.
 
         Args:
             letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
@@ -181,7 +189,7 @@ class InWarehouse(Protocol):
     """A connector that reads other tables of the warehouse that it ingests into."""
 
     def in_warehouse(self, location: str, database: str) -> "Connector":
-        """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
+        """Return a copy of the connector that reads a warehouse with these arguments."""
         ...
 
 
@@ -190,7 +198,7 @@ class EstimatesRows(Protocol):
     """A connector whose query reads many more rows than its chunks have."""
 
     def rows_to_read(self) -> int:
-        """Return about how many rows the query reads that the last `read` returned."""
+        """Return the approximate number of rows that the query of the last `read` reads."""
         ...
 
 
@@ -199,7 +207,7 @@ class ReportsUndeclared(Protocol):
     """A connector that notices and ignores fields that its source does not declare."""
 
     def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
-        """Return the undeclared fields seen in the last `read`, by the index of the chunk."""
+        """Return the undeclared fields of the chunks in the last `read`, by chunk index."""
         ...
 
 
@@ -207,9 +215,9 @@ class Player(Protocol):
     """A player of recorded data: it writes files to a folder that a connector reads."""
 
     def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
-        """Write the files of an excerpt, one per span, and yield each when it exists.
+        """Write the files of an excerpt, one per span, and yield each file when it is complete.
 
-        A file that exists already is yielded and not written again.
+        A file that exists already is yielded, but not written again.
 
         Args:
             landing: the folder, which is created if necessary.
@@ -230,7 +238,8 @@ class Excerpt:
         end: where to stop, exclusive, by default after the last record.
         days: the number of days from `start`, instead of `end`.
         span: the processing time that one file covers.
-        speed: seconds of the recording per second of real time; without it, all at once.
+        speed: seconds of the recording per second of real time. By default, the files are written
+            without pauses.
 
     Raises:
         DefinitionError: the span neither divides a day nor is whole days, or the speed is not
@@ -286,11 +295,14 @@ class Ingestion:
 
     Args:
         source: the source.
-        connector: creates its connector for a landing folder.
-        play: writes its recorded data into a landing folder, if it has any.
-        spans: its recorded data by spans of processing time, for connectors other than files.
-        lookups: functions that read lookup tables which the domain provides, by name. A table is
-            created from the result if it does not exist; after that, it is the user's.
+        connector: creates the connector of the source for a landing folder.
+        play: writes the source's recorded data into a landing folder. None if the source has no
+            recorded data.
+        spans: returns the source's recorded data by spans of processing time, for connectors that
+            do not read files.
+        lookups: functions that read the lookup tables of the domain, by name. If a lookup table
+            does not exist, it is created from the result of its function; after that, only the user
+            changes it.
     """
 
     source: Source

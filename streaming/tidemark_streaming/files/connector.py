@@ -27,14 +27,14 @@ from tidemark_streaming.payloads.csv_records import Csv
 @checked_class
 @dataclass(frozen=True)
 class FileConnector:
-    """A connector that reads the files in a folder: each is one arrival.
+    """A connector that reads the files in a folder: each file is one arrival.
 
     Files in subfolders are read too. Files arrive in the order of (modification time, name). An
-    arrival's processing time is the file's modification time, or that of the previous arrival if
-    that is later. Each file is read once, so a new file with an old modification time is not
-    missed: it is the next arrival. Write a file under a name that begins with `.` or `_`, and
-    rename it when it is complete: such files and folders are skipped. A file must not change after
-    it was ingested: one with another size or content is refused, because its new rows would be
+    arrival's processing time is the file's modification time, or the processing time of the
+    previous arrival if that is later. A new file with an old modification time is not missed: it is
+    the next arrival. Write a file under a name that begins with `.` or `_`, and rename the file
+    when it is complete: files and folders with such names are skipped. A file must not change after
+    it was ingested: a file with another size or content is refused, because its new rows would be
     lost. An ingested file that is renamed, or moved within the folder, is not read again.
 
     A row with a value that its column can't hold exactly is a dead letter. An empty file is a
@@ -48,7 +48,7 @@ class FileConnector:
         source: the source of the events.
         path: the folder.
         format: csv, json (one object per line) or parquet. CSV files have the source's columns in
-            order. The header of an older file may lack the last ones, which the source gained
+            order. The header of an older file may lack the last columns, if the source gained them
             later.
         options: for CSV: `header`, `sep` and `nullValue`; for CSV and JSON: `timestampFormat` and
             `dateFormat`. `Csv` and `Json` describe them. `timeZone`, UTC by default, is the zone of
@@ -69,7 +69,7 @@ class FileConnector:
         _ = self._format
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        # Heartbeats repeat positions.
+        # Heartbeats repeat the position of the previous arrival.
         positions = map(json.loads, dict.fromkeys(arrival.position for arrival in timeline))
         # Earlier arrivals of the source may have come from another connector.
         done = {p["file"]: p for p in positions if "file" in p}
@@ -146,7 +146,8 @@ class FileConnector:
             )
 
     def _check_still_unchanged(self, position: Mapping[str, Any]) -> None:
-        """Raise if a file changed while it was read: `position` does not describe its rows then."""
+        """Raise an error if a file changed while it was read. `position` would not describe the
+        rows that were read."""
         path = self.path / position["file"]
         with reading.explain_errors(path, self.source, "it is damaged"):
             if not folder.is_unchanged(self.path, position):

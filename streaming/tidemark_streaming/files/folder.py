@@ -1,4 +1,4 @@
-"""The files in a folder and its sub-folders, and how to recognize one that has changed."""
+"""List the files in a folder and its subfolders, and detect files that were changed or renamed."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ class File:
 
     @property
     def position(self) -> dict[str, Any]:
-        """The facts by which `has_changed` recognizes the file later."""
+        """The position of the file's arrival, with which `has_changed` compares the file later."""
         return {
             "file": self.name,
             "bytes": self.size,
@@ -52,11 +52,11 @@ class File:
 
     @property
     def identity(self) -> _Identity:
-        """What stays the same if the file is renamed or moved."""
+        """The properties that stay the same if the file is renamed or moved."""
         return self.size, self.modified, self.checksum
 
     def has_changed(self, position: Mapping[str, Any]) -> bool:
-        """Return whether the content differs from the one that `position` describes.
+        """Return whether the content differs from the content that `position` describes.
 
         The content is read only if the size is the same and the modification time is not.
         """
@@ -66,30 +66,35 @@ class File:
 
 
 def list_files(folder: Path) -> list[File]:
-    """List the files of a folder and its sub-folders, in the order in which they arrive.
+    """List the files of a folder and its subfolders, in the order in which they arrive.
 
-    Files and sub-folders whose names begin with `.` or `_` are left out, and so are links to files
-    and folders that are listed under their own names.
+    Files and subfolders whose names begin with `.` or `_` are left out. Links to files and folders
+    that are listed under their own names are left out, too.
 
     Raises:
         OSError: the folder does not exist or can't be read.
-        DataError: a name that is not UTF-8.
+        DataError: the name of a file is not UTF-8.
     """
     with os.scandir(folder) as entries:
         return sorted(_files(folder, "", entries, (os.path.realpath(folder),)))
 
 
 def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[File]) -> set[str]:
-    """Return the names of ingested files that no longer exist, or that look different.
+    """Return the names of ingested files that no longer exist, or whose size or modification time
+    has changed.
 
-    They may have been renamed or moved: then a listed file has the identity of their position.
+    Such a file may have been renamed or moved. If so, a file in `files` has its identity.
+
+    Args:
+        ingested: the positions of ingested files, by name.
+        files: the files that exist now.
     """
     looks = {file.name: (file.size, file.modified) for file in files}
     return {n for n, p in ingested.items() if looks.get(n) != (p["bytes"], p["modified"])}
 
 
 def identity_of(position: Mapping[str, Any]) -> _Identity:
-    """Return the identity of an ingested file."""
+    """Return the identity of an ingested file from its position."""
     return position["bytes"], position["modified"], position["sha256"]
 
 
@@ -106,11 +111,13 @@ def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:
 def _files(
     folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]], above: tuple[str, ...]
 ) -> Iterator[File]:
-    """Yield the files of a folder and its sub-folders.
+    """Yield the files of a folder at any depth below `folder`, and of its subfolders.
 
     Args:
-        prefix: the path of the folder below `folder`, with a `/` at its end.
-        above: the real paths of `folder` and of the folders down to this one.
+        prefix: the path of the folder relative to `folder`, with a `/` at its end.
+        entries: the entries of the folder.
+        above: the real paths of `folder`, of the folders between it and this folder, and of this
+            folder.
     """
     for entry in entries:
         name = f"{prefix}{entry.name}"
@@ -135,7 +142,8 @@ def _is_hidden(name: str) -> bool:
 def _is_listed(link: os.DirEntry[str], above: tuple[str, ...]) -> bool:
     """Return whether a link leads to a file or folder that is listed anyway."""
     target = os.path.realpath(link.path)
-    # The relative path of a target outside the first folder begins with two periods.
+    # The relative path of a target outside the first folder begins with two periods, so that the
+    # target counts as hidden.
     parts = Path(os.path.relpath(target, above[0])).parts
     return target in above or not any(map(_is_hidden, parts))
 

@@ -1,4 +1,4 @@
-"""Read Parquet files: decode their rows in this process, some thousands at a time."""
+"""Read Parquet files, and decode their rows in this process, some thousands at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ class Parquet:
     """Parquet files, whose columns are matched by name; case is ignored.
 
     Args:
-        options: `timeZone`, the zone of times without one (default: UTC).
+        options: `timeZone`, the zone of times without a zone (default: UTC).
 
     Raises:
         DefinitionError: another option, or an unknown time zone.
@@ -66,7 +66,7 @@ def read_parquet(
     """Yield the rows of a file in order, as at least one table.
 
     Args:
-        name: the path below the folder.
+        name: the path of the file relative to the folder.
         chunk: the index of the file's arrival among the chunks that are read.
     """
     path, first = folder / name, 0
@@ -79,12 +79,12 @@ def read_parquet(
 
 
 _Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
-"""Some rows of a file. The last part has its columns of the type INT96 once more, in nanoseconds;
-None if there are none."""
+"""The names of the columns that are read, some rows of a file, and the columns of these rows that
+have the type INT96 once more, in nanoseconds; None if the file has no such columns."""
 
 
 def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
-    """Yield the rows of a file, at least one batch."""
+    """Yield the rows of a file as at least one batch."""
     path = folder / name
     with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
         if not path.stat().st_size:
@@ -109,7 +109,7 @@ def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
 
 
 def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
-    """Return the names in a file of the columns that are read; case is ignored."""
+    """Return the source's columns that a file has, except for dropped columns. Case is ignored."""
     found = dict[str, str]()
     for column in source.columns:
         if isinstance(source.mask.get(column), Drop):

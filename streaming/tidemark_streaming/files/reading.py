@@ -1,4 +1,4 @@
-"""Read text files: decode their rows in this process, some megabytes at a time."""
+"""Read text files, and decode their rows in this process, some megabytes at a time."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def read_text(
     """Yield the rows of a file in order, as at least one table.
 
     Args:
-        name: the path below the folder.
+        name: the path of the file relative to the folder.
         chunk: the index of the file's arrival among the chunks that are read.
     """
     path, columns, place, begun = folder / name, dict(source.columns), 0, False
@@ -52,7 +52,7 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
     """Convert errors of a file into error messages of the source.
 
     Args:
-        damaged: the reason if the file system has no error.
+        damaged: the reason in the message, if the error does not come from the file system.
     """
     try:
         yield
@@ -76,12 +76,13 @@ def unreadable_error(path: Path, source: Source, reason: str) -> DataError:
 
 
 def check_missing(folder: Path, name: str, source: Source, columns: Collection[str]) -> None:
-    """Refuse a file that lacks the event time, or a column that the name of its folder has.
+    """Refuse a file that lacks the event time, or that has a column only in the name of a folder.
 
-    Programs that partition their files write `day=2026-01-01` as a folder, and not the column.
+    Programs that partition their files name a folder `day=2026-01-01`, and leave the column `day`
+    out of the files in it.
 
     Args:
-        name: the path below the folder.
+        name: the path of the file relative to `folder`.
         columns: the source's columns that the file has.
     """
     if source.event_time not in columns:
@@ -138,7 +139,7 @@ def arrival_rows(
 
 
 def _columns(events: Decoded, source: Source) -> dict[str, Any]:
-    """Return the source's columns; those that the events lack are null."""
+    """Return the source's columns. A column that the events lack is null."""
     return {
         name: events.columns[name]
         if name in events.columns
@@ -150,16 +151,16 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
 def _dead_letters_of_events(
     events: Decoded, values: pa.ChunkedArray, source: Source
 ) -> pa.ChunkedArray:
-    """Return the dead letters among events, null for the others.
+    """Return the dead letters among events, which are null for decoded events.
 
-    They are without their bytes if the source protects columns, because the protected values in the
-    bytes can't be located.
+    If the source has protected columns, the dead letters lack the bytes of their records, because
+    the protected values in the bytes can't be located.
     """
     return dead_letters_of(events.rows, events.reasons, {} if source.mask else {"bytes": values})
 
 
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:
-    """Return the rows of dead letters, in the form of `read_text`."""
+    """Decode dead letters into rows in the form of `read_text`."""
     events = decode_protected(letters["bytes"], dict(source.columns), source, form)
     rows: dict[str, Any] = _columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}

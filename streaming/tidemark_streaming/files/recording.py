@@ -1,7 +1,7 @@
 """Recordings: tables of records, which are played as files in the order of arrival.
 
-A domain with recorded data provides the records with their arrival times; this module does the
-rest. A `FileConnector` finds the files in its folder, so they are ingested like live data.
+A domain with recorded data provides the records with their arrival times; this module writes them
+to files. A `FileConnector` finds the files in its folder, so they are ingested like live data.
 """
 
 import csv
@@ -31,9 +31,9 @@ class Recording:
 
     Args:
         source: the source of the events; it has no column `arrives`.
-        records: returns the source's columns and `arrives`, the arrival time of each record. That
-            and the event time, which may be missing, are timestamps in UTC. The other columns are
-            written unchanged.
+        records: returns the source's columns and `arrives`, the arrival time of each record. The
+            column `arrives` and the event time are timestamps in UTC; the event time may be null.
+            All other columns are written unchanged.
     """
 
     source: Source
@@ -41,7 +41,7 @@ class Recording:
 
     @property
     def ingestion(self) -> Ingestion:
-        """The ingestion of the played data."""
+        """The source with a `FileConnector` and this recording."""
         return Ingestion(
             source=self.source, connector=self._connector, play=self.play, spans=self.spans
         )
@@ -72,7 +72,7 @@ class Recording:
     def spans(self, excerpt: Excerpt) -> Iterator[Span]:
         """Yield the records of each span of processing time, in the order of arrival.
 
-        Spans are counted from midnight UTC, and a range is extended to whole spans.
+        Spans are counted from 1970-01-01 00:00 UTC, and the range is extended to whole spans.
 
         Raises:
             DefinitionError: the range is not valid.
@@ -99,7 +99,7 @@ class Recording:
         return FileConnector(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """Return the source's fields, with the event time as text, or None if it is missing."""
+        """Return the source's fields, with the event time as text, or None if it is null."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
         whole = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
         unit = "s" if whole.all() else "us"
