@@ -1,10 +1,10 @@
 """Quality gates: validate the rows that a run is about to publish.
 
-Expectations are declared with a transform. Backfills, incremental and continuous runs alike
-validate the rows that they are about to publish. A row that fails an expectation of level `error`
-goes to quarantine; every other row is published. Every result is a row of the table `checks`.
+Expectations are declared with a transform. All runs (backfill, incremental or continuous) validate
+the rows that they are about to publish. A row that fails an expectation of level `error` goes to
+quarantine; every other row is published. Every result is a row of the table `checks`.
 
-`gate` is the part that a run calls. `quarantine` has the commands for quarantined rows.
+A run calls the module `gate`. The module `quarantine` implements the commands for quarantined rows.
 """
 
 from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation

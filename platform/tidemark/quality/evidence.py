@@ -1,4 +1,4 @@
-"""Collect the evidence for validating rows: earlier rows of their windows, and the event log."""
+"""Collect the evidence for validating rows: earlier rows of the same windows, and the event log."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -33,7 +33,7 @@ KEYS = "_keys"
 """The column with the keys of a validated row as JSON."""
 
 UNPUBLISHED = (ROW, KEYS, OVERFLOWED, SLACK)
-"""The columns that rows have only for their validation, and that are not published."""
+"""The columns that rows have only during their validation, and that are not published."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Batch:
 
     Args:
         scratch: temporary tables for the rows that are computed for validation.
-        few: true if these rows are few.
-        few_events: true if the log's events are few.
-        planning: the engine's planning mode for these events.
-        counting: the recount of the log's events, if it has started.
-        guarded: true if the rows must be validated at all.
+        few: true if there are few rows.
+        few_events: true if there are few events to count in the event log.
+        planning: the engine's planning mode for counting these events.
+        counting: the recount of the events from the event log, if the recount has started.
+        guarded: false if the rows do not need validation.
         overflowed: true if a value of a row exceeds its type.
-        rows: the rows themselves, during validation in the engine.
+        rows: the rows of the commit in the engine, while the engine validates them; otherwise None.
     """
 
     asset: Asset
@@ -68,7 +68,11 @@ class Batch:
 
     @property
     def expectations(self) -> Sequence[Expectation]:
-        """The declared expectations, and `values_fit()` if it can fail or there are no others."""
+        """The expectations by which the rows are validated.
+
+        These are the declared expectations. `values_fit()` is added if a value exceeds its type. It
+        is also added if no expectation is declared and an aggregate can exceed its type.
+        """
         declared = self.transform.expectations
         return declared if declared and not self.overflowed else self.transform.checks
 
@@ -94,10 +98,10 @@ class Batch:
 
     @contextmanager
     def prepare(self) -> Iterator["Batch"]:
-        """Yield the batch, prepared for validation while the rows are computed.
+        """Prepare the validation while the caller computes the rows. Yield the prepared batch.
 
-        If an expectation compares rows with the log's events, these are recounted. If one needs
-        Great Expectations, the library is imported.
+        If an expectation compares the rows with the event log, recount the events. If an
+        expectation needs Great Expectations, import Great Expectations in the background.
         """
         if any(isinstance(e, General) for e in self.transform.expectations):
             self.asset.warehouse.run_in_background(gx.import_library)
@@ -106,7 +110,8 @@ class Batch:
             yield self
             return
         if not self.few:
-            # With many rows, the recount and the run would both need the whole engine.
+            # With many rows, the recount and the run would each need the whole engine, so the
+            # recount comes first.
             yield self.recount()
             return
         counting = self.asset.warehouse.run_in_background(self._recount)
@@ -116,7 +121,7 @@ class Batch:
             wait([counting])
 
     def recount(self) -> "Batch":
-        """Return the batch with a new, independent count of the log's events."""
+        """Return the batch with a new, independent count of the events in the event log."""
         counted = Future[Rows]()
         counted.set_result(self._recount())
         return replace(self, counting=counted)
@@ -138,7 +143,7 @@ class Batch:
         )
         if not marker.counts_all_events:
             # The state may hold too-late events that an earlier backfill or correction admitted.
-            # They are not a fault.
+            # Such events are not a fault.
             waited = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
             if marker.commit_number > 0 and asset.state.table_id() is not None:
                 state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
@@ -147,7 +152,8 @@ class Batch:
         partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
         found = pane.finish_windows(partials, counting, asset.log, pane.as_of(through))
         if transform.window.merges and ranges:
-            # A session that began earlier and can't have changed was recounted only in part.
+            # Leave out sessions that ended by `end`: they can't have changed, and if they began
+            # before the ranges, they were recounted only in part.
             end = closed_end(transform, marker.before)
             found = found.where(f"window_end > timestamp_micros({end})")
         return found.select(*transform.by_window, "events")
@@ -161,9 +167,12 @@ class Batch:
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _read_rows(self, table: str, back: int) -> DataFrame:
-        """Return earlier rows of windows of the commit; no row if another definition made them."""
+        """Return a table's rows, from earlier commits, of the windows that the commit can change.
+
+        Return no rows if another definition, with other columns, produced them.
+        """
         rows = self.asset.warehouse.read(table, InRanges("window_start", self.ranges(back)))
-        # Only a commit that replaces all rows can follow those of another definition.
+        # Only a commit that replaces all rows can follow commits of another definition.
         if self.marker.overwritten != ():
             return rows
         own, kinds, names = self.unvalidated_rows.dtypes, dict(rows.dtypes), rows.columns

@@ -1,19 +1,20 @@
-"""Convert values for Great Expectations so that it compares each one exactly.
+"""Convert values so that Great Expectations compares them exactly.
 
-In the library's usual columns, a BIGINT next to a null becomes a float, NaN is null, and 0.1 is
-greater than the decimal 0.10. So the columns of expectations about single rows hold Python's own
-values, which compare exactly across types:
+In the pandas columns that Great Expectations usually gets, a BIGINT in a column with a null becomes
+a float, NaN is null, and 0.1 is greater than the decimal 0.10. For expectations about single rows,
+the columns therefore contain Python objects, which compare exactly across types:
 
-| column | values | a bound or an allowed value |
+| column | values | a bound or an allowed value becomes |
 | --- | --- | --- |
 | integers, booleans | `int`, `bool` | unchanged |
-| DECIMAL | `Decimal` | the decimal that it is written as: 0.1 is 0.1 |
-| FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest one of the column's type |
-| TIMESTAMP | instants in UTC, without a time zone | the same; UTC if it has no time zone |
-| DATE | Python's own | the date that a text is in ISO 8601 |
-| strings, others | Python's own | unchanged |
+| DECIMAL | `Decimal` | the decimal with the same digits: 0.1 becomes exactly 0.1 |
+| FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest number of that type |
+| TIMESTAMP | instants in UTC, without a time zone | the same; without a time zone, it is in UTC |
+| DATE | `date` | a `date`; a text is parsed as ISO 8601 |
+| strings, others | Python objects | unchanged |
 
-Null is `pd.NA`, or the library's own null instant: a sum with null is null, where None is an error.
+A null is `pd.NA`, or `NaT` for an instant. A sum with such a null is null, but a sum with None
+would raise an error.
 """
 
 import datetime as dt
@@ -33,9 +34,9 @@ from tidemark.store.rows import compute as pc
 
 
 class _NotANumber:
-    """NaN as a value: equal only to itself, neither less nor greater than any value.
+    """NaN as a value: equal only to NaN, and neither less nor greater than any value.
 
-    The library would treat a float NaN as null.
+    Great Expectations would treat a float NaN as null.
     """
 
     def __lt__(self, other: object) -> bool:
@@ -62,9 +63,10 @@ class _NotANumber:
 
 
 class _ExactValue(SerializableDictDot):
-    """A bound or an allowed value, in a form that the library keeps exactly.
+    """A bound or an allowed value, in a form that Great Expectations keeps exactly.
 
-    The library would convert a decimal to a float, and could merge two decimals into one.
+    Great Expectations would convert a decimal to a float, and could merge two different decimals
+    into one value.
     """
 
     def __init__(self, value: Decimal | _NotANumber) -> None:
@@ -103,19 +105,19 @@ NAN = _NotANumber()
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DATES = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
-"""The range of dates that Python can hold, as days since 1970."""
+"""The first and the last date that Python can represent, as days since 1970."""
 
 
 def exact_frame(rows: pa.Table) -> pd.DataFrame:
-    """Return rows whose values compare exactly."""
+    """Return rows for expectations about single rows, with values that compare exactly."""
     return pd.DataFrame({name: _to_series(rows[name]) for name in rows.column_names})
 
 
 def statistics_frame(rows: pa.Table) -> pd.DataFrame:
-    """Return rows for statistics.
+    """Return rows for expectations about statistics of a column, such as its mean.
 
-    Numeric columns keep integers and decimals exact, and distinguish null from NaN. Dates next to
-    nulls stay dates.
+    Numeric columns keep integers and decimals exact, and distinguish null from NaN. Dates stay
+    dates even in a column with nulls.
     """
     kept = (
         pa.types.is_integer,
@@ -129,15 +131,18 @@ def statistics_frame(rows: pa.Table) -> pd.DataFrame:
 
 
 def usual_frame(rows: pa.Table) -> pd.DataFrame:
-    """Return rows in the library's usual columns: a decimal is a float, and so is an integer next
-    to a null. A statistic of no values is NaN there, as the library expects, and not `pd.NA`."""
+    """Return rows in the pandas columns that Great Expectations usually gets.
+
+    Decimals become floats, and so do integers in a column with a null. A statistic of no values is
+    NaN in these columns, as Great Expectations expects, and not `pd.NA`.
+    """
     decimals = [f.name for f in rows.schema if pa.types.is_decimal(f.type)]
     floats = [f.with_type(pa.float64()) if f.name in decimals else f for f in rows.schema]
     return _local(rows.cast(pa.schema(floats))).to_pandas()
 
 
 def _local(rows: pa.Table) -> pa.Table:
-    """Return rows with their instants in the form that the library expects."""
+    """Return rows with their instants in the form that Great Expectations expects."""
     instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
@@ -145,7 +150,12 @@ def _local(rows: pa.Table) -> pa.Table:
 
 
 def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
-    """Return the arguments that are compared with a column's values, converted to its type."""
+    """Return those arguments that are compared with a column's values, in the column's type.
+
+    Args:
+        arguments: all arguments of the expectation.
+        kind: the type of the column.
+    """
     ends = {n: _convert(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
     if arguments.get("value_set") is not None:
         ends["value_set"] = [_convert(each, kind) for each in arguments["value_set"]]
@@ -153,9 +163,9 @@ def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str,
 
 
 def in_utc(value: Any) -> Any:  # noqa: ANN401 (any argument of the library)
-    """Return an argument with its instants in UTC without a time zone, as rows have them.
+    """Return an argument with its instants in UTC without a time zone, like the instants of rows.
 
-    The instants may be in lists, and in conditions on rows.
+    Instants within mappings, lists and conditions on rows are converted too.
     """
     if isinstance(value, dt.datetime):
         return value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
@@ -184,7 +194,7 @@ def _is_instant(values: pa.ChunkedArray) -> bool:
 
 
 def _to_instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
-    """Return instants as the library expects them, limited to the range that Python can hold."""
+    """Return instants in UTC without a time zone, limited to the range that Python supports."""
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
     return _clamp(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
 
@@ -209,7 +219,7 @@ def _convert(given: object, kind: pa.DataType) -> object:
         if pa.types.is_date(kind) and isinstance(given, str):
             return dt.date.fromisoformat(given)
     except ValueError:
-        # A text that is not a time equals none.
+        # A text that is not a date or time equals no value of the column.
         return given
     return given
 
@@ -218,6 +228,6 @@ def _convert_float(given: "float | Decimal", kind: pa.DataType) -> object:
     nearest = float(given)
     if math.isnan(nearest):
         return _ExactValue(NAN)
-    # An integer between two floats would change its value as a float.
+    # An integer that lies between two floats would have another value as a float.
     exact = given if isinstance(given, int) else nearest
     return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact

@@ -1,7 +1,7 @@
-"""The gate: validate the rows that a commit is about to publish, and quarantine those that fail.
+"""The gate: validate the rows that a commit is about to publish, and quarantine the rows that fail.
 
-Nothing is written here. The caller gets the rows to publish, the changes of the quarantine and the
-results, and commits them.
+The gate writes no tables except temporary ones. It returns the rows to publish, the changes of the
+quarantine and the results, and the caller commits them.
 """
 
 from collections import defaultdict
@@ -31,14 +31,16 @@ _Failed = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class GateResult:
-    """Result of the gate.
+    """The result of the gate.
 
     Args:
-        rows: rows to publish, each with its `quality`, and with `IS_DELETED` if the row is deleted.
-        count: number of new rows among them. The others keep their published values in place of
-            quarantined ones.
-        quarantine_changes: changes of the quarantine; None if there are none.
-        warned: number of rows published with a warning.
+        rows: the rows to publish, each with its `quality`. `IS_DELETED` is true for rows to delete.
+        count: the number of new rows in `rows`. The other rows are already published, and stay
+            published in place of quarantined rows.
+        quarantine_changes: the changes of the quarantine; None if there are none.
+        quarantined: the number of rows to quarantine.
+        warned: the number of rows published with a warning.
+        found: the results of the expectations, to be recorded.
     """
 
     rows: Rows
@@ -50,10 +52,11 @@ class GateResult:
 
 
 def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
-    """Validate the rows of a commit, and separate those to publish from those to quarantine.
+    """Validate the rows of a commit. Separate the rows to publish from the rows to quarantine.
 
     Args:
-        rows: computed rows as they would be published; `IS_DELETED` marks a row that is deleted.
+        rows: the computed rows as they would be published. `IS_DELETED` is true for a row to
+        delete.
     """
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count(rows))
@@ -77,7 +80,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
 
 
 def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
-    """Set the best planning mode for validation; change nothing if the engine is not queried."""
+    """Set the best planning mode for validation. Change nothing if validation needs no engine."""
     in_memory = not isinstance(rows, DataFrame)
     if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
         return nullcontext()
@@ -87,7 +90,12 @@ def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
 
 
 def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
-    """Return the rows of a commit that quarantines none of them, each with its `quality`."""
+    """Return the rows, each with its `quality`, for a commit without quarantined rows.
+
+    Args:
+        warned: the `ROW` numbers of the rows that fail an expectation of level `warning`.
+        everything: true if an expectation fails for the rows as a whole.
+    """
     if isinstance(rows, DataFrame):
         marked = (
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
@@ -112,7 +120,13 @@ def _split(
     together: list[_Failed],
     total: int,
 ) -> GateResult:
-    """Separate the rows to publish from those to quarantine."""
+    """Separate the rows to publish from the rows to quarantine.
+
+    Args:
+        failed: the failures of single rows, by `ROW`.
+        together: the failures of the rows as a whole.
+        total: the number of validated rows.
+    """
     marked = _mark_failing(rows, failed, together)
     settled = quarantine.compute_changes(replace(batch, rows=rows), marked)
     is_released = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
@@ -139,7 +153,9 @@ def _split(
 def _mark_failing(
     rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
 ) -> DataFrame:
-    """Return `rows` with `failed_expectations`, and `_bad`, whether to quarantine them."""
+    """Return `rows` with the column `failed_expectations`, and with `_bad`, true if the row must be
+    quarantined.
+    """
     none = F.array().cast(FAILED)
     every = F.array(*[_literal(f) for f in together]).cast(FAILED) if together else none
     if failed:

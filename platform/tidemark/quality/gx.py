@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation as Expected
 
 ROW = "_row"
-"""The column with the number of a validated row."""
+"""The column with the unique number of a validated row."""
 
 _LIBRARY_LOCK = Lock()
-"""Lock for using or importing the library. It keeps rows in process-wide state, so two concurrent
-threads would each validate the other's rows."""
+"""The lock for using or importing Great Expectations. The library keeps rows in process-wide state:
+without the lock, two concurrent threads could validate each other's rows."""
 
 _RESULT_FORMAT = {
     "result_format": "COMPLETE",
@@ -51,20 +51,22 @@ _BY_ROW = {
     *("ExpectMulticolumnSumToEqual", "ExpectMulticolumnValuesToBeEqual"),
     "ExpectSelectColumnValuesToBeUniqueWithinRecord",
 }
-"""The library's expectations that validate each row independently. They process many rows in
-chunks; every other expectation gets all rows of a run together."""
+"""The library's expectations that validate each row independently. They get the rows of a run in
+chunks; every other expectation gets all rows in one piece."""
 
 Chunks = Callable[[Sequence[str] | None], Iterable[pa.Table]]
-"""A function that yields the rows in chunks that fit into memory, with all columns or some."""
+"""A function that yields rows in chunks that fit into memory, with the given columns; None stands
+for all columns."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of Great Expectations.
+    """The result of an expectation, from Great Expectations.
 
     Args:
-        rows: the failing rows' `ROW` and value; None if all rows fail together.
-        observed: the value observed for all rows together, if there is one.
+        rows: the `ROW` and the value of each failing row; None if the result is about the rows as a
+            whole.
+        observed: the value observed for the rows as a whole, if there is one.
     """
 
     success: bool
@@ -73,7 +75,10 @@ class Finding:
 
 
 def import_library() -> None:
-    """Import Great Expectations, which takes seconds, while the caller waits for the engine."""
+    """Import Great Expectations, so that later imports of it take no time.
+
+    The import takes seconds. Callers run it in the background while they wait for the engine.
+    """
     with _LIBRARY_LOCK:
         _batches()
 
@@ -85,7 +90,7 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
     for many. For expectations about single rows, the result of a row does not depend on other rows.
 
     Args:
-        chunks: the rows, with the column `ROW`.
+        chunks: yields the rows, which must have the column `ROW`.
     """
     numbered = dict(enumerate(expectations))
     alone = {n: e for n, e in numbered.items() if _is_by_row(e)}
@@ -106,7 +111,8 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
         if together:
             rows = pa.concat_tables(chunks(None))
             results = _validate_chunk(exact.statistics_frame(rows), together, rows.schema)
-            # A statistic of too few values has no exact column that the library understands.
+            # The library raises an error if a statistic of exact columns is null, because there are
+            # too few values. It accepts the NaN that its usual columns give instead.
             if unclear := {n: e for n, e in together.items() if _errors(results[n])}:
                 results |= _validate_chunk(exact.usual_frame(rows), unclear, rows.schema)
             _refuse_errors(together, results)
@@ -122,7 +128,10 @@ def _is_by_row(expectation: General) -> bool:
 
 
 def _needed_columns(expectations: Iterable[General]) -> list[str] | None:
-    """Return the columns that expectations need; None for all, because a condition may name any."""
+    """Return the columns that expectations need.
+
+    Return None, for all columns, if an expectation has a row condition, which may use any column.
+    """
     if any("row_condition" in e.arguments for e in expectations):
         return None
     return [ROW, *dict.fromkeys(c for e in expectations for c in e.columns)]
@@ -131,7 +140,7 @@ def _needed_columns(expectations: Iterable[General]) -> list[str] | None:
 def _validate_chunk(
     rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
 ) -> "dict[int, ExpectationValidationResult]":
-    """Return the library's results for rows, by the expectations' numbers."""
+    """Return the library's result for some rows, by the number of the expectation."""
     made = [_build(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
     suite = _library().ExpectationSuite(name="rows", expectations=made)
     with warnings.catch_warnings():
@@ -143,7 +152,7 @@ def _validate_chunk(
 
 
 class _Tally:
-    """Result of an expectation about single rows for the chunks so far."""
+    """The result of an expectation about single rows, accumulated over chunks of rows."""
 
     def __init__(self, expectation: General) -> None:
         self._mostly = float(expectation.arguments.get("mostly", 1.0))
@@ -165,7 +174,7 @@ class _Tally:
 @cache
 def _library() -> ModuleType:
     with warnings.catch_warnings():
-        # Its imports emit deprecation warnings about other packages.
+        # The library's imports emit deprecation warnings about other packages.
         warnings.simplefilter("ignore")
         import_module("great_expectations.expectations")
         return import_module("great_expectations")
@@ -202,7 +211,10 @@ def _build(expectation: General, schema: pa.Schema) -> "Expected":
 
 
 def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
-    """Return the class that replaces one of the library's and validates rows one by one."""
+    """Return the class that validates single rows in place of one of the library's classes.
+
+    Return the library's class itself if Tidemark has no replacement.
+    """
     if kind.__name__ == _JSON_SCHEMA:
         from tidemark.quality.json_schema import ExpectColumnValuesToMatchJsonSchemaOrFail
 
@@ -212,9 +224,9 @@ def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
 
 @cache
 def _build_between() -> "type[Expected]":
-    """Return the library's own expectation with other types of bounds.
+    """Return a subclass of the library's expectation whose bounds may have any type.
 
-    The library would convert all numbers to floats.
+    The library's own class would convert all numbers to floats.
     """
     base = getattr(_library().expectations, _BETWEEN)
     fields = {"__annotations__": dict.fromkeys(("min_value", "max_value"), Any)}
@@ -223,7 +235,7 @@ def _build_between() -> "type[Expected]":
 
 
 def _errors(result: "ExpectationValidationResult") -> list[str]:
-    """Return why the library could not compute an expectation."""
+    """Return the library's error messages if it could not compute an expectation, else nothing."""
     exceptions = result.exception_info
     errors = [e for e in exceptions.values() if isinstance(e, dict)]
     found: list[Any] = errors or ([exceptions] if exceptions.get("raised_exception") else [])
@@ -240,7 +252,7 @@ def _refuse_errors(
 
 
 def _finding(result: "ExpectationValidationResult") -> Finding:
-    """Return the finding of an expectation about all rows together."""
+    """Return the finding of an expectation that got all rows in one piece."""
     detail = result.result
     failing = [] if result.success else detail.get("unexpected_index_list") or []
     if "unexpected_count" not in detail or (not result.success and not failing):
@@ -249,7 +261,7 @@ def _finding(result: "ExpectationValidationResult") -> Finding:
 
 
 def _describe_outcome(result: "ExpectationValidationResult") -> str | None:
-    """Return the observation about all rows together; None if there is nothing to report."""
+    """Return the value observed for the rows as a whole; None if there is nothing to report."""
     observed = result.result.get("observed_value")
     if observed is not None or result.success:
         return None if observed is None else str(observed)

@@ -1,6 +1,7 @@
-"""A JSON schema as an expectation about single rows, for which a text that is not JSON fails.
+"""An expectation that each row's text matches a JSON schema. A text that is not JSON fails.
 
-The library's own metric raises an error for such a text, so one row would stop the asset.
+Great Expectations' own metric raises an error for a text that is not JSON, so one row would stop
+the asset.
 """
 
 import json
@@ -25,7 +26,7 @@ _METRIC = "column_values.match_json_schema_or_fail"
 
 
 class MatchJsonSchemaMetric(ColumnMapMetricProvider):
-    """The metric that the expectation below counts."""
+    """The condition whose failures `ExpectColumnValuesToMatchJsonSchemaOrFail` counts."""
 
     condition_metric_name = _METRIC
     condition_value_keys = ("json_schema",)
@@ -41,7 +42,7 @@ class MatchJsonSchemaMetric(ColumnMapMetricProvider):
 
 
 class ExpectColumnValuesToMatchJsonSchemaOrFail(ExpectColumnValuesToMatchJsonSchema):
-    """The library's expectation with the metric above."""
+    """The expectation of Great Expectations with `MatchJsonSchemaMetric` instead of its own."""
 
     map_metric = _METRIC
 

@@ -1,12 +1,13 @@
 """Quarantine: the rows that failed an expectation of level `error` and are not published.
 
-The table `<asset>_quarantine` has one row for each quarantined window and key. It is the row as it
-would have been published, with every expectation that it fails and the observed value. Its status
-is `quarantined` or `discarded`. A window that had been published before keeps its last good row.
+The table `<asset>_quarantine` has one row for each quarantined window and key. The row has the
+values that would have been published, each expectation that the row fails, and the observed value.
+The status of the row is `quarantined` or `discarded`. If a row of the window was published before,
+the last good row stays published.
 
 A quarantined window is validated again when it changes, and leaves the quarantine when it passes.
-The user may `release` it, which publishes it unchanged, or `discard` it, which leaves it
-unpublished. Either decision holds until the window's values change.
+The user may `release` the window, which publishes it unchanged, or `discard` the window, which
+leaves it unpublished. Each of these decisions holds until the values of the window change.
 """
 
 from collections import Counter
@@ -42,14 +43,15 @@ RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
 
 @dataclass(frozen=True)
 class _QuarantineChanges:
-    """Result of applying the quarantine to a commit's failing rows.
+    """The changes of the quarantine that the failing rows of a commit cause.
 
     Args:
-        released: numbers of the rows that the user had released with the same values.
-        kept: the published rows that stay in place of quarantined ones when a backfill replaces
-            rows; None otherwise.
-        changes: the rows that enter the quarantine. An increment also has the rows that leave, with
-            `IS_DELETED`.
+        quarantined: the number of rows to quarantine.
+        released: the `ROW` numbers of the rows that the user has released with the same values.
+        kept: the published rows that stay in place of quarantined rows when a commit replaces the
+            rows of ranges; None if there are none.
+        changes: the rows that enter the quarantine. For a commit that merges rows, also the rows
+            that leave the quarantine, with `IS_DELETED`.
     """
 
     quarantined: int = 0
@@ -64,11 +66,11 @@ _NOT_KEPT = ("quality", IS_DELETED, *UNPUBLISHED)
 
 @dataclass(frozen=True)
 class Choice:
-    """A selection of quarantined windows: those that start in [start, end) and have these keys.
+    """A selection of quarantined windows that start in [start, end) and have these keys.
 
     Args:
-        start, end: microseconds; None means no bound.
-        keys: the chosen value of each key, as text.
+        start, end: instants in microseconds; None means no bound.
+        keys: the chosen value of each key, as text. A key that is not named may have any value.
     """
 
     start: int | None = None
@@ -97,7 +99,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
 
 
 def is_empty(batch: Batch) -> bool:
-    """Return whether no window that a commit can change is quarantined."""
+    """Return whether the quarantine contains no window that a commit can change."""
     bound = window_starts_in(batch.ranges())
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
@@ -154,7 +156,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> _QuarantineChanges:
 
 
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
-    """Update the quarantine table, once for each commit."""
+    """Apply a commit's changes to the quarantine table; a repeated call has no effect."""
     table, store = asset.transform.quarantine_table, asset.warehouse
     if (ranges := marker.overwritten) is not None:
         store.replace(drop_deleted(changes), table, within(ranges), asset.app, marker.commit_number)
@@ -166,7 +168,11 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
-    """Return the quarantined windows that start in the chosen range, of any keys."""
+    """Return the quarantined windows that start in the chosen range. The chosen keys are ignored.
+
+    Raises:
+        DataError: the asset has no quarantine table.
+    """
     chosen = choice or Choice()
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
@@ -182,12 +188,17 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
 
 @shares_source
 def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Publish quarantined windows unchanged, marked `released`; return their starts (microseconds).
+    """Publish quarantined windows unchanged, with the quality `released`. Return their starts in
+    microseconds.
 
-    A window that a run changes in the meantime stays as that run left it. The quarantined rows are
-    read after the version of the published table, and are read again if a run publishes in between.
-    Rows of a run that has not completely published its commit are refused, because that run might
-    delete them from the published table again.
+    If a run changes a window in the meantime, the result of that run prevails. The quarantined rows
+    are read after the version of the published table. If a run publishes before this function does,
+    they are read again.
+
+    Raises:
+        DataError: none of the chosen windows is quarantined.
+        ConflictError: the commit that quarantined a chosen window is not completely published. The
+            run that publishes this commit might delete the released rows again.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     rows, starts = _read_chosen(warehouse, transform, choice)
@@ -213,7 +224,13 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 @shares_source
 def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Keep quarantined windows unpublished until their values change; return their starts."""
+    """Keep quarantined windows unpublished until their values change.
+
+    Return their starts in microseconds.
+
+    Raises:
+        DataError: none of the chosen windows is quarantined.
+    """
     rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,
@@ -226,8 +243,9 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 
 def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
-    """Return the rows of windows that start in a range as computed, whether published or
-    quarantined.
+    """Return the newest computed row of each window that starts in some ranges.
+
+    This is the quarantined row if there is one, else the published row.
     """
     bound = window_starts_in(ranges)
     published = warehouse.read(transform.table, bound)
@@ -240,14 +258,14 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
 
 
 class QuarantineCounts(NamedTuple):
-    """Number of quarantined rows, in total and by each expectation that they fail."""
+    """The number of quarantined rows, in total and by each expectation that they fail."""
 
     rows: int
     by_expectation: dict[str, int]
 
 
 def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> QuarantineCounts:
-    """Return the numbers of quarantined windows that start in a range."""
+    """Count the quarantined windows that start in some ranges; without ranges, all of them."""
     if not warehouse.exists(transform.quarantine_table):
         return QuarantineCounts(0, {})
     rows = warehouse.take(transform.quarantine_table, window_starts_in(ranges))
@@ -260,7 +278,11 @@ def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> Q
 def _read_chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
-    """Return the rows with status `quarantined`, and their window starts."""
+    """Return the chosen rows with status `quarantined`, and their window starts in microseconds.
+
+    Raises:
+        DataError: there are no such rows.
+    """
     choice.check(transform)
     rows = fetch(
         read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
@@ -275,7 +297,7 @@ def _read_chosen(
 
 
 def _check_published(asset: Asset, rows: pa.Table) -> None:
-    # Check after reading the rows: commits that were published by then still are.
+    # The rows were read before this check. Commits that were published then are still published.
     through = asset.published_commit_number()
     waiting = sum(commit_number > through for commit_number in rows["commit_number"].to_pylist())
     if waiting:

@@ -3,18 +3,19 @@
 A run that was killed while it published a commit may have written some of the tables. The next run
 publishes the commit again, and the expectations may have changed by then. If each attempt decided
 independently, a window could end up in both the published table and the quarantine, or in neither.
-So a retry does not validate rows again: its expectations answer from the records.
+Therefore, a retry does not validate rows again. Its expectations return the recorded results:
 
-| on record | the retry |
+| the first attempt wrote | the retry |
 | --- | --- |
-| nothing | validates the rows by the present expectations, as the first attempt |
-| the quarantine | quarantines the same rows; only warnings are validated again |
-| the results | takes over every result |
-| the published table | publishes nothing more |
+| nothing | validates the rows by the current expectations, like a first attempt |
+| the quarantine | quarantines the same rows, and only validates warnings again |
+| the results | repeats every result |
+| the published table | publishes no further rows |
 
-If tables lost commits, a retry may follow later commits, and any of these records may be missing or
-incomplete. Rows without a complete record are then validated again. If the published table has the
-commit and the quarantine does not, every row that is not published is quarantined.
+If tables have lost commits, there may already be later commits when a commit is retried, and any of
+these records may be missing or incomplete. An expectation without a complete record is then
+validated again. If the published table has the commit and the quarantine does not have it, the
+retry quarantines every row that is not published.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import number_is
 
 _Place = tuple[int, str]
-"""A row: the start of its window in microseconds, and its keys as JSON."""
+"""The identity of a row: the start of its window in microseconds, and its keys as JSON."""
 
 _AT, _KEYS, _OBSERVED = "_decided_at", "_decided_keys", "_decided_observed"
 
@@ -51,8 +52,8 @@ class _Recorded:
 
     Args:
         failing: the rows that fail, each with the observed value.
-        everything: the observed value if all rows fail together.
-        partial: true if only some of the failing rows are known.
+        everything: the observed value if the rows fail as a whole, else None.
+        partial: true if there may be failing rows that are not in `failing`.
     """
 
     level: str
@@ -62,7 +63,7 @@ class _Recorded:
     partial: bool = False
 
     def expectation(self, name: str) -> Windowed:
-        """Return an expectation that gives the recorded result again."""
+        """Return an expectation whose validation repeats the recorded result."""
         return Windowed(
             name=name, expected=self.expected, level=self.level, validate=self._validate
         )
@@ -85,7 +86,7 @@ class _Recorded:
 def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
     """Return the asset with expectations that repeat an earlier attempt's decisions on this commit.
 
-    Return the asset itself if nothing is on record.
+    Return the asset itself if no earlier attempt has recorded a decision.
     """
     transform, store = asset.transform, asset.warehouse
 
@@ -97,7 +98,7 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
     if not (validated or quarantined or published):
         return asset
     known = _read_results(asset, marker) if validated else {}
-    # A later commit may have removed or replaced rows of the quarantine.
+    # A later commit may have deleted or replaced rows of this commit in the quarantine.
     whole = store.transaction(transform.quarantine_table, asset.app) == marker.commit_number
     if quarantined and (whole or validated):
         _add_quarantined(asset, marker, known)
@@ -140,7 +141,14 @@ def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
 def _published_expectation(
     asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]
 ) -> Windowed:
-    """Return an expectation that fails for the rows that the commit did not publish."""
+    """Return an expectation that fails for the rows that the commit did not publish.
+
+    The expectation does not fail for a row with a recorded failure of level `error`, because the
+    expectation in the record already fails for that row.
+
+    Args:
+        known: the recorded results, by the name of the expectation.
+    """
     table, keys = asset.transform.table, keys_as_json(asset.transform.keys)
     start = F.unix_micros("window_start")
     listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
@@ -168,7 +176,7 @@ def _published_expectation(
 
 
 def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:
-    """Add the failures of all quarantined rows, because a result lists only the first ones."""
+    """Add the failures of all quarantined rows to the recorded results, which list only some."""
     table, keys = asset.transform.quarantine_table, keys_as_json(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("commit_number") == marker.commit_number)
     for start, text, failed in rows.select(
@@ -182,9 +190,10 @@ def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorde
 def _select_undecided(
     expectations: Iterable[Expectation], known: dict[str, _Recorded]
 ) -> Iterator[Expectation]:
-    """Return the present expectations without a recorded result.
+    """Yield the current expectations that have no recorded result.
 
-    Those of level `error` let all rows pass, because the rows that fail are already in quarantine.
+    Each expectation of level `error` is replaced by an expectation that all rows pass, because the
+    quarantine has recorded all failures of this level.
     """
     for expectation in expectations:
         if expectation.name in known:

@@ -21,11 +21,11 @@ from tidemark.store.rows import INSTANT, to_micros
 
 TABLE = tables.CHECKS
 MAX_FAILURES = 1000
-"""Maximum number of failures that a result lists; it counts all of them."""
+"""Maximum number of failures that a stored result lists; `rows_failed` counts all failures."""
 _OBSERVED = 5
 
 ERASED_TEXT = "deleted, because events of this time were erased"
-"""Text that replaces a result's observations after an erasure."""
+"""The text that replaces the observed values of a result after an erasure."""
 
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
@@ -45,11 +45,13 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, order=True)
 class Failure:
-    """A row, or a key without a row, that failed an expectation.
+    """A row that fails an expectation, or a window and key that lack an expected row.
 
     Args:
-        window_start: start of the window, microseconds.
-        row: the row's number; None if there is no row to quarantine.
+        window_start: the start of the window, in microseconds.
+        keys: the keys as JSON.
+        observed: the observed value as text.
+        row: the row's `ROW` number; None if the row is missing, so that none can be quarantined.
     """
 
     window_start: int
@@ -60,14 +62,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of an expectation in a run.
+    """The result of an expectation in a run.
 
     Args:
-        count: number of rows in the run.
-        validated: number of rows that it could validate.
-        span: the first window start and the last window end that were validated, microseconds.
-        failures: the rows and keys that fail.
-        observed: the observed value, if all rows fail or hold together.
+        count: the number of rows in the run.
+        validated: the number of rows that the expectation could validate.
+        span: the first window start and the last window end of the rows, in microseconds.
+        failures: the rows that fail, and the windows and keys that lack an expected row.
+        observed: the value observed for the rows as a whole, if there is one.
     """
 
     expectation: Expectation
@@ -80,11 +82,11 @@ class Result:
 
     @property
     def together(self) -> bool:
-        """Whether all rows of the run fail together, for an expectation about all of them."""
+        """Whether the expectation fails for the rows as a whole, and not for single rows."""
         return not self.success and not self.failures
 
     def text(self) -> str:
-        """Return the observation in a few words."""
+        """Return the observed value for the rows as a whole, or a summary of the failures."""
         if self.observed is not None:
             return self.observed
         if not self.failures:
@@ -99,11 +101,14 @@ class CheckResult:
     """One result of one expectation: a row of the table `checks`.
 
     Args:
-        side_of: for a rebuild or a replay, the asset that its tables belong to.
-        table_id: the asset's identity, as in the ledger.
+        side_of: the asset that is rebuilt or replayed, if the result is from the separate tables of
+            a rebuild or a replay; otherwise None.
+        table_id: the identity of the asset's tables, as in the ledger.
         window_from, window_to: the first window start and the last window end that were validated.
-        failures: at most a thousand failures: `window_start`, `keys` (JSON), `observed`.
+        observed: the observed value, or a summary of the failures.
+        failures: at most a thousand failures, each with `window_start`, `keys` (JSON), `observed`.
         run, mode, through_arrival, commit_number: the run, as in the ledger.
+        at: the time at which the result was recorded.
     """
 
     asset: str
@@ -127,7 +132,7 @@ class CheckResult:
 
 
 def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
-    """Record the results of a commit, once; record nothing if nothing was validated."""
+    """Record the results of a commit, at most once. Do nothing if there are no results."""
     if not results:
         return
     at = time.time_ns() // 1000
@@ -163,10 +168,10 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
 
 
 def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
-    """Return the failures that a result lists.
+    """Return the failures that a stored result lists, at most `MAX_FAILURES`.
 
-    If there are too many, the first of each window takes precedence. So a reader of any time range
-    finds whether it fails.
+    The first failure of each window takes precedence over further failures of that window. The list
+    therefore shows as many of the windows with failures as possible.
     """
     seen, first, more = set[int](), list[Failure](), list[Failure]()
     for failure in failures:
@@ -176,15 +181,16 @@ def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
-    """Delete the values in earlier results about windows whose events were erased.
+    """Delete the observed values from earlier results about windows whose events were erased.
 
-    Return the number of results that changed. They include results of separate rebuild or replay
-    tables, which may have been deleted since. A result that covers any of these windows loses its
-    observation and its failing rows; its counts stay.
+    Return the number of results that changed. A result that covers any of these windows loses its
+    observed value and its failures, but keeps its counts. This includes results of the separate
+    tables of a rebuild or a replay, even if those tables have since been deleted.
 
     Args:
-        ranges: window starts; without any range, all windows.
-        through: the commit that validated the windows again; its results stay.
+        ranges: the ranges of the window starts; without any range, all windows are meant.
+        through: the commit that validated the windows again. Its results do not change, nor do
+            those of later commits.
     """
     warehouse = asset.warehouse
     if not warehouse.exists(TABLE):

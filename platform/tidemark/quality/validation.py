@@ -1,8 +1,8 @@
 """Validate the rows that a commit is about to publish, with one result for each expectation.
 
-Expectations that need the log or earlier windows are validated by the engine, in one pass over the
-rows, as two columns per expectation. Great Expectations validates all others in memory: few rows in
-one piece, many in chunks.
+The engine validates the expectations that need the event log or earlier windows. It computes two
+columns for each of these expectations, in one pass over the rows. Great Expectations validates all
+other expectations in memory: few rows in one piece, many rows in chunks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ from tidemark.store.rows import Rows, columns, frame
 
 _BOUNDS = ("window_start", "window_end")
 _NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
-"""The columns that Great Expectations does not get."""
+"""The columns that are not passed to Great Expectations."""
 _Place = tuple[int, str]
-"""Identity of a row: its window's start, microseconds, and its keys as JSON."""
+"""The identity of a row: the start of its window in microseconds, and its keys as JSON."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,12 @@ class _ValidatedRows:
     """Rows during their validation.
 
     Args:
-        rows: the rows themselves: in memory, or in the engine.
-        answers: the engine's answers: for all rows, or for those that fail.
+        rows: the validated rows, in memory or in the engine.
+        answers: the columns that `_add_outcomes` adds, with the identity of each row. If `rows` is
+            in memory, for all rows; otherwise, only for the rows that fail.
         validated: for each windowed expectation, the number of rows that it validated.
-        span: the first window start and the last window end, microseconds.
+        count: the number of rows.
+        span: the first window start and the last window end, in microseconds.
     """
 
     rows: Rows
@@ -55,18 +57,19 @@ class _ValidatedRows:
 
 
 def row_number() -> Column:
-    """Return a unique number for each row.
+    """Return a column with a unique number for each row.
 
-    The rows must be computed once and completely before anything refers to it.
+    The rows must be computed once and completely before the numbers are used, because another
+    computation of the same rows can give them other numbers.
     """
     return F.monotonically_increasing_id()
 
 
 def validate(rows: Rows, batch: Batch) -> list[Result]:
-    """Validate rows with all their expectations; return no results if there are no rows.
+    """Validate rows. Return one result for each expectation, or no results if there are no rows.
 
     Args:
-        rows: completely computed rows, with their `ROW` and `KEYS`.
+        rows: completely computed rows, with the columns `ROW` and `KEYS`.
     """
     expectations = batch.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
@@ -85,10 +88,10 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
 
 
 def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
-    """Return the result. If it reports a fault of Tidemark itself, validate a second time.
+    """Return the result. If the result reports a fault of Tidemark itself, validate once more.
 
-    Such a result says that an event was lost or duplicated. Independent queries confirm it before
-    any row is quarantined.
+    Such a result means that Tidemark lost or duplicated an event. Independent queries must confirm
+    the fault before any row is quarantined for it.
     """
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
@@ -106,7 +109,11 @@ def _validate_windowed(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -
 
 
 def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
-    """Return rows, or some of their columns, in chunks that fit into memory."""
+    """Return rows in chunks that fit into memory, with the given columns.
+
+    Args:
+        names: None stands for all columns that Great Expectations gets.
+    """
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
     some = (
@@ -118,7 +125,10 @@ def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
 def _add_outcomes(
     rows: DataFrame, names: Sequence[str], windowed: Sequence[Windowed], batch: Batch
 ) -> DataFrame:
-    """Return `rows` with `_fails_<n>` and `_seen_<n>` for each expectation.
+    """Return `rows` with two columns for the n-th expectation: `_fails_<n>` and `_seen_<n>`.
+
+    `_fails_<n>` is true if the row fails, and null if the expectation can't validate the row.
+    `_seen_<n>` is the observed value of a row that fails.
 
     Args:
         names: the columns of `rows`.
@@ -165,9 +175,10 @@ def _validate_in_memory(
 
 
 def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
-    """Return `rows` with the columns that `_add_outcomes` adds.
+    """Return rows in memory with the columns that `_add_outcomes` adds.
 
-    The engine returns only these columns, without the rows.
+    The engine receives only the columns that the expectations need, and returns only the added
+    columns.
     """
     if not any(e.validate for e in windowed):
         return rows
@@ -185,7 +196,7 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
 
 
 def _select_needed(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
-    """Return the columns of rows in memory that expectations need."""
+    """Return rows in memory with only the columns that expectations need."""
     looked = {
         *FACTS,
         "commit_number",
@@ -214,10 +225,10 @@ def _validate_in_engine(
 
 
 def _to_pandas(rows: pa.Table) -> pd.DataFrame:
-    """Return the engine's answers about rows, with the identity (`_Place`) of each row.
+    """Return the columns that identify rows, and those that `_add_outcomes` added, in pandas.
 
-    Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
-    nanoseconds.
+    Timestamps are in UTC, without a time zone, and in microseconds, because they may exceed the
+    range of nanoseconds.
     """
     own = (ROW, *_BOUNDS, KEYS, "_fails_", "_seen_")
     rows = rows.select([c for c in rows.column_names if c.startswith(own)])
@@ -235,9 +246,10 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
 
 
 def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
-    """Return a function that gets the windows that an expectation finds missing.
+    """Return a function that returns a failure for each window that an expectation finds missing.
 
-    If there are few rows, the query starts immediately.
+    If there are few rows, the query for these windows starts immediately in the background;
+    otherwise, it starts when the function is called.
     """
     ask = expectation.absent
     if ask is None:
