@@ -45,7 +45,7 @@ CHANGE = {
     "_commit_version": "BIGINT",
     "_commit_timestamp": "TIMESTAMP",
 }
-"""Source columns that hold the change data feed's facts of a row; a source declares the ones that
+"""Source columns for the metadata of a row in the change data feed. A source declares the ones that
 it needs.
 
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
@@ -71,8 +71,8 @@ class DeltaConnector:
     `change_feed` or `skip_change_commits` is set. A version whose log entry or files no longer
     exist also stops it, until that loss is accepted.
 
-    If the source has protected columns, this process reads all rows of a version into its memory.
-    It protects them there, before the engine gets any of them.
+    If the source has protected columns, this process reads all rows of a version into its memory
+    and protects them there. The engine gets only protected rows.
 
     Example:
         DeltaConnector(visits, "/srv/lake/visits", start=12)
@@ -80,15 +80,16 @@ class DeltaConnector:
     Args:
         source: the source of the events. The table may have more columns.
         path: the table, which the engine must see under the same path.
-        start: the first version to read. If it is greater than 0, its arrival has all rows of the
-            table as of that version.
+        start: the first version to read. If it is greater than 0, the arrival of this version has
+            all rows of the table as of this version.
         time_zone: the zone in which columns of the type `timestamp_ntz` are written, as in `"UTC"`
             or `"Europe/Berlin"`. Without it they can't be TIMESTAMP columns of the source.
         change_feed: read the table's change data feed: each change of a row is an event, which the
             columns in `CHANGE` describe. An update is two events, the row before and after it.
         skip_change_commits: versions that update or delete rows become arrivals without rows.
-        accept_loss: continue past versions that are already lost when this connector polls first.
-            The position of the next arrival records the loss. A later loss is an error again.
+        accept_loss: continue past versions that are already lost at the first poll of this
+            connector. The position of the next arrival records the loss. A later loss is an error
+            again.
 
     Raises:
         DefinitionError: `start` is negative, `path` has a character that delta-rs can't read, both
@@ -177,11 +178,11 @@ class DeltaConnector:
         try:
             rows = self._read(spark, chunks)
         except Exception:
-            # If the table was replaced in the meantime, raise that error instead: its versions are
-            # not comparable.
+            # If the table was recreated in the meantime, raise the error for that instead. This
+            # error may be only a consequence.
             self._check_not_recreated(chunks)
             raise
-        # One check after the read is enough, because a replaced table does not come back.
+        # One check after the read is enough, because a table that was replaced does not come back.
         self._check_not_recreated(chunks)
         return rows
 
@@ -224,7 +225,7 @@ class DeltaConnector:
         )
 
     def _read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """Return the rows of many files through the engine, without any of them in this process."""
+        """Return the rows of many files as a DataFrame. No row enters this process."""
         table, pieces = self._open(), list[ChunkFile]()
         for number, chunk in enumerate(chunks):
             where = json.loads(chunk.position)
@@ -262,7 +263,12 @@ class DeltaConnector:
         return self._source_columns(rows, constants)
 
     def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
-        """Return a version's commit, with the files whose rows it contributes."""
+        """Return a version's commit with only the files whose rows are ingested. There are none if
+        the version updates or deletes rows, unless the whole table is read as of the version.
+
+        Raises:
+            DataError: the version no longer exists.
+        """
         done = self._commit(version, whole=whole)
         if done is None:
             raise self._lost([version], table.version())
@@ -276,20 +282,20 @@ class DeltaConnector:
             self._check_feed(version)
             rows = read_changes(table, version, done, self.source.fields)
         except DeltaError as error:
-            # The transaction log no longer reaches back to this version, or to the one before it.
+            # The transaction log no longer reaches back to this version, or to the previous one.
             raise self._lost([version], table.version()) from error
         constants = {
             "_commit_version": pa.scalar(version),
             "_commit_timestamp": _commit_time(done),
         }
         rows = self._source_columns(rows, constants)
-        # Sorted, so that every read has the same order; after the protection, so that the order
-        # does not reveal protected values.
+        # The rows are sorted, so that every read returns the same order. They are sorted after they
+        # are protected, so that the order does not reveal protected values.
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
 
     def _check_feed(self, version: int) -> None:
-        """Raise if the change data feed was not enabled as of a version."""
+        """Raise a DataError if the change data feed was not enabled as of a version."""
         if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
                 f"{self._what} has no change data feed for version {version}, because the feed was "
@@ -334,7 +340,7 @@ class DeltaConnector:
             ) from error
 
     def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
-        """Raise if chunks come from another table than the current one.
+        """Raise an error if chunks come from another table than the table that is at the path now.
 
         Raises:
             DataError: the table was recreated under its path.
@@ -347,12 +353,13 @@ class DeltaConnector:
             )
 
     def _check(self, table: DeltaTable) -> None:
-        """Raise if the table lacks the source's columns, or has a feature that is not supported.
+        """Raise an error if the table does not fit the source or this connector.
 
         Raises:
-            DataError: the table has column mapping, deletion vectors, or no change data feed.
-            DefinitionError: columns have other types, or a column that partitions the table can't
-                be read.
+            DataError: the table has column mapping, has deletion vectors although `start` is not 0,
+                or lacks the change data feed that `change_feed` requires.
+            DefinitionError: a column of the source is missing or has another type, `time_zone` is
+                needed but not set, or a column that partitions the table can't be read.
         """
         settings = table.metadata().configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
@@ -393,7 +400,7 @@ class DeltaConnector:
                 )
 
     def _check_partitions(self, table: DeltaTable) -> None:
-        """Raise if a column that partitions the table is protected, or BINARY."""
+        """Raise a DefinitionError if a column that partitions the table is protected, or BINARY."""
         by = table.metadata().partition_columns
         if masked := [name for name in by if name in self.source.mask]:
             raise DefinitionError(

@@ -1,6 +1,7 @@
 """Read the versions of a Delta table from its transaction log, and the rows of their files.
 
-Few rows are read into memory; many are read by the engine, which gets the names of the files.
+If the rows are few, they are read into memory. If they are many, the engine gets the names of the
+files and reads them.
 """
 
 import json
@@ -36,7 +37,7 @@ VERSION = helper("version")
 """The version that added a row."""
 
 COMMITTED_AT = helper("committed_at")
-"""The commit time of that version."""
+"""The commit time of the version that added a row."""
 
 CHANGE_TYPE = "_change_type"
 """The column of a change data feed that describes a change."""
@@ -57,8 +58,8 @@ class VersionPart(Enum):
 
 
 class File(NamedTuple):
-    """A file of a table: its path below the table's, partition values, size in bytes, row count,
-    and whether a deletion vector marks some of its rows as deleted."""
+    """A file of a table: its path relative to the table, partition values, size in bytes, row
+    count, and whether a deletion vector marks some of its rows as deleted."""
 
     path: str
     values: dict[str, str | None]
@@ -68,7 +69,12 @@ class File(NamedTuple):
 
 
 class ChunkFile(NamedTuple):
-    """A file of a version, which was committed at an instant in microseconds, for a chunk."""
+    """A file whose rows belong to a chunk, and the version to which the file belongs.
+
+    Args:
+        chunk: the index of the chunk.
+        at: the commit time of the version, in microseconds.
+    """
 
     file: File
     chunk: int
@@ -78,13 +84,14 @@ class ChunkFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Commit:
-    """The effect of a version.
+    """The commit time and the files of a version.
 
     Args:
         at: the commit time, in microseconds.
-        files: the files with new data, or all files of the table as of then.
+        files: the files with new data, or all files of the table as of the version.
         changes: true if the version updated or deleted rows.
-        feed: the files with its changes, if it has recorded them.
+        removed: the files that the version removed.
+        feed: the change data files, if the version has any.
     """
 
     at: int
@@ -95,8 +102,8 @@ class Commit:
 
 
 def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
-    """Return the effect of a version. Return None if its log entry or files that `part` requires no
-    longer exist.
+    """Return the commit of a version. Return None if its log entry no longer exists, or a file that
+    is needed to read `part` of the version.
     """
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
@@ -132,8 +139,8 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
 def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     """Return the commit time of a version in microseconds, as the protocol defines it.
 
-    It is the in-commit timestamp if the table has them, else the modification time of the commit's
-    file. `commitInfo` and its other fields are optional.
+    This is the in-commit timestamp if the table has in-commit timestamps, else the modification
+    time of the commit's file. `commitInfo` and all of its fields are optional.
     """
     infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
     in_commit = next((i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i), None)
@@ -141,7 +148,7 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
 
 
 def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
-    """Return the rows of files, with those of `columns` that the table still has."""
+    """Return the rows of files. Columns that the table no longer has are left out."""
     return _read(table, files, arrow_schema(_schema(table, columns)), {})
 
 
@@ -150,14 +157,15 @@ def read_changes(
 ) -> pa.Table:
     """Return the changes of a version: rows with `columns` and `_change_type`.
 
-    They are read from the files that record them. Without such files, they are the rows of added
-    and removed files, without those that the version wrote again unchanged.
+    The changes are read from the version's change data files. If there are none, the changes are
+    the rows of added and removed files, except for rows that the version wrote again unchanged.
     """
     kind = pa.field(CHANGE_TYPE, pa.string())
     if commit.feed:
         schema = arrow_schema(_schema(table, columns)).append(kind)
         return _read(table, commit.feed, schema, {})
-    # Undeclared columns distinguish rows, too.
+    # To find unchanged rows, all columns are compared, including those that the source does not
+    # declare.
     schema = arrow_schema(table.schema() if commit.changes else _schema(table, columns))
     found = list[pa.Table]()
     for name, files, at in (
@@ -176,7 +184,8 @@ def _read(
     """Return the rows of files.
 
     Args:
-        kept: which rows of a file to return, by its path; all rows of the other files.
+        kept: masks of the rows to return, by the path of the file. If a file has no mask, all of
+            its rows are returned.
     """
     by = [name for name in table.metadata().partition_columns if name in schema.names]
     stored = pa.schema([field for field in schema if field.name not in by])
@@ -205,7 +214,8 @@ def _read(
 
 
 def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[str, pa.Array]:
-    """Return by path which rows of files the deletion vectors as of a version leave."""
+    """Return masks of the rows that are not deleted by the deletion vectors as of a version, by the
+    path of the file. Files without a deletion vector are left out."""
     marked = [file.path for file in files if file.marked]
     if not marked:
         return {}
@@ -227,7 +237,7 @@ def _relative(table: str, path: str) -> str:
 
 
 def _decode(path: str) -> str:
-    """Return a path without percent-encoding, which delta-rs applies more than once."""
+    """Return a path without percent-encoding. delta-rs may encode a path more than once."""
     while (plain := unquote(path)) != path:
         path = plain
     return path
@@ -236,8 +246,8 @@ def _decode(path: str) -> str:
 def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
     """Return changes without the rows that were deleted and inserted again unchanged.
 
-    A version that rewrites a file and records no changes, as Spark's MERGE without an effect does,
-    deletes and inserts each row of it.
+    A version that rewrites a file but has no change data files, such as a MERGE of Spark that has
+    no effect, deletes and inserts each row of the file.
 
     Args:
         rows: inserts and deletes, with all columns of the table.
@@ -265,9 +275,9 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
 def read_frame(
     spark: SparkSession, table: DeltaTable, pieces: Sequence[ChunkFile], columns: Collection[str]
 ) -> DataFrame:
-    """Return the rows of files as a DataFrame, with those of `columns` that the table still has.
+    """Return the rows of files as a DataFrame. Columns that the table no longer has are left out.
 
-    It also has `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
+    The DataFrame also has the columns `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
 
     Args:
         pieces: one or more files of a table that the engine sees under the same path.
@@ -286,7 +296,7 @@ def read_frame(
     listed = spark.createDataFrame(values_, ", ".join([_LISTED, *names]))
     paths = dict.fromkeys(_escape_wildcards(f"{place}/{piece.file.path}") for piece in pieces)
     kept = StructType([field for field in schema if field.name not in by])
-    # The engine returns the path after its scheme, percent-encoded, in which a plus means a plus.
+    # The engine returns a URI: its path is percent-encoded, but a plus is not an encoded space.
     rows = spark.read.schema(kept).parquet(*paths)
     origin = rows.metadataColumn("_metadata")
     path = F.url_decode(F.replace(origin["file_path"], F.lit("+"), F.lit("%2B")))
@@ -309,7 +319,7 @@ def read_frame(
 
 
 def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
-    """Return the schema of `columns` only, because other columns may have unsupported types."""
+    """Return the schema with `columns` only, because other columns may have unsupported types."""
     return Schema([field for field in table.schema().fields if field.name in columns])
 
 

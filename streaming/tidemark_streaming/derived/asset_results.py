@@ -1,8 +1,9 @@
 """Read how far an asset has published its windows, without the engine.
 
-A chain reads an arrival once its asset has published it. A chain of final windows reads each window
-once, so it refuses to continue after something other than an arrival has changed windows that it
-has read. To a chain of changes, such a commit is a step.
+A chain takes an arrival once its asset has published the results of that arrival. Later, a run
+without new arrivals, such as a backfill, may change windows that a chain has read. A chain of final
+windows reads each window once, so it then refuses to continue. A chain of changes reads the run's
+commit as a step.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from tidemark_streaming.snapshot.tables import Tables
 
 @dataclass(frozen=True)
 class AssetResults:
-    """The published results of a chain's asset, as they are when they are read first.
+    """The published results of a chain's asset. They are cached when they are first read.
 
     Args:
         name: the name of the chain.
@@ -46,7 +47,7 @@ class AssetResults:
 
     @cached_property
     def table_id(self) -> str | None:
-        """The identity of the asset, as in the ledger; None before its first run."""
+        """The table id of the asset, as in the ledger; None before its first run."""
         state = self.tables.id(self.chain.asset.state_table)
         if state is None or not isinstance(self.chain.asset, RollUp):
             return state
@@ -59,7 +60,7 @@ class AssetResults:
 
     @cached_property
     def commit(self) -> StateCommit | None:
-        """The newest commit that the asset has published; None before the first."""
+        """The newest commit that the asset has published; None before the first such commit."""
         runs = self.tables.open(ledger.TABLE)
         if runs is None or self.table_id is None:
             return None
@@ -69,7 +70,8 @@ class AssetResults:
         return next(c for c in self._commits(number) if c.commit_number == number)
 
     def published_through(self, timeline: Sequence[Arrival]) -> int:
-        """Return the newest arrival that the asset has published; -1 for none.
+        """Return the number of the newest arrival that the asset has published; -1 if there is
+        none.
 
         Later arrivals count as published if they have no events and change no window.
 
@@ -91,11 +93,11 @@ class AssetResults:
     def results_after(
         self, watermark: int | None, changes: Sequence[StateCommit] = ()
     ) -> TakenResults | None:
-        """Return the results that a chain has read with a step; None if there are none.
+        """Return the results that a chain has read through a step; None if there are none.
 
         Args:
             watermark: the watermark of the asset's source after the step.
-            changes: the commits that later steps take.
+            changes: the commits that the chain takes in later steps, in order.
         """
         if self.table_id is None or self.commit is None:
             return None
@@ -105,13 +107,14 @@ class AssetResults:
         return TakenResults(self.table_id, commit, released)
 
     def arrival_of(self, change: StateCommit) -> int:
-        """Return the newest arrival that the asset had processed with a commit."""
+        """Return the number of the newest arrival that the asset had processed after a commit."""
         return coverage_after(self.chain.asset, change).at.arrival
 
     def changes_since(self, taken: TakenResults, watermark: int | None) -> list[StateCommit]:
-        """Return the commits after the results that a chain has read that it takes as steps.
+        """Return the commits since the results `taken` that the chain takes as steps.
 
         Args:
+            taken: the results that the chain has read through its last step.
             watermark: the watermark of the asset's source after the last step.
 
         Raises:
@@ -121,7 +124,7 @@ class AssetResults:
         asset = self.chain.asset
         if self.table_id != taken.table_id:
             raise self._refuse(f"'{asset.name}' was dropped after '{self.name}' took its windows")
-        # Usually there are none, and the earlier commits are not read.
+        # Usually no commit recomputes windows. Then the earlier commits need not be read.
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
         commits = self._commits(0) if replaces else []
         newest = -1 if self.commit is None else self.commit.commit_number
@@ -151,9 +154,10 @@ class AssetResults:
         )
 
     def _bound(self, watermark: int | None) -> int | None:
-        """Return the end through which windows have been read; None if none has."""
+        """Return the instant, in microseconds, by which all windows that the chain may have read
+        have ended; None if the chain can't have read any."""
         if self.chain.rows == "changes":
-            # Any firing may have been taken, also of a window that is open.
+            # Firings are read, also those of open windows. Any window may therefore have been read.
             return INFINITY
         return self.chain.settled_end(watermark)
 
@@ -168,7 +172,7 @@ class AssetResults:
         return [] if rows is None else to_micros(rows["window_end"])
 
     def _commits(self, first: int) -> list[StateCommit]:
-        """Return the facts of the commits from a number on, in order."""
+        """Return the commits of the asset's state from a number on, in order."""
         table = self.chain.asset.state_table
         bounds = [at_least("commit_number", first)]
         rows = self.tables.read(

@@ -1,4 +1,4 @@
-"""Connector of derived sources: each arrival of a base is an arrival."""
+"""The connector of derived sources: each arrival of a base becomes an arrival of the source."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +35,10 @@ from tidemark_streaming.derived.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 _SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}
-"""The names that the expressions of derivations can use, by argument."""
+"""The names that an expression of a derivation can use, by the argument with the expression."""
 _Waiting = tuple[int, int, int, str, Arrival]
-"""An arrival to take: its processing time, the index of its base, its number, and the base."""
+"""An arrival to take: its processing time, the index of its base, its number, the name of its base,
+and the arrival itself. The first three are the order in which arrivals are taken."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -49,12 +50,13 @@ def ingestion_of(source: DerivedSource) -> Ingestion:
 class DerivedConnector:
     """A connector that computes a derived source from the event logs of its bases.
 
-    Each poll reads all arrivals that the bases have, in the order of their processing time,
-    then of the bases in the definition, then of their numbers. The timeline records this order.
+    Each poll takes all new arrivals of the bases. They are ordered by processing time, then by the
+    order of the bases in the definition, then by number. The timeline records this order. A chain
+    takes only arrivals that its asset has published.
 
     Args:
         source: the derived source.
-        location, database: the warehouse with the event logs, as of a `Warehouse`; `in_warehouse`
+        location, database: the warehouse with the event logs, as for `Warehouse`; `in_warehouse`
             sets both.
     """
 
@@ -129,7 +131,7 @@ class DerivedConnector:
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
         for base in self.source.bases:
-            # A base of which nothing has arrived yet may have no tables.
+            # A base without arrivals may not have tables yet.
             if not warehouse.exists(base.log_table):
                 Log(warehouse, base).create()
         steps = read_steps(warehouse, self.source, [chunk.position for chunk in chunks])
@@ -170,19 +172,23 @@ class DerivedConnector:
         return Tables(f"{self.location}/{self.database}")
 
     def _results(self) -> AssetResults | None:
-        """Return the results of the asset whose windows are the rows; None if there is no asset."""
+        """Return the results of the chain's asset; None if the source is not a chain."""
         derivation = self.source.derivation
         if not isinstance(derivation, Chain):
             return None
         return AssetResults(self.source.name, derivation, self._tables)
 
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
-        """Return the arrivals of a base from a number on."""
+        """Return the arrivals of a base from the number `first` on."""
         rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
         return [] if rows is None else read_arrivals(rows)
 
     def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return the id of each base's timeline.
+        """Return the table id of each base's timeline, by the name of the base. A base without
+        tables is left out.
+
+        Args:
+            known: the ids at the last step.
 
         Raises:
             DataError: a base was dropped, or dropped and created again, since its arrivals were
@@ -208,7 +214,8 @@ class DerivedConnector:
 def _in_order_of_asset(
     waiting: Sequence[_Waiting], changes: Sequence[StateCommit], results: AssetResults | None
 ) -> Iterator[_Waiting | StateCommit]:
-    """Yield arrivals, and changes of an asset after the arrivals that it had processed before."""
+    """Yield arrivals and changes of an asset in order. A change comes after the arrivals that the
+    asset had processed before it."""
     ahead = deque(changes)
     for each in waiting:
         _, _, number, _, _ = each
