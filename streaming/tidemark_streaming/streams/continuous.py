@@ -1,11 +1,11 @@
 """Continuous queries, which repeat the same run as arrivals come in.
 
-A continuous query is a Structured Streaming query over a source's timeline, in which each row is a
-whole arrival. Each micro-batch is an incremental run through the newest arrival in it. The query of
-a roll-up reads the ledger instead, and runs whenever another run has finished. The asset's state
-records its progress, so nothing is lost if the query's checkpoint is deleted. Nothing is lost
-either if Spark misses a version of the table: its listing of the transaction log may skip a file
-that is written during the listing.
+A continuous query is a Structured Streaming query over a source's timeline, which has one row per
+arrival. Each micro-batch triggers an incremental run through the newest arrival in the batch. The
+query of a roll-up reads the ledger instead, so each finished run of any asset triggers a run of the
+roll-up. Progress is recorded in the asset's state. Therefore nothing is lost if the query's
+checkpoint is deleted, or if Spark misses a version of the table: when Spark lists the transaction
+log, it may skip a file that is written at the same time.
 
 A query belongs to a session on the engine, not to the client that started it. Each asset's query
 has its own session, whose settings no other stream shares. Any process finds the session by its ID,
@@ -48,13 +48,13 @@ _STARTS = 4
 _STOP_SECONDS = 30
 _NOTE = "write the checkpoint of the stream"
 _OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
-"""The start of the line with an exception of Spark itself and not of a run."""
+"""The prefix of a traceback line with an exception of Spark itself, rather than of a run."""
 _CRASHED = "Python worker exited unexpectedly"
 """Spark's message for a query whose worker was killed, or ran out of memory."""
 _RAISED = re.compile(
     r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<message>.+)|[\w.]+(?:Error|Exception): .+"
 )
-"""The traceback line with the exception; for Tidemark's own errors, also their message."""
+"""A traceback line with an exception. For Tidemark's errors, it captures class and message."""
 
 
 def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
@@ -80,12 +80,12 @@ def start(
 ) -> StreamingQuery:
     """Start the continuous query of an asset in the warehouse's session.
 
-    An abandoned query is replaced.
+    An orphaned query is replaced.
 
     Args:
-        admission: the limits of a run, by default none, as always for a roll-up.
-        available_now: stop when all available arrivals are processed.
-        watched: the query belongs to this process, which will stop it (`query_owner`).
+        admission: the limits of a run, none by default. They do not apply to roll-ups.
+        available_now: true if the query stops when all available arrivals are processed.
+        watched: true if this process owns the query and will stop it (see `query_owner`).
     """
     stop_orphan(warehouse, transform)
     table = _followed_table(warehouse, transform)
@@ -133,7 +133,7 @@ def stop(warehouse: Warehouse, transform: Definition) -> bool:
 
 
 def failure_reason(failure: PySparkException) -> str:
-    """Return why a query ended, in one line: its run's exception, without a stack trace."""
+    """Return why a query ended, in one line: the exception of its run, without a stack trace."""
     if has_crashed(failure):
         return "Its Python worker was killed."
     found = _find_exception(failure)
@@ -150,7 +150,7 @@ def failure_reason(failure: PySparkException) -> str:
 
 
 def has_crashed(failure: PySparkException) -> bool:
-    """Return whether a query ended because its worker was killed, not through its definition."""
+    """Return whether a query ended because its Python worker was killed."""
     return _CRASHED in str(failure)
 
 
@@ -245,8 +245,8 @@ def _batch(
 
 
 def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
-    # After a run of its base by the definition that this query knows, a run by another definition
-    # means that this query is outdated.
+    # After the base has run by the definition that this query knows, a run of the base by another
+    # definition means that this query is outdated.
     is_pinned = False
 
     def run(batch: DataFrame, _: int) -> None:
@@ -266,12 +266,12 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
 
 
 def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: str) -> None:
-    """Remove the checkpoint of the asset's query if the query, which must not run, can't resume.
+    """Remove the checkpoint of the asset's query if the query can't resume from it.
 
-    Spark creates no batch for rows that its checkpoint has read, even if the asset has changed
-    since: it was dropped or rolled back, a run of it was killed before it published, or a roll-up
-    has other windows now. Spark also refuses the checkpoint of another table than the query reads:
-    the source had another name, or its log was recreated.
+    The query must not be running. Spark creates no batch for rows that the checkpoint records as
+    read, even if the asset must process them again: it was dropped or rolled back, one of its runs
+    was killed before it published, or a roll-up has other windows now. Spark also refuses the
+    checkpoint of a different table, for example if the source was renamed or its log recreated.
 
     Args:
         table: the table that the query reads.
@@ -281,14 +281,14 @@ def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: 
 
 
 def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
-    """Return whether the checkpoint belongs to that table and to no other."""
+    """Return whether the checkpoint belongs to the given table and to no other."""
     head = warehouse.head(table)
     read_tables = {read.table for read in checkpoints.read(warehouse, transform.name)}
     return head is not None and read_tables == {head.table_id}
 
 
 def _is_behind(warehouse: Warehouse, transform: Definition) -> bool:
-    """Return whether the asset has not processed all arrivals, or not published all runs."""
+    """Return whether the asset has unprocessed arrivals, unpublished runs, or other windows now."""
     asset = Asset(warehouse, transform)
     last = asset.state.last()
     if asset.published_commit_number() < last.commit_number:

@@ -1,10 +1,10 @@
 """Requests for streams: one small file per stream that should run.
 
 The files are in the folder `streams` of the home. A request outlives the stream, the engine and a
-restart of the machine: the supervisor restarts requested streams that do not run. To request a
-stream is to write a file, to cancel it is to delete the file; both are atomic. Another file next to
-a request records the query that was started last for it. A lease file determines which supervisor
-is responsible.
+restart of the machine: the supervisor restarts requested streams that do not run. A request is made
+by writing its file, and canceled by deleting the file; both are atomic. Another file next to a
+request records the query that was last started for the request. A lease file determines which
+supervisor is responsible.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ class DesiredStream:
 
     Args:
         arrivals_per_run, rows_per_run, bytes_per_run: the limits of a run; None for no limit.
-        since: the time of the request, in microseconds, which identifies it.
+        since: the time of the request, in microseconds, which identifies the request.
     """
 
     asset: str
@@ -50,7 +50,7 @@ class _Start(NamedTuple):
 
     Args:
         since: the time of the request, in microseconds.
-        query, run: the IDs of the query.
+        query, run: the IDs of the query and of this start, as in `queries.Query`.
     """
 
     since: int
@@ -59,7 +59,7 @@ class _Start(NamedTuple):
 
 
 def request(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
-    """Request an asset's stream, even if it was requested before."""
+    """Request an asset's stream. The request replaces an earlier one with its limits."""
     now, limits = time.time_ns() // 1000, admission
     wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
@@ -127,10 +127,14 @@ def _read(file: Path) -> str:
 def renew_lease(file: Path, owner: str, lasts: float) -> None:
     """Take or keep the lease in `file`, which makes its owner the supervisor for `lasts` seconds.
 
-    Unlike a lock, a lease lasts for a time. A supervisor that renews it every half minute holds it
-    in between, and one that died loses it after a while. A renewal time far in the future means
-    that the clock was set back since, so that lease has expired too. A renewal time slightly in the
-    future is valid, because the clocks of two machines may differ.
+    Unlike a lock, a lease lasts for a time. A supervisor that renews its lease every half minute
+    also holds it between renewals, and a supervisor that died loses its lease after `lasts`
+    seconds. If the renewal time is far in the future, the clock was set back since, and the lease
+    counts as expired. A renewal time slightly in the future is valid, because the clocks of two
+    machines may differ.
+
+    Raises:
+        ConflictError: another supervisor holds the lease.
     """
     with _lock_lease(file):
         now = time.time()

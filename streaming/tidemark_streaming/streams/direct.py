@@ -1,9 +1,9 @@
 """Direct runs: assets that run in the process of their source's ingest.
 
 After each commit of the ingest, each asset runs. If the commit has few events (`SMALL_BATCH_ROWS`),
-all of these runs take them from memory and do not read the log. If it has many, each run reads them
-from the log's files. Neither needs a streaming query. The published result is the same as for any
-other run: the next run makes up for one that was killed or skipped.
+all of these runs take the events from memory and do not read the log. Otherwise, each run reads the
+events from the log's files. No streaming query is needed. The published result is the same as for
+any other run: the next run also processes the arrivals of a run that was killed or skipped.
 
 The ingest continues when the runs have ended. Records that arrive in the meantime form the next
 commit, so large runs process a backlog, and the ingest never outruns them.
@@ -52,7 +52,8 @@ class Direct:
 
     Args:
         transforms: assets of the ingest's source; a roll-up runs after its base.
-        opened: returns the warehouse in a session of its own, for the publication to Kafka.
+        opened: returns the warehouse with a new session, for the publication to Kafka.
+        on_run: receives the facts of each run that had arrivals to process.
         admission: the limits of a run; further runs process the rest of a commit.
     """
 

@@ -2,7 +2,7 @@
 
 Each stream has a session of its own on the engine, and Spark lists the queries of one session at a
 time. Each session therefore gets one small request over a shared connection, several in parallel.
-That takes at most ten milliseconds each; a client for each would take a quarter of a second.
+A request takes at most ten milliseconds; a client for the session would take a quarter of a second.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 
 class Query(NamedTuple):
-    """A query of the engine.
+    """A streaming query on the engine.
 
     Args:
         id: the ID of the query, the same for every start.
@@ -35,7 +35,7 @@ class Query(NamedTuple):
 
 
 def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
-    """Return the running queries of assets, by asset."""
+    """Return the running queries of assets, by asset. Omit assets without a running query."""
     import grpc
     from pyspark.sql.connect.proto import SparkConnectServiceStub
 

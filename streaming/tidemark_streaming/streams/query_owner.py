@@ -1,9 +1,9 @@
 """The process that owns a stream's query, stored in the query's session.
 
-The query of `tidemark stream` belongs to that process, which stops it when it ends. If the process
-was killed instead, the query continues without its owner: it is orphaned. A query without an owner
-runs on its own and is never orphaned. A query whose owner is on another machine is not
-considered orphaned either, because this machine can't know.
+A query that `tidemark stream` started belongs to the process of that command, which stops the query
+at its end. If the process is killed instead, the query continues without its owner: it is orphaned.
+A detached query has no owner and is never orphaned. A query whose owner is on another machine does
+not count as orphaned either, because this machine can't know whether the owner still exists.
 """
 
 import json
@@ -18,16 +18,17 @@ from pyspark.sql import SparkSession
 from tidemark.engine.process import has_exited, process_identity
 
 _OWNER = "tidemark.stream.owner"
-"""A session setting: the machine, the process ID and the start time of the process."""
+"""The session setting with the owner: machine, process ID and start time; empty without one."""
 
 
 @contextmanager
 def owned_by_process(spark: SparkSession, is_owned: bool) -> Iterator[None]:
-    """Record the owner of a query that is started in the block: this process if `is_owned`, else
-    none.
+    """Record the owner of a query that is started in the `with` block: this process if `is_owned`,
+    else none.
 
     The owner is stored before the start, because this process may be killed as soon as the query
-    runs. It is restored if the query does not start, because another process may have been faster.
+    runs. If the query does not start, the previous owner is restored, because another process may
+    have started the query first.
     """
     before = spark.conf.get(_OWNER, "")
     spark.conf.set(_OWNER, _this_process() if is_owned else "")

@@ -17,13 +17,15 @@ class StreamState:
     """A stream, or a command that publishes to a sink, that should run.
 
     Args:
-        state: for a detached stream, the supervisor's newest state: `running`, `waiting`,
-            `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
-            stream can't run. For a command's stream: `running`, `waiting`, or `ended` if it exited
-            without being stopped.
-        failures: consecutive failures: how often it ended or could not be started.
-        restarts: how often it was restarted; None if that is unknown.
-        kept_by: the command that runs it, `stream` or `ingest`; None for a detached stream.
+        state: for a detached stream, the newest state that the supervisor recorded: `running`,
+            `waiting`, `starting`, or `given up`; `unknown` if the supervisor has recorded none. For
+            a command's stream: `running`, `waiting`, or `ended` if the command exited without being
+            stopped. For both, `engine down` if the engine does not run.
+        failures: how often in a row the stream ended or could not be started.
+        error: why the stream ended last or the command waits; None without an error.
+        restarts: how often the stream was restarted; None if that is unknown.
+        kept_by: the command that runs the stream, such as `stream` or `ingest`; None if the stream
+            is detached.
     """
 
     state: str
@@ -41,7 +43,7 @@ class StreamState:
 def read_streams(
     settings: Settings, commands: Iterable[Command], *, engine: bool
 ) -> dict[str, StreamState]:
-    """Return the streams that should run: requested ones, and those of running commands."""
+    """Return the streams that should run, by asset: requested streams and those of commands."""
     found = dict[str, StreamState]()
     seen = supervisor.read_statuses(settings, time.time_ns() // 1000)
     for asset, request in desired_streams.read_all(settings).items():

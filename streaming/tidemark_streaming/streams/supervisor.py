@@ -1,17 +1,17 @@
-"""Supervise streams: compare the streams that should run with those that do.
+"""Supervise streams: compare the streams that should run with the streams that do run.
 
 Each poll compares the requests (`desired_streams`) with the engine's queries, and returns the
-streams to start now. It starts nothing itself. A stream that ended or could not be started waits
-before its next start. The wait is half a minute, then twice as long each time, up to half an hour.
-After `TRIES` failures in a row without steady work, the supervisor gives it up until a user starts
-it. If the engine did not respond, the stream is restarted as soon as it responds again, even during
-a wait. A small file per domain has the latest status, for programs that show streams without the
-engine.
+streams to start now. The poll itself starts nothing. A stream that ended or could not be started
+waits before its next start. The wait is half a minute, then twice as long each time, up to half an
+hour. After `TRIES` failures in a row without steady work, the supervisor gives the stream up until
+a user starts it. If the engine did not respond, the stream is restarted as soon as the engine
+responds again, even during a wait. A small file per domain has the latest status, for programs that
+show streams without the engine.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
-killed. If it happens again before the stream has worked steadily, it waits like any other: two
-definitions alternate, or the stream needs more memory than there is.
+killed. If the stream ends like this again before it has worked steadily, it waits like any other
+stream: probably two definitions alternate, or the stream needs more memory than the machine has.
 """
 
 import json
@@ -47,15 +47,15 @@ class Stream:
     """The supervisor's status of a stream. Instants are microseconds.
 
     Args:
-        since: the time of the request that it belongs to.
+        since: the time of the request for the stream.
         state: `running`, `starting` (requested), `waiting` (for its next start) or `given up`.
-        changed: when it entered its state.
+        changed: when the stream entered its state.
         query, query_run: the IDs of the query that runs, or ran last.
-        failures: how often in a row it ended or could not be started.
-        error: why it ended last, in one line.
-        renewed: true if it was restarted at once, and has not worked steadily since.
-        restarts: how often it was restarted, for any reason.
-        away: true if its last start failed because the engine did not respond.
+        failures: how often in a row the stream ended or could not be started.
+        error: why the stream ended last, in one line.
+        renewed: true if the stream was restarted at once, and has not worked steadily since.
+        restarts: how often the stream was restarted, for any reason.
+        away: true if the last failure was that the engine did not respond.
     """
 
     since: int
@@ -71,13 +71,17 @@ class Stream:
 
     @property
     def wait(self) -> int:
-        """The time to wait before the next start."""
+        """The time to wait before the next start, in microseconds."""
         return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT) if self.failures else 0
 
 
 class Ending(NamedTuple):
-    """The end of a stream: its message, whether it was not the stream's own fault, and whether the
-    engine did not respond.
+    """The end of a stream.
+
+    Args:
+        message: why the stream ended, in one line.
+        blameless: true if the end was not the stream's own fault.
+        away: true if the engine did not respond.
     """
 
     message: str
@@ -93,7 +97,7 @@ def look(
     *,
     starting: bool = False,
 ) -> dict[str, Stream]:
-    """Return the status of the requested streams, by asset; those to start now are `starting`.
+    """Return the status of the requested streams, by asset. Streams to start now are `starting`.
 
     Args:
         assets: the assets for which the supervisor is responsible.
@@ -134,9 +138,9 @@ def look(
 def _with_running(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Stream]:
-    """Return the streams, with those that have started and ended since the last poll as running.
+    """Return the streams. Set those that have started and ended since the last poll to `running`.
 
-    A query may live for less than the time between two polls.
+    A query may live for less than the time between two polls, so no poll sees it run.
     """
     found = dict(streams)
     for asset, stream in streams.items():
@@ -159,10 +163,11 @@ def _end_outage(stream: Stream, now: int) -> Stream:
 
 
 def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
-    """Return a stream that must be started again, or for another request, as waiting for one poll.
+    """Set a stream to `waiting` for one poll if it must be started a second time in a row, or for
+    another request. Return all other streams unchanged.
 
-    It was in state `starting` already, and the run that starts streams reacts only to a change of
-    its state.
+    Such a stream was `starting` at the last poll already, and the run that starts streams reacts
+    only to a change of state.
     """
     if known is None or not known.state == stream.state == STARTING:
         return stream
@@ -213,14 +218,14 @@ def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str
 def _endings(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Ending]:
-    """Return why streams ended that ran at the last poll, as far as their queries report it."""
+    """Return why streams that ran at the last poll have ended, if their queries report a reason."""
     found: dict[str, Ending] = {}
     for asset, stream in streams.items():
         if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
             continue
         with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
             query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
-            # If the query is unknown, the engine that ran it is lost.
+            # If the engine does not know the query, the engine that ran the query no longer exists.
             with suppress(PySparkException):
                 if (failure := query.exception()) is not None:
                     blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
@@ -243,9 +248,9 @@ def write_statuses(
 
 
 def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> dict[str, Stream]:
-    """Return the latest status of streams, by asset, without a stale one.
+    """Return the latest status of each stream, by asset. Omit stale statuses.
 
-    A status from the future is stale too: the clock was set back, so its age is unknown.
+    A status from the future is stale too: the clock was set back, so the status's age is unknown.
 
     Args:
         now: the time, in microseconds.
