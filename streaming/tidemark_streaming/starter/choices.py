@@ -20,10 +20,10 @@ TEMPLATE = {
     "key": "city",
     "value": "amount",
 }
-"""The names for which the template is written."""
+"""The names in the template's files, which `write` replaces by the chosen names."""
 _FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
-"""Names that the project's package can't have, because files next to it have them. `marts` is a
-code location in Dagster."""
+"""Names that the project's package can't have: those of files and folders next to the package, and
+`marts`, which is a code location in Dagster."""
 _USED_NAMES = (
     "agg",
     "between",
@@ -36,7 +36,7 @@ _USED_NAMES = (
 )
 """Names that the project's modules already use."""
 _COLUMNS = ("counted", "day", "highest", "mean", "total")
-"""Names of the project's own columns."""
+"""Names of columns that the template computes."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 
@@ -52,8 +52,8 @@ class Choices:
         key: the text column by which windows are computed.
         value: the numeric column whose sum, mean and maximum are computed.
         kind: the kind of the source.
-        columns: the types of all columns, in order, by default just these three.
-        rename: fields of the data whose columns have another name.
+        columns: the types of all columns, by name and in order; None for time, key and value only.
+        rename: the column names of fields that have a different name in the data, by field.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
     """
 
@@ -80,12 +80,12 @@ class Choices:
 
     @property
     def names(self) -> dict[str, str]:
-        """The template's names, with their replacements."""
+        """The replacements of the template's names, by name."""
         return {old: getattr(self, name) for name, old in TEMPLATE.items()}
 
 
 def check_domain(name: str) -> None:
-    """Refuse a name that a package can't have here."""
+    """Refuse a name that the project's package can't have."""
     _check_name("project", name)
     if name in _FOLDERS:
         raise _name_error("project", name, "a folder of the project has that name")
@@ -108,7 +108,7 @@ def check_column(name: str) -> None:
 
 
 def name_problem(column: str) -> str | None:
-    """Return why a column can't be one of the three chosen ones, or None if it can."""
+    """Return why a column can't be the time, key or value of a project; None if it can."""
     if not _COLUMN.fullmatch(column):
         return "use letters, digits and '_', and do not begin with a digit"
     if column.lower() in _COLUMNS or find_table(column, WINDOW_TABLES, EVENT_TABLES):

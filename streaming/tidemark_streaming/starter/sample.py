@@ -21,7 +21,7 @@ from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, pa
 from tidemark_streaming.starter.choices import name_problem
 
 _TYPE_SHARE = 0.9
-"""The share of a column's values that determines its type; the others count as errors in the
+"""The share of a column's values that must fit a type. The other values count as errors in the
 file."""
 
 _KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
@@ -37,8 +37,8 @@ class Sample(NamedTuple):
     Args:
         columns: the types of the columns for a source, in order.
         time: candidates for the event time, the most likely first.
-        key: candidates for the key of windows, in the same order.
-        value: candidates for the numeric column, in the same order.
+        key: candidates for the key of windows, the most likely first.
+        value: candidates for the numeric column, the most likely first.
         table: all rows, with nulls for values that do not fit their column.
         rename: new names for columns whose names are those of Tidemark's own columns.
         misfits: descriptions of rows that do not fit; the ingest writes them to the dead letters.
@@ -58,7 +58,7 @@ class Sample(NamedTuple):
 
 
 def read_sample(path: Path) -> Sample:
-    """Read a CSV file with a header."""
+    """Read a CSV file with a header. Raise a DataError if no project can be made from it."""
     try:
         table, misfits = _read(path)
     except FileNotFoundError:
@@ -108,8 +108,8 @@ def _read(path: Path) -> tuple[pa.Table, list[str]]:
     """Return all columns of a CSV file as bytes, and descriptions of its undecodable lines.
 
     Raises:
-        OSError, pa.ArrowException, UndecodableError: it is not a CSV file.
-        DataError: a source can't have one of its columns.
+        OSError, pa.ArrowException, UndecodableError: the file can't be read as CSV.
+        DataError: a source can't have one of the file's columns.
     """
     form = Csv({"header": True})
     records = list(chain.from_iterable(read_records(path, form)))
