@@ -65,7 +65,7 @@ def data_type(text: str) -> DataType:
     found = _type(tokens)
     _suffix(tokens)
     if tokens.next is not None:
-        raise tokens.error(f"'{tokens.next}' is not allowed there")
+        raise tokens.error(f"'{tokens.next}' is not allowed after a type")
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import describe
 from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
@@ -56,19 +57,21 @@ class Definition(ABC):
         for column, aggregate in given.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
-                    f"Asset '{self.name}': partial results of aggregate '{column}' ({aggregate}) "
-                    "can't be merged. Use a function of tidemark.aggregate (for example "
-                    "quantile(x, 0.5) for a median, top_k(x, 1) for a mode, count_distinct or "
-                    "collect), or your own Aggregate with partial, merge and finish."
+                    f"Asset '{self.name}': '{column}' must be an aggregate of tidemark.aggregate, "
+                    f"such as agg.count() (got {aggregate}). Use agg.quantile(x, 0.5) for a "
+                    "median, agg.top_k(x, 1) for a mode, or your own Aggregate with partial, merge "
+                    "and finish."
                 )
         for column in (*self.keys, *self.aggregates):
             self._check_column(column)
         if twice := [key for n, key in enumerate(self.keys) if key in self.keys[:n]]:
-            raise DefinitionError(f"Asset '{self.name}': the key '{twice[0]}' is given twice.")
+            raise DefinitionError(
+                f"Asset '{self.name}': the key '{twice[0]}' is given twice: remove one."
+            )
         if self.allowed_lateness < 0:
             raise DefinitionError(
-                f"Asset '{self.name}': the allowed lateness must not be negative (use '0 seconds' "
-                "or more, for example '1 hour')."
+                f"Asset '{self.name}': allowed_lateness must not be negative (got "
+                f"'{describe(self.allowed_lateness)}')."
             )
         if self.sink is not None and self.accumulation is None:
             raise DefinitionError(

@@ -93,10 +93,7 @@ class Mask(Protection):
 
     def __post_init__(self) -> None:
         if self.keep_last < 0:
-            raise DefinitionError(
-                "The number of characters that a mask keeps must not be negative (got "
-                f"{self.keep_last})."
-            )
+            raise DefinitionError(f"Mask: `keep_last` must be 0 or more (got {self.keep_last}).")
 
     @property
     def descriptor(self) -> str:

@@ -96,8 +96,8 @@ class Source:
         kind = kinds[self.event_time]
         if kind != "timestamp":
             raise DefinitionError(
-                f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; it "
-                "must be a timestamp. Convert it where the source is read."
+                f"Source '{self.name}': the event-time column '{self.event_time}' is declared as "
+                f"{kind}: declare it as TIMESTAMP, or use another column."
             )
         by = self.watermark.by
         if by is not None and by not in self.columns:
@@ -116,7 +116,8 @@ class Source:
         for name, column in self.rename.items():
             if list(self.rename.values()).count(column) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': rename maps two fields to the column '{column}'."
+                    f"Source '{self.name}': rename maps two fields to the column '{column}': "
+                    "remove one."
                 )
             if column not in self.columns:
                 raise DefinitionError(
@@ -133,11 +134,16 @@ class Source:
         self._check_heartbeat()
         names = [lookup_name(r) for r in self.lookups]
         for name in names:
-            if not NAME.fullmatch(name) or names.count(name) > 1:
+            if not NAME.fullmatch(name):
                 raise DefinitionError(
-                    f"Source '{self.name}': functions can't have a parameter for the lookup table "
-                    f"'{name}'. Its name must have only lowercase letters, digits and "
-                    "underscores, start with a letter, and occur once."
+                    f"Source '{self.name}': the lookup table '{name}' can't be a parameter of "
+                    "functions. Rename the table, or the last part of its path: use lowercase "
+                    "letters, digits and underscores, and start with a letter."
+                )
+            if names.count(name) > 1:
+                raise DefinitionError(
+                    f"Source '{self.name}': two lookup tables have the name '{name}', by which "
+                    "functions read them. Rename one, or the last part of its path."
                 )
         for column, way in self.mask.items():
             self._check_protection(column, way)
@@ -161,7 +167,7 @@ class Source:
             if "`" in name or not name:
                 raise DefinitionError(
                     f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
-                    "empty or contain a backtick. Rename it where the source is read."
+                    "empty or contain a backtick. Rename the field in the data."
                 )
 
     def _check_heartbeat(self) -> None:

@@ -40,10 +40,12 @@ class Deduplicate:
 
     def __init__(self, by: str | Sequence[str], within: str | timedelta) -> None:
         object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
-        horizon = checked_duration("The horizon of Deduplicate", within, zero=True)
+        horizon = checked_duration("Deduplicate: `within`", within, zero=True)
         object.__setattr__(self, "within", horizon)
         if not self.by:
-            raise DefinitionError("Deduplicate needs at least one column that identifies an event.")
+            raise DefinitionError(
+                "Deduplicate: `by` must name at least one column that identifies an event."
+            )
 
     def __str__(self) -> str:
         return f"{', '.join(self.by)} within {describe(self.within)}"

@@ -681,7 +681,7 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
     [
         (
             lambda: agg.quantile("v", 95),
-            "A quantile is given by a number from 0 to 1 \\(got 95",
+            "quantile: q must be a number from 0 to 1 \\(got 95",
         ),
         (lambda: agg.quantile("v", float("nan")), "from 0 to 1 \\(got nan"),
         (lambda: agg.quantile("v", True), "quantile: q must be a number"),
@@ -727,6 +727,6 @@ def test_an_aggregates_name_contains_all_its_arguments() -> None:
 @pytest.mark.parametrize("argument", ["partial_type", "result_type"])
 def test_an_unknown_type_is_refused_at_definition(argument: str) -> None:
     types = {"partial_type": "int", "result_type": "int", argument: "nothing"}
-    refused = f"Aggregate 'wrong': the {argument} 'nothing' is not supported: 'nothing' is not a"
+    refused = f"Aggregate 'wrong': {argument}='nothing': 'nothing' is not a"
     with pytest.raises(DefinitionError, match=refused):
         agg.python("wrong", "id", partial=len, merge=sum, finish=abs, **types)

@@ -45,7 +45,7 @@ def test_a_type_is_normalized_to_sparks_simple_name(kind: str, suffix: str) -> N
         ("DOUBEL", "'DOUBEL' is not a type; the supported types are STRING, BOOLEAN"),
         ("ARRAY<INT", "expected '>' before 'the end'"),
         ("MAP<STRING>", "expected ',' before '>'"),
-        ("STRING COLLATE UNICODE", "'COLLATE' is not allowed there"),
+        ("STRING COLLATE UNICODE", "'COLLATE' is not allowed after a type"),
         ("DECIMAL(40, 2)", r"DECIMAL\(40, 2\) needs 0 <= scale <= precision <= 38"),
         ("", "the type is incomplete"),
         ("INT;", "';' is not a type"),

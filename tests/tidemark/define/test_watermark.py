@@ -258,7 +258,7 @@ def test_an_invalid_partition_watermark_is_refused(
 
 
 def test_a_punctuated_watermark_needs_an_expression() -> None:
-    with pytest.raises(DefinitionError, match="needs a SQL expression that returns a timestamp"):
+    with pytest.raises(DefinitionError, match="must be a SQL expression that returns a timestamp"):
         Punctuated(" ")
 
 

@@ -24,7 +24,7 @@ from tidemark.quality import Expectation
             r"Asset 'per_minute': expectation between\(delay, 0, 1\) reads the column 'delay', "
             "which its rows don't have; they have: sensor, n, high,",
         ),
-        (lambda: q.between("n"), r"between\(n\) has no bound"),
+        (lambda: q.between("n"), r"between\(n\) has no bound: give `least` or `most`"),
         (lambda: q.between("n", 10, 0), r"between\(n\): no value is from 10 to 0; swap"),
         (lambda: q.between("n", "a", 1), r"bounds must have one type \(got 'a' and 1\)"),
         (lambda: q.between("n", 0, math.nan), r"has the bound NaN"),
@@ -32,12 +32,12 @@ from tidemark.quality import Expectation
         (lambda: q.max_change_after_close(0.1, "speed"), "reads the column 'speed'"),
         (
             lambda: q.max_change_after_close(0),
-            "share of max_change_after_close must be greater than 0",
+            "max_change_after_close: `share` must be a finite number greater than 0",
         ),
         (lambda: q.volume_within(0.3, of="some day"), "'some day' is not a duration"),
-        (lambda: q.volume_within(0.3, of="-1 day"), "an earlier window \\(got '-1 day'\\)"),
-        (lambda: q.volume_within(0.3, of="1 day", over=0), "1 window or more \\(got 0\\)"),
-        (lambda: q.no_gap(0), "at least 1 silent window \\(got 0\\)"),
+        (lambda: q.volume_within(0.3, of="-1 day"), "`of` must be .* \\(got '-1 day'\\)"),
+        (lambda: q.volume_within(0.3, of="1 day", over=0), "`over` must be 1 or more \\(got 0\\)"),
+        (lambda: q.no_gap(0), "`windows` must be 1 or more \\(got 0\\)"),
         (lambda: "between", "'between' is not an expectation: use a function of tidemark.quality"),
     ],
 )

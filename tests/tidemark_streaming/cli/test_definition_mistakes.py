@@ -91,7 +91,7 @@ def hourly(rows):
         (
             "source=READINGS,",
             'source=READINGS,\n    keys=["sensor", "sensor"],',
-            "transforms.py, line 8: Asset 'hourly': the key 'sensor' is given twice.",
+            "transforms.py, line 8: Asset 'hourly': the key 'sensor' is given twice: remove one.",
         ),
         ("READINGS\n\n", "READINGS\n\n1 / 0\n", "transforms.py, line 7: ZeroDivisionError: "),
         (

@@ -89,6 +89,4 @@ def _type(name: str, argument: str, text: str) -> DataType:
     try:
         return data_type(text)
     except UnknownTypeError as error:
-        raise DefinitionError(
-            f"Aggregate '{name}': the {argument} '{text}' is not supported: {error}."
-        ) from None
+        raise DefinitionError(f"Aggregate '{name}': {argument}='{text}': {error}.") from None

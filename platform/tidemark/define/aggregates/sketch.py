@@ -84,7 +84,7 @@ def quantile(
         DefinitionError: `q` or `exact_to` is out of range.
     """
     if isinstance(q, bool) or not isinstance(q, int | float) or not 0 <= q <= 1:
-        raise DefinitionError(f"A quantile is given by a number from 0 to 1 (got {q!r}).")
+        raise DefinitionError(f"quantile: q must be a number from 0 to 1 (got {q!r}).")
     check_number("quantile", "exact_to", exact_to, 8, 65_535)
 
     def partial() -> Column:

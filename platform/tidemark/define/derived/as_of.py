@@ -133,7 +133,7 @@ def as_of(
     """
     owner = f"As-of join '{name}'"
     if how not in get_args(_How):
-        raise DefinitionError(f"{owner}: how='{how}' is not possible: inner and left are.")
+        raise DefinitionError(f"{owner}: how must be 'inner' or 'left' (got '{how}').")
     keys = check_keys(owner, left, right, on)
     lateness = checked_duration(f"{owner}: allowed_lateness", allowed_lateness, zero=True)
     columns, left_columns, right_columns = paired_columns(

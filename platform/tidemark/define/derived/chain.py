@@ -95,9 +95,7 @@ def chain(
             has a reserved name.
     """
     if rows not in get_args(ChainRows):
-        raise _refuse(
-            name, f"rows='{rows}' is not possible: {' and '.join(get_args(ChainRows))} are"
-        )
+        raise _refuse(name, f"rows must be 'final' or 'changes' (got '{rows}')")
     if isinstance(of.window, Global):
         raise _refuse(
             name,
@@ -108,12 +106,15 @@ def chain(
     own = (*of.keys, *of.aggregates)
     for column in given:
         if column not in own:
-            raise _refuse(name, f"types has '{column}', but '{of.name}' has only {', '.join(own)}")
+            raise _refuse(
+                name,
+                f"types has '{column}', but the columns of '{of.name}' are {', '.join(own)}",
+            )
     for column in own:
         table = find_table(column, EVENT_TABLES)
         if table is None and column not in (FIRST, LAST, RETRACTION):
             continue
-        owner = "A chain" if table is None else "Tidemark"
+        owner = "a chain" if table is None else "Tidemark"
         raise _refuse(
             name,
             f"'{of.name}' has the column '{column}', which can't be a column of a source: {owner} "

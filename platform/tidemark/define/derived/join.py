@@ -225,9 +225,9 @@ def join(
         DefinitionError: an argument is not possible; the message says what is.
     """
     if how not in get_args(_How):
-        raise _refuse(name, f"how='{how}' is not possible: {', '.join(get_args(_How))} are")
+        raise _refuse(name, f"how must be 'inner', 'left' or 'full' (got '{how}')")
     if event_time not in get_args(_EventTime):
-        raise _refuse(name, f"event_time='{event_time}' is not possible: latest and left are")
+        raise _refuse(name, f"event_time must be 'latest' or 'left' (got '{event_time}')")
     if how == "full" and event_time == "left":
         raise _refuse(
             name,
@@ -241,8 +241,8 @@ def join(
     else:
         raise _refuse(
             name,
-            f"{within} can't be the reach of a join, because an event has no single window. Use "
-            "Between(start, end) or a Tumbling window, or aggregate a union of the two sources",
+            f"within must be Between(start, end) or a Tumbling window (got {within}). For other "
+            "windows, aggregate a union of the two sources",
         )
     keys = check_keys(f"Join '{name}'", left, right, on)
     lateness = (

@@ -79,7 +79,8 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
             )
         if "map<" in types[0]:
             raise DefinitionError(
-                f"{owner}: the key '{key}' is a {types[0]}, which the engine can't compare."
+                f"{owner}: the key '{key}' is a {types[0]}, which the engine can't compare. Use a "
+                "key of another type."
             )
     return tuple(dict.fromkeys(on))
 

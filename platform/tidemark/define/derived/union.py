@@ -76,23 +76,26 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
         DefinitionError: there are fewer than two sources, or a column has two types.
     """
     if len({base.name for base in of}) != len(of) or len(of) < 2:
-        raise DefinitionError(f"Union '{name}' needs at least two different sources.")
+        given = ", ".join(f"'{base.name}'" for base in of) or "none"
+        raise DefinitionError(
+            f"Union '{name}' needs at least two sources, each given once (got {given})."
+        )
     refuse_retractions(f"Union '{name}'", of)
     time, types, owner = of[0].event_time, dict[str, str](), dict[str, str]()
     mapped = list[Mapping[str, str]]()
     for base in of:
         names = {column: column for column in own_columns(base)}
+        rename = f"rename the column in the definition of '{base.name}', for example by rename="
         for column in (ORIGIN, *LINEAGE):
             if column in names:
                 raise DefinitionError(
-                    f"Union '{name}': '{base.name}' has a column '{column}', which a union adds. "
-                    "Rename it where the source is read."
+                    f"Union '{name}': '{base.name}' has a column '{column}', which a union adds: "
+                    f"{rename}."
                 )
         if time in names and base.event_time != time:
             raise DefinitionError(
-                f"Union '{name}': the event time of '{base.name}' is '{base.event_time}', but it "
-                f"also has a column '{time}', which is the event time of '{of[0].name}'. Rename "
-                "one of them where the source is read."
+                f"Union '{name}': '{base.name}' has a column '{time}', but its event time "
+                f"'{base.event_time}' gets that name, as in '{of[0].name}': {rename}."
             )
         names[base.event_time] = time
         for old, new in names.items():
@@ -101,7 +104,7 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
             if types.setdefault(new, kind) != kind:
                 raise DefinitionError(
                     f"Union '{name}': the column '{new}' is a {types[new]} in '{first}' and a "
-                    f"{kind} in '{base.name}'. Rename one of them where the source is read."
+                    f"{kind} in '{base.name}'. Declare it with one type in both, or {rename}."
                 )
         mapped.append(names)
     columns = {

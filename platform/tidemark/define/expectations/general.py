@@ -77,7 +77,7 @@ def between(
         DefinitionError: neither bound is given, or no value is between the bounds.
     """
     if least is None and most is None:
-        raise DefinitionError(f"between({column}) has no bound: give a minimum or a maximum.")
+        raise DefinitionError(f"between({column}) has no bound: give `least` or `most`.")
     _check_bounds(f"between({column})", least, most)
     if most is None:
         name, expected = f"least={least}", f"at least {least}"
@@ -229,7 +229,9 @@ def _check_bounds(what: str, least: object, most: object) -> None:
     """Refuse bounds that no value is between."""
     pair: Any = least, most
     if any(bound != bound for bound in pair):
-        raise DefinitionError(f"{what} has the bound NaN: NaN is within no bounds.")
+        raise DefinitionError(
+            f"{what} has the bound NaN, and no value is above or below NaN: give a number."
+        )
     try:
         is_empty = None not in pair and pair[0] > pair[1]
     except TypeError:

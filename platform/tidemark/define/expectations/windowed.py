@@ -216,13 +216,13 @@ def volume_within(
     """
     _check_share("volume_within", share)
     if over < 1:
-        raise DefinitionError(f"volume_within must compare with 1 window or more (got {over}).")
+        raise DefinitionError(f"volume_within: `over` must be 1 or more (got {over}).")
     match = _PEER.fullmatch(of)
     back = duration(_PEERS[match[1]] if match else of)
     if back <= 0:
         raise DefinitionError(
-            f"volume_within must compare with an earlier window (got '{of}'). Use 'yesterday', "
-            "'the same hour last week', or a length of time such as '2 weeks'."
+            "volume_within: `of` must be 'yesterday', 'the same hour last week', or a duration "
+            f"greater than zero, such as '2 weeks' (got '{of}')."
         )
 
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
@@ -318,7 +318,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
             as sessions, also raises it.
     """
     if windows < 1:
-        raise DefinitionError(f"no_gap must allow at least 1 silent window (got {windows}).")
+        raise DefinitionError(f"no_gap: `windows` must be 1 or more (got {windows}).")
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
         period, keys = batch.transform.window.period, batch.transform.keys
@@ -358,16 +358,16 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
 def _check_share(function: str, share: float) -> None:
     if not 0 < share < float("inf"):
         raise DefinitionError(
-            f"The share of {function} must be greater than 0 (got {share}); for example, 0.3 is "
-            "30 %."
+            f"{function}: `share` must be a finite number greater than 0 (got {share}); for "
+            "example, 0.3 is 30 %."
         )
 
 
 def _check_step(transform: ValidatedDefinition) -> None:
     if transform.window.period is None:
         raise DefinitionError(
-            f"Asset '{transform.name}': no_gap needs consecutive windows, and "
-            f"'{transform.window}' windows are not consecutive."
+            f"Asset '{transform.name}': no_gap needs consecutive windows, but its windows are "
+            f"{transform.window}. Remove no_gap."
         )
 
 

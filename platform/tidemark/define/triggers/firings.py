@@ -155,7 +155,7 @@ class Count(Firing):
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise DefinitionError(f"The count of a trigger must be 1 or more (got {self.n}).")
+            raise DefinitionError(f"Count: `n` must be 1 or more (got {self.n}).")
 
     def __str__(self) -> str:
         return f"every {format_count(self.n, 'event')}"

@@ -122,7 +122,8 @@ class Punctuated(Watermark):
     def __post_init__(self) -> None:
         if not self.expression.strip():
             raise DefinitionError(
-                "A punctuated watermark needs a SQL expression that returns a timestamp or null."
+                "Punctuated: `expression` must be a SQL expression that returns a timestamp or "
+                f"null (got '{self.expression}')."
             )
 
     def __str__(self) -> str:

@@ -201,8 +201,8 @@ def test_a_function_may_use_only_declared_lookups() -> None:
     ):
         replace(ASSET, source=READINGS)
     with pytest.raises(
-        DefinitionError, match="can't have a parameter for the lookup table 'My Places'"
+        DefinitionError, match="the lookup table 'My Places' can't be a parameter of functions"
     ):
         replace(READINGS, lookups=("/lake/My Places",))
-    with pytest.raises(DefinitionError, match="and occur once"):
+    with pytest.raises(DefinitionError, match="two lookup tables have the name 'places'"):
         replace(READINGS, lookups=("places", "/lake/places"))
