@@ -1,4 +1,4 @@
-"""The axis of event time in a picture: the part that it shows, and its labels."""
+"""The axis of event time in a picture: the time range that it shows, and its labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class Axis:
-    """The part [begin, end] of event time that a picture shows, in `length` columns or pixels.
+    """The range of event time [begin, end] that a picture shows, in `length` columns or pixels.
 
-    A margin of `margin` at either end is only for appearance.
+    Times are microseconds. The range includes a margin of `margin` at either end.
     """
 
     begin: int
@@ -28,19 +28,19 @@ class Axis:
     margin: int = 0
 
     def at(self, micros: int) -> float:
-        """Return the position of an instant, from 0 to `length`. An instant outside is at the
-        nearer edge."""
+        """Return the position of an instant, from 0 to `length`. An instant outside the
+        range is at the nearer edge."""
         share = (micros - self.begin) / (self.end - self.begin)
         return min(max(share, 0.0), 1.0) * self.length
 
     def shows(self, micros: int) -> bool:
-        """Return whether an instant is in the shown part."""
+        """Return whether an instant is in the range."""
         return self.begin <= micros <= self.end
 
     def ticks(self, letter: float) -> list[tuple[int, str]]:
-        """Return round instants and their labels, as many as fit if a letter has this width.
+        """Return round instants and their labels, as many as fit if a letter is `letter` wide.
 
-        A label omits the date if all instants have the same one, which is then `day`.
+        The labels omit the date if the axis shows only one day, which is `day`.
         """
         form = "0" * 8
         while True:
@@ -53,8 +53,8 @@ class Axis:
 
     @property
     def day(self) -> str | None:
-        """The only day that is shown, or None if there are several. A midnight at its end belongs
-        to it."""
+        """The day that the axis shows, or None if it shows several. The midnight at the end of a
+        day belongs to that day."""
         first = as_datetime(self.begin + self.margin).date()
         last = as_datetime(max(self.end - self.margin - 1, self.begin)).date()
         return first.isoformat() if first == last else None
@@ -78,7 +78,7 @@ class Axis:
 
 
 def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
-    """Return an axis for all instants, and for watermarks that are near them."""
+    """Return an axis that shows all instants, and those watermarks that are near the instants."""
     shown = list(instants) or [0, _SECOND]
     span = max(shown) - min(shown) or _SECOND
     near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]

@@ -1,4 +1,4 @@
-"""The result windows of a scenario, each with its panes, for its picture."""
+"""The bars in a scenario's picture: the windows of the result, each with its panes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True)
 class _PaneLabel:
-    """A pane under its window's bar; `arrival` is None if it is unknown."""
+    """A pane under the bar of its window; `arrival` fired the pane, and is None if unknown."""
 
     timing: str
     values: str
@@ -32,9 +32,9 @@ class Bar:
     """A window of a key.
 
     Args:
-        published: its values; None for a session that was merged into another.
-        timing: the timing of its newest pane.
-        final: true if it can no longer change.
+        published: the window's values; None for a session that was merged into another.
+        timing: the timing of the window's newest pane.
+        final: true if the window can no longer change.
     """
 
     key: str
@@ -58,8 +58,8 @@ def bars(
     arrivals: list[Step],
     events: list[ClassifiedEvent],
 ) -> list[Bar]:
-    """Return the windows of a result by key and start, including those that had panes but were
-    deleted."""
+    """Return the windows of a result, sorted by key and start, including deleted windows that had
+    panes."""
     keys = scenario.transform.keys
     published = {_place(row, keys): row for row in result["windows"]}
     panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
@@ -81,8 +81,7 @@ def bars(
 
 
 def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
-    """Return the bars of one key in lanes, each in the first lane that is free for its whole
-    extent.
+    """Arrange the bars of one key in lanes: each is in the first lane where it overlaps no bar.
 
     Args:
         extent: returns where a bar begins and ends, including its text.
@@ -113,8 +112,8 @@ def _pane_labels(
     scenario: Scenario,
     published: str | None,
 ) -> tuple[_PaneLabel, ...]:
-    """Return the panes of a window, each with the values that it retracts and adds. The values of a
-    published window's only pane are not repeated."""
+    """Return the panes of a window, each with the values that it retracts and adds. If a published
+    window has only one pane, the values are omitted, because the bar shows them."""
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:
@@ -140,7 +139,7 @@ def _pane_labels(
 
 
 def negate(values: str) -> str:
-    """Return the text of values that are taken back."""
+    """Return the text of retracted values, with a minus sign."""
     return f"-({values})" if " " in values or values.startswith("-") else f"-{values}"
 
 

@@ -1,4 +1,4 @@
-"""Classify the events of a scenario's transform in plain Python, for its picture.
+"""Classify the events of a scenario's transform in plain Python, for the scenario's picture.
 
 Drawing a scenario needs no engine: this module computes the windows and lateness of each event. The
 results themselves are not computed here; they come from a run.
@@ -23,7 +23,7 @@ Span = tuple[int, int]
 class ClassifiedEvent:
     """An event of a step, with its key and its lateness in each of its windows.
 
-    A duplicate has no windows. The key is empty if an asset's function is yet to compute it.
+    A duplicate has no windows. The key is empty if the function of an asset computes it, in a run.
     """
 
     step: Step
@@ -35,7 +35,10 @@ class ClassifiedEvent:
 
     @property
     def verdict(self) -> str:
-        """The lateness if it is the same in all windows; otherwise "late for some"."""
+        """The lateness if it is the same in all windows; otherwise "late for some".
+
+        A duplicate is "duplicate", and an event without windows is "none".
+        """
         if self.duplicate:
             return DUPLICATE
         found = set(self.windows.values())
@@ -65,7 +68,7 @@ def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEve
 def _again(
     scenario: Scenario, row: tuple[Any, ...], at: int, seen: dict[tuple[Any, ...], list[int]]
 ) -> bool:
-    """Return whether an event is a duplicate of an earlier one, and add it to `seen`."""
+    """Return whether an event is a duplicate of an earlier event, and add its time to `seen`."""
     unique = scenario.transform.deduplicate
     if unique is None:
         return False
@@ -80,7 +83,7 @@ def _again(
 
 
 def spans(window: Window, at: int) -> list[Span]:
-    """Return the windows of an event at an instant; for sessions, its own proto-session."""
+    """Return the windows of an event at an instant; for sessions, the event's own proto-session."""
     match window:
         case Session(gap=gap):
             return [(at, at + gap)]

@@ -1,6 +1,7 @@
 """The arrivals of a scenario's sources with their watermarks, computed in plain Python.
 
-An arrival of a derived source is an arrival of one of its bases. Its events are those of a run.
+An arrival of a derived source corresponds to an arrival of one of its bases, and its events are
+those in the result of a run.
 """
 
 import json
@@ -34,7 +35,7 @@ class Step:
     """An arrival of a source, and the watermark before and after it; None is minus infinity.
 
     Args:
-        taken: for a derived source, the arrival of a base that it is.
+        taken: for an arrival of a derived source, the corresponding arrival of a base.
     """
 
     number: int
@@ -45,7 +46,7 @@ class Step:
 
 
 def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[Step]]:
-    """Return the arrivals of all sources, by the names of these."""
+    """Return the arrivals of all sources, by source name."""
     found = {name: steps(scenario, source) for name, source in scenario.sources.items()}
     for name, source in scenario.derived.items():
         bases = {base.name: found[base.name] for base in source.bases}
@@ -56,7 +57,7 @@ def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[
 def steps(scenario: Scenario, source: Source) -> list[Step]:
     """Return the arrivals of a source that is not derived.
 
-    Their watermarks stay at minus infinity unless `is_known_watermark`.
+    If `is_known_watermark` is false for the source, rows do not advance the watermark.
     """
     found: list[Step] = []
     watermark, state = None, None
@@ -80,7 +81,7 @@ def steps(scenario: Scenario, source: Source) -> list[Step]:
 def _derived_steps(
     source: DerivedSource, bases: Mapping[str, Sequence[Step]], rows: Iterable[Mapping[str, Any]]
 ) -> Iterator[Step]:
-    """Yield the arrivals of the bases in the order in which the derived source takes them."""
+    """Yield the arrivals of a derived source: those of its bases, in the order it takes them."""
     events = dict[int, list[tuple[Any, ...]]]()
     for row in rows:
         values = (_parse(row[c], ddl) for c, ddl in source.columns.items())
@@ -104,7 +105,7 @@ def _derived_steps(
 
 
 def is_known_watermark(source: Source) -> bool:
-    """Return whether the watermark can be computed without an engine, which an expression needs."""
+    """Return whether the watermark can be computed here. An SQL expression would need an engine."""
     if isinstance(source, DerivedSource):
         return all(map(is_known_watermark, source.bases))
     strategy = source.watermark
@@ -124,7 +125,7 @@ def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -
 
 
 def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
-    """Return a value of a result in the form that a scenario's row has."""
+    """Return a value of a result as in a scenario's row: a `timestamp` in microseconds."""
     if value is None or ddl.lower() != "timestamp":
         return value
     return INFINITY if value == "+infinity" else instant(value)
@@ -155,6 +156,6 @@ def _newest(times: Iterable[int | None]) -> str | None:
 
 
 def _plain_column(source: Source, strategy: Punctuated) -> str | None:
-    """Return the timestamp column if the expression is just its name, else None."""
+    """Return the name of a timestamp column if the expression is only that name, else None."""
     name = strategy.expression.strip().strip("`")
     return name if source.columns.get(name, "").lower() == "timestamp" else None

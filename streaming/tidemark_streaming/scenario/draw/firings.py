@@ -1,8 +1,8 @@
 """Determine the arrival at which each pane fired, as far as the scenario determines it.
 
-A result has a window's panes in order, but not when they fired. That follows from the watermark,
-the clock and the window's events. It can't be determined for a session that a count or an interval
-fires.
+A result has a window's panes in order, but not the arrivals at which they fired. Those arrivals
+follow from the watermark, the clock and the window's events, except for the panes of a session that
+a count or an interval fires.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ Firings = dict[str, list[int]]
 def firings(
     scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
 ) -> Firings:
-    """Return when a window fired, given the events of one key."""
+    """Return the arrivals at which a window fired. `events` must be those of the window's key."""
     if scenario.transform.window.merges:
         return _session(scenario, steps, events, span)
     end, trigger = span[1], scenario.transform.trigger
@@ -41,11 +41,11 @@ def firings(
 def _find_firings(
     firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
-    """Return the arrivals that fire the events of the steps `came`, and whether some events are
-    left.
+    """Return the arrivals at which the events of the steps `came` fire, and whether some events do
+    not fire.
 
     Args:
-        until: intervals no longer fire once the watermark has reached this instant.
+        until: the instant from which, once the watermark has reached it, no interval fires.
     """
     match firing:
         case EachArrival():
@@ -61,8 +61,8 @@ def _find_firings(
 
 
 def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
-    """Return the first step whose clock reaches the next multiple of the interval after `came`;
-    None if there is none."""
+    """Return the first step whose clock reaches the next multiple of the interval after the clock
+    of `came`; None if there is none."""
     tick = came.arrival.clock // interval * interval + interval
     return next((s for s in steps if s.arrival.clock >= tick), None)
 
@@ -78,7 +78,7 @@ def _session(
         for own, verdict in e.windows.items()
         if start <= own[0] and own[1] <= end and verdict != classified_events.TOO_LATE
     ]
-    # Before the events at both ends had arrived, it was another session.
+    # Until the events at both ends have arrived, the session has other bounds.
     first = min((s.number for own, s in inside if own[0] == start), default=0)
     last = min((s.number for own, s in inside if own[1] == end), default=0)
     since = max(first, last)

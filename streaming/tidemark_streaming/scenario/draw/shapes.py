@@ -1,4 +1,4 @@
-"""SVG shapes, and the colors of their meanings.
+"""SVG shapes, and their colors.
 
 The colors are Okabe and Ito's, which people with any color vision can distinguish. No meaning
 depends on color alone. The picture has its own background, which is dark if the reader's system is
@@ -75,13 +75,13 @@ class Picture:
         SubElement(self.root, "style").text = STYLE
 
     def add(self, tag: str, kind: str, **attributes: float | str) -> Element:
-        """Add a shape with a class, and return it. Numbers are rounded, and `_` in a name stands
-        for `-`."""
+        """Add a shape of a CSS class, and return the shape. Numbers are rounded, and `_` in the
+        name of an attribute stands for `-`."""
         named = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
         return SubElement(self.root, tag, {"class": kind, **named})
 
     def text(self, kind: str, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """Add a line of text whose base line begins, or ends, at a point."""
+        """Add a line of text. `anchor` is the position of the point (x, y) on its base line."""
         self.add("text", kind, x=x, y=y, text_anchor=anchor).text = text
 
     def parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:

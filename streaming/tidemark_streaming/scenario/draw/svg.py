@@ -34,7 +34,11 @@ def svg(scenario: Scenario, result: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """An arrival between two heights, with its events: position, line, lateness and label."""
+    """An arrival, drawn from the height `top` to `bottom`.
+
+    Args:
+        marks: the position, line, lateness and label of each event.
+    """
 
     step: Step
     clock: str
@@ -86,7 +90,7 @@ class _Figure:
         return rows
 
     def _place_marks(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
-        """Return the events, each in the first line in which its label does not overlap another."""
+        """Return the events, each in the first line where its label overlaps no other label."""
         ends: list[float] = []
         found = []
         for at, verdict, label in group_marks(marks, self._pixel):
@@ -113,7 +117,7 @@ class _Figure:
             self.picture.lines("bound", (self.x(bound), top), (self.x(bound), bottom))
 
     def _bounds(self) -> list[int]:
-        """Return the bounds of windows if all keys have the same ones."""
+        """Return the window bounds to draw; none if they differ by key, or if they are too many."""
         bounds = {b for bar in self.drawn.bars or () for b in bar.span if self.scale.shows(b)}
         return sorted(bounds) if self.drawn.aligned and len(bounds) <= _BOUNDS else []
 

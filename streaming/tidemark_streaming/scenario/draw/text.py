@@ -64,7 +64,7 @@ class _Line:
         self.cells = [" "] * length
 
     def fits(self, column: int, text: str) -> bool:
-        """Return whether the cells of a text, and the cell after it, are free."""
+        """Return whether the cells for a text at a column, and the cell after it, are free."""
         part = self.cells[column : column + len(text) + 1]
         return column + len(text) <= len(self.cells) and not "".join(part).strip()
 
@@ -127,7 +127,7 @@ def _place_note(track: Track, scale: Axis, step: Step) -> tuple[int, str]:
 
 
 def _move(track: Track, scale: Axis, step: Step) -> list[str]:
-    """Return the line along which an arrival advances the watermark; empty if it is not visible."""
+    """Return the line that shows the advance of the watermark; none if no advance is visible."""
     if not track.watermark or step.after is None or step.after == step.before:
         return []
     line = _Line(scale.length)

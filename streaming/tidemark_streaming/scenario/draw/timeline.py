@@ -48,7 +48,7 @@ class Track:
     """The arrivals of one source.
 
     Args:
-        heading: its name, with its bases or watermark; empty if it is the only source.
+        heading: the source's name, with its bases or watermark; empty if there is only one source.
         clocks: the labels of the arrivals.
         marks: the events of each arrival.
         watermark: true if the watermark is known without an engine, so that it can be drawn.
@@ -86,13 +86,13 @@ class Timeline:
 
     @property
     def watermarks(self) -> list[int]:
-        """The watermarks that are instants."""
+        """The finite watermarks after the arrivals."""
         found = [s.after for track in self.tracks for s in track.steps]
         return [mark for mark in found if mark is not None and mark < INFINITY]
 
     @property
     def verdicts(self) -> set[str]:
-        """The lateness of all events."""
+        """All kinds of lateness that the events have."""
         return {m.verdict for track in self.tracks for marks in track.marks for m in marks}
 
     @property
@@ -145,7 +145,7 @@ def _heading(source: Source) -> str:
 
 
 _Place = tuple[str, int, tuple[Any, ...]]
-"""An event of a base: the name of the base, the arrival, and the values as in a result."""
+"""An event of a base: the name of the base, the arrival's number, and the values as text."""
 
 
 def _find_too_late(
@@ -164,7 +164,7 @@ def _find_too_late(
 
 
 def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
-    """Return the events of an arrival, which are late if they are behind the watermark."""
+    """Return the events of an arrival. An event behind the watermark is late, or too late."""
     found = list[Mark]()
     for row in step.arrival.rows:
         time, values = event_time(source, step.arrival, row), _values(source, row)
@@ -180,13 +180,13 @@ def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
 
 
 def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
-    """Return the values of a row by column, in the form that a result has."""
+    """Return the values of a row by column, in the form of a result."""
     named = zip(source.columns.items(), row, strict=True)
     return {column: to_plain(value, ddl.lower()) for (column, ddl), value in named}
 
 
 def _label_row(source: Source, row: tuple[Any, ...]) -> str:
-    """Return the values of a row without times, and without the columns that a derivation added."""
+    """Return a row's values, without timestamps and without columns that a derivation added."""
     values = _values(source, row)
     kinds = {column: ddl.lower() for column, ddl in source.columns.items()}
     shown = [values[c] for c in own_columns(source) if kinds[c] != "timestamp"]
@@ -194,7 +194,7 @@ def _label_row(source: Source, row: tuple[Any, ...]) -> str:
 
 
 def _mark_retraction(source: Source, row: tuple[Any, ...], label: str) -> str:
-    """Return the label of a row, with a minus if the row takes back an earlier one."""
+    """Return the label of a row, truncated, with a minus sign if the row is a retraction."""
     column = retraction_column(source)
     is_retraction = column is not None and _values(source, row)[column]
     return truncate(negate(label) if is_retraction else label, _LABEL)
@@ -216,7 +216,7 @@ def _about(scenario: Scenario) -> str:
 
 def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
     """Return the label of an event: the key and the aggregated values. For an asset, whose function
-    prepares the rows, it is all values."""
+    prepares the rows, the label has all values of the row."""
     if scenario.prepares:
         return _label_row(scenario.source, event.row)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
@@ -229,8 +229,9 @@ def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
 def _clocks(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
     """Return the labels of arrivals: their numbers, with the processing clock if it advances.
 
-    An arrival of a derived source has the arrival that it takes. If there are several sources, each
-    arrival advances the clock, which is shown if it advances by more than a second.
+    The label of a derived source's arrival names the arrival of a base that it takes, and no clock.
+    If there are several sources, each arrival advances the clock by a tick, so the clock is shown
+    only if it advances by a second or more in total.
     """
     numbers = [f"#{s.number}".ljust(len(f"#{len(steps) - 1}")) for s in steps]
     origins = [f" {s.taken.arrival.source} #{s.taken.number}" if s.taken else "" for s in steps]
@@ -263,8 +264,8 @@ def group_marks(
 ) -> list[tuple[int, str, str]]:
     """Return the positions, lateness and labels of events, from left to right.
 
-    If there are many, those with the same position and lateness are merged into one with their
-    count.
+    If there are many events, those with the same position and lateness are merged, and their count
+    is the label.
     """
     found: dict[tuple[int, str], list[str]] = {}
     for mark in marks:

@@ -34,9 +34,7 @@ _ROWS = ("top_n", "last_n")
 
 
 def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
-    """Return the aggregates of a transform by the names of their columns, with their result
-    types.
-    """
+    """Return the aggregates of a transform with the types of their results, by column name."""
     given = node.entries("'aggregates'")
     if not given:
         raise node.error("a transform needs at least one aggregate, as in {n: count}.")

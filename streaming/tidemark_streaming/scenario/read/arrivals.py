@@ -26,12 +26,12 @@ class ScenarioArrival:
     Args:
         rows: the events, each with its values in the order of the source's columns; a `timestamp`
             in microseconds.
-        clock: its processing time, in microseconds.
-        watermark: the watermark after it, if the scenario sets one.
-        ends: true if the source ends with it.
-        silent_since: for a heartbeat, the clock at the last item with rows. The steps of the clock
-            are heartbeats if the source has any.
-        source: the name of its source.
+        clock: the processing time, in microseconds.
+        watermark: the watermark after the arrival, if the scenario sets one.
+        ends: true if the source ends with this arrival.
+        silent_since: for a heartbeat, the clock at the source's last arrival with rows, or at the
+            beginning. Clock steps are heartbeats if the source has heartbeats.
+        source: the name of the source.
     """
 
     rows: tuple[tuple[Any, ...], ...]
@@ -54,10 +54,10 @@ def read_arrivals(
     """Return the arrivals in order.
 
     Args:
-        sources: the sources by name, and their `columns`.
-        begins: the processing clock at the beginning.
-        tick: how far each arrival moves the clock. None if the arrivals do not name their source,
-            because there is only one; they do not move the clock then.
+        sources, columns: the sources and their columns, by source name.
+        begins: the processing clock at the beginning, in microseconds.
+        tick: how far each arrival moves the clock, in microseconds. None if there is only one
+            source: arrivals then do not name their source, and do not move the clock.
         ends: true if the sources end after the last arrival.
     """
     found, clock = list[ScenarioArrival](), begins
@@ -115,10 +115,12 @@ def _named_item(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, each with its values in the order of the columns; a `timestamp` in microseconds.
+    """A lookup table.
 
     Args:
-        columns: their Spark DDL types, by name.
+        columns: the Spark DDL types of the columns, by name.
+        rows: the rows, each with its values in the order of the columns; a `timestamp` in
+            microseconds.
     """
 
     columns: Mapping[str, str]
@@ -126,7 +128,7 @@ class Table:
 
 
 def read_lookups(node: Node, source: Source) -> dict[str, Table]:
-    """Return the lookup tables in a scenario, which must be exactly those of the source."""
+    """Return the lookup tables in a scenario. Their names must be exactly those in the source."""
     given = node.fields("the lookups of the source", tuple(source.lookups))
     return {name: _table(table) for name, table in given.items()}
 
@@ -140,7 +142,7 @@ def _table(node: Node) -> Table:
 
 
 def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
-    """Return a row's values; a column that it does not name is null."""
+    """Return a row's values in the order of `types`. A column that the row omits is null."""
     given = node.fields("a row", (), tuple(types))
     values = (
         types[column].read(given[column], column) if column in given else None for column in types

@@ -43,7 +43,7 @@ class Kind:
     """A type of values.
 
     Args:
-        ddl: its name, which for a column is Spark's.
+        ddl: the name of the type; for a column, Spark's name.
         parse: returns the value of a node; raises a ValueError if it does not fit.
         is_numeric: true if values can be added.
         repeated: true if a value is a list of such values.
@@ -112,8 +112,8 @@ def _unwritable(ddl: str) -> Kind:
 
 def any_value() -> Kind:
     """Return a placeholder type for values that a transform's code computes: their type is known
-    only after a run. A value is parsed as a number, boolean, list or mapping if it is written so,
-    else as text.
+    only after a run. A value that is written as a number, boolean, list or mapping is parsed as
+    such, and any other value as text.
     """
     return Kind("any value", _parse_value, scalar=False)
 
@@ -133,7 +133,7 @@ def _parse_value(node: Node) -> object:
 
 
 class Written(str):
-    """A value as it is written, of an unknown type: the result decides how to compare it."""
+    """The text of a value of unknown type. Its comparison depends on the type in the result."""
 
 
 def _parse_number(node: Node) -> Decimal:
@@ -208,7 +208,7 @@ class Columns:
     """The columns of a source.
 
     Args:
-        aliases: further names that a scenario may use for them.
+        aliases: the columns for which a scenario may use another name, by that name.
     """
 
     types: Mapping[str, Kind]
@@ -228,8 +228,8 @@ class Columns:
 def columns_of(source: Source) -> Columns:
     """Return the columns of a source.
 
-    Those of a join are also `l.COLUMN` and `r.COLUMN`, by the columns of its sources. The event
-    time of a derived source is also `at`.
+    In a scenario, a column of a join has the alias `l.COLUMN` or `r.COLUMN`, with the name of the
+    left or right source's column. The event time of a derived source has the alias `at`.
     """
     if not isinstance(source, DerivedSource):
         return Columns(_types_of(source))
@@ -247,5 +247,5 @@ def find_source(node: Node, sources: Mapping[str, Source]) -> Source:
 
 
 def _types_of(source: Source) -> dict[str, Kind]:
-    """Return the types of a source's columns, which may be types without a form in a scenario."""
+    """Return the types of a source's columns, including those that a scenario can't contain."""
     return {name: _simple_kind(ddl) or _unwritable(ddl) for name, ddl in source.columns.items()}

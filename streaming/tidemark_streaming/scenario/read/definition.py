@@ -26,7 +26,7 @@ from tidemark_streaming.scenario.read.reader import Node
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
 _PANES = {"panes of a scenario": {"last": "boolean"}}
-"""The field of a scenario's panes that has another name than in the panes table."""
+"""The field of a scenario's panes whose name differs from that of the panes table's column."""
 
 
 def keep_rows(rows: DataFrame) -> DataFrame:
@@ -64,8 +64,8 @@ def transform(
     """Return the windowed transform, and the types of its keys and aggregates.
 
     Args:
-        sources: the sources that it can have.
-        named: true if it names its source; false if there is only one.
+        sources: the sources that the transform can read.
+        named: true if the node names the source; false if there is only one source.
     """
     given = node.fields(
         "a transform",

@@ -56,7 +56,7 @@ def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
 
 
 def _sides(given: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments that joins and as-of joins have in common, and those that are texts."""
+    """Return the arguments that joins and as-of joins share, and the options named in `texts`."""
     left, right = (find_source(given[side], sources) for side in ("left", "right"))
     on = [key.text("a key") for key in given["on"].items("'on'")]
     options: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _reach(node: Node) -> Between | Window:
 
 
 def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
-    """Return the names `l_COLUMN` and `r_COLUMN` of columns whose names would be equal in a
+    """Return new names, `l_COLUMN` and `r_COLUMN`, for columns whose names would be equal in a
     join."""
     columns = [
         (letter, source.name, column)

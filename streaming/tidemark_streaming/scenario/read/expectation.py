@@ -33,12 +33,12 @@ class Expect:
     """The expected rows of a result. The result must not have any other rows.
 
     Only the columns that an expected row names are compared. A part that is None is not compared.
-    Values are Python objects by the type of their column: times are aware datetimes (`+infinity` is
-    the last one), decimals are Decimals, collected values are lists.
+    The Python type of a value depends on its column: times are aware datetimes (`+infinity` is the
+    latest possible time), decimals are Decimals, collected values are lists.
 
     Args:
-        derived, unjoined: the rows of derived sources, and the rows without part in them, by the
-            name of the derived source.
+        derived: the events of each derived source, by its name.
+        unjoined: the rows that take no part in a derived source, by its name.
     """
 
     windows: _Rows | None = None
@@ -51,11 +51,11 @@ class Expect:
 def expect_windows(
     results: Mapping[str, Kind], keys: Collection[str], columns: Columns
 ) -> dict[str, Columns]:
-    """Return the columns of the parts of an expectation that a transform gives.
+    """Return the columns of an expectation's `windows`, `panes` and `late`.
 
     Args:
-        results: the types of the result's columns.
-        keys: the names of those that are keys.
+        results: the types of the keys and aggregates.
+        keys: the names of the keys.
         columns: the columns of the transform's source.
     """
     by = {name: kind for name, kind in results.items() if name in keys}
@@ -75,7 +75,8 @@ def expect(
     """Return a scenario's expectation.
 
     Args:
-        windows: the columns of the parts that the transform gives.
+        windows: the result of `expect_windows`; empty if the scenario has no transform.
+        derived: the derived sources, by name.
     """
     of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
     given = node.fields("an expectation", (), (*windows, *of_derived))

@@ -42,13 +42,14 @@ class Scenario:
     """A parsed scenario.
 
     Args:
-        name: its name in results.
-        sources: the sources of its events, by name.
-        arrivals: in order, including heartbeats that advance the clock and the end of each source.
-        windowed: the transform that it runs; None if it has only derived sources.
+        name: the scenario's name in results.
+        sources: the sources that are not derived, by name.
+        arrivals: the arrivals in order, including steps of the clock and the ends of sources.
+        windowed: the transform that the scenario runs; None if it has none.
+        expect: the expected result; None if the scenario has none.
         clock_start: the processing clock at the beginning, in microseconds.
-        derived: the sources that are computed from others, by name, each after those that it reads.
-        lookups: the lookup tables of the transform, by name.
+        derived: the derived sources, by name, each after the sources that it reads.
+        lookups: the lookup tables of the transform's source, by name.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Scenario:
 
     @property
     def source(self) -> Source:
-        """The source whose watermark is that of the result: the transform's, or the last one."""
+        """The source with the watermark of the result: the transform's; without one, the last."""
         if self.windowed is not None:
             return self.windowed.source
         return [*self.sources.values(), *self.derived.values()][-1]
@@ -86,12 +87,12 @@ class Scenario:
 
     @property
     def slack(self) -> dict[str, float]:
-        """By aggregate, how far a sum or average can differ because of the order of addition."""
+        """How far each sum or average can differ because of the order of addition, by aggregate."""
         if self.windowed is None:
             return {}
         doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
         sizes = [abs(v) for v in doubles if math.isfinite(v)]
-        # An event of a derived source's base may be in many of its events.
+        # An event of a base may be in many events of the derived source.
         copies = len(sizes) if self.derived else 1
         most = ROUNDING * (len(sizes) * copies + 1) * sum(sizes) * copies
         adding = (average_slack, total_slack)
@@ -186,7 +187,7 @@ def _read_asset(given: Mapping[str, Node], find: Callable[[Node], object]) -> _D
 
 
 def _gather(source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]) -> None:
-    """Add a source, and all that it is computed from."""
+    """Add a source, after all sources that it is computed from."""
     if not isinstance(source, DerivedSource):
         sources[source.name] = source
         return
@@ -215,7 +216,7 @@ def _read_source(given: Mapping[str, Node]) -> _Definitions:
 
 
 def _tick(given: Mapping[str, Node], found: _Definitions) -> int | None:
-    """Return how far each arrival moves the clock; None if the arrivals do not name a source."""
+    """Return by how many microseconds each arrival moves the clock; None if there is one source."""
     if "sources" not in given and not found.derived:
         if "tick" in given:
             raise given["tick"].error("'tick' is for scenarios of several sources.")
@@ -249,8 +250,8 @@ def _expect(node: Node, found: _Definitions) -> Expect:
 
 
 def _prepare_asset(found: object) -> WindowedTransform:
-    """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
-    database.
+    """Return the transform as a scenario runs it: without a sink, and with lookup tables in the
+    scenario's database.
     """
     if not isinstance(found, WindowedTransform):
         raise DefinitionError(
@@ -261,21 +262,21 @@ def _prepare_asset(found: object) -> WindowedTransform:
 
 
 def _result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Return the types of its keys and aggregates, as far as they are known before it runs."""
+    """Return the types of a transform's keys and aggregates, as far as known before a run."""
     keys = {key: columns.get(key, any_value()) for key in transform.keys}
     return keys | {name: any_value() for name in transform.aggregates}
 
 
 def _without_skew(transform: WindowedTransform) -> WindowedTransform:
-    """Return the transform with a source that accepts event times after the arrival.
+    """Return the transform with a source that accepts event times after the processing time.
 
-    A scenario that sets no clock has no processing times to compare them with.
+    If a scenario sets no clock, its processing times are not comparable with event times.
     """
     return replace(transform, source=replace(transform.source, max_future_skew=None))
 
 
 def _check_skew(sources: Iterable[Source]) -> None:
-    """Refuse the sources of a derived source that compare event times with processing times."""
+    """Refuse bases of a derived source that compare event times with processing times."""
     for source in sources:
         if source.max_future_skew is not None:
             raise DefinitionError(

@@ -1,7 +1,7 @@
 """YAML nodes that know their file and line, so that error messages can name them.
 
 Values are parsed from the text in the file: `1.11` is exact for a decimal, and `no` in a column of
-strings is the word.
+strings is the word `no`, not false.
 """
 
 import re
@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
 
 
 class ScenarioError(DefinitionError):
-    """A scenario is malformed; the message begins with its file and line."""
+    """An error in a scenario file. The message begins with the file and line."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Node:
     raw: yaml.Node
 
     def error(self, message: str) -> ScenarioError:
-        """Return the error with this message at this node."""
+        """Return an error whose message begins with the file and line of this node."""
         return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {message}")
 
     @contextmanager
     def locate_errors(self) -> Iterator[None]:
-        """Raise a definition's errors in this block as errors at this node."""
+        """Raise each DefinitionError of the `with` block as a ScenarioError at this node."""
         try:
             yield
         except ScenarioError:
@@ -117,7 +117,7 @@ class Node:
         return [Node(self.path, item) for item in self.raw.value]
 
     def text(self, what: str) -> str:
-        """Return a single value, as it is written."""
+        """Return the text of a scalar, as it is written."""
         if not isinstance(self.raw, yaml.ScalarNode) or self.is_null:
             raise self.error(f"{what} must be a single value (got {self}).")
         return self.raw.value

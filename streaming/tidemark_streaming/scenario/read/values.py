@@ -17,8 +17,8 @@ _BRIEF = 22
 def is_equal(expected: object, actual: object, slack: float = 0.0) -> bool:
     """Return whether a value of a result equals the expected one.
 
-    Times are compared as instants, decimals by value, doubles to `_TOLERANCE` or `slack`, and lists
-    item by item.
+    Times are compared as instants, decimals by value, and lists item by item. Doubles may differ by
+    the relative `_TOLERANCE` or the absolute `slack`.
     """
     if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
@@ -101,7 +101,7 @@ def truncate(text: str, length: int) -> str:
 
 
 def to_plain(value: object, ddl: str) -> object:
-    """Return a value of a scenario's row in the form that a result has."""
+    """Return a value of a scenario's row in the form of a result: times and decimals as text."""
     if isinstance(value, int) and ddl == "timestamp":
         return iso(value)
     if isinstance(value, Decimal):

@@ -16,7 +16,7 @@ from tidemark_streaming.scenario.read.expectation import Expect
 from tidemark_streaming.scenario.read.values import is_equal, to_display
 
 _WHICH = ("window_start", "window_end", "pane", "retraction")
-"""Columns that identify a row; an equal value in one of them counts as two equal values."""
+"""Columns that identify a row. An equal value in such a column counts twice as similarity."""
 
 _Row = Mapping[str, Any]
 _NONE: Mapping[str, float] = {}
@@ -28,7 +28,7 @@ class Difference:
 
     Args:
         part: `windows`, `panes` or `late`; `derived` or `unjoined` with the name of the derived
-            source; `watermark` if two results differ in it.
+            source; `watermark` for the watermarks of two results.
         expected: the expected row, or the batch's if two results are compared; None for an extra
             row.
         actual: the actual row, or the stream's if two results are compared; None for a missing row.
@@ -52,7 +52,7 @@ def parts(result: _Row) -> dict[str, Any]:
 def find_differences(
     expect: Expect, result: _Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
-    """Return the differences between a result and the expected one; none if it is right.
+    """Return the differences between a result and the expected one; empty if there are none.
 
     Args:
         slack: the allowed difference between doubles by column, as in `Scenario.slack`.
@@ -69,7 +69,7 @@ def find_differences(
 def compare_results(
     batch: _Row, stream: _Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
-    """Return the differences between the results of a batch and of a stream; none if they agree.
+    """Return the differences between the results of a batch and a stream; empty if there are none.
     `slack` is as in `find_differences`."""
     theirs = parts(stream)
     found = [
@@ -133,8 +133,11 @@ def _rows(
 def _match_rows(
     expected: Sequence[_Row], actual: Sequence[_Row], slack: Mapping[str, float]
 ) -> dict[int, int]:
-    """Return as many pairs of equal rows as possible, by maximum bipartite matching. An expected
-    row with few columns must not take the only match of one with more."""
+    """Return as many pairs of equal rows as possible, as indexes in `expected` and `actual`.
+
+    This is maximum bipartite matching: an expected row that names few columns must not take the
+    only match of an expected row that names more columns.
+    """
     of: dict[int, int] = {}
     by: dict[int, int] = {}
     for begin, _ in enumerate(expected):

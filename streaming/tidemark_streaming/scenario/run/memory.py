@@ -1,4 +1,4 @@
-"""A connector for a scenario's arrivals, which are ingested like any others."""
+"""A connector for a scenario's arrivals, which are ingested like all other arrivals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

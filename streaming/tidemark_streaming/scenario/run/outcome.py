@@ -18,13 +18,13 @@ from tidemark_streaming.snapshot.tables import Tables
 
 Rows = list[dict[str, Any]]
 NOTHING: dict[str, Rows] = {"windows": [], "panes": [], "late": []}
-"""The result of a transform of whose source nothing has arrived."""
+"""The result of a transform whose source has no arrivals."""
 _WINDOW = ("window_start", "window_end")
 
 _PLACE = [("arrival", "ascending"), ("position", "ascending")]
 
 _FIELDS = {"is_last": "last"}
-"""The fields of a result that have another name than their column."""
+"""The fields of a result whose names differ from the column's name, by column."""
 
 
 def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
@@ -86,7 +86,7 @@ def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
 
 
 def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
-    """Return the events of a source by their place in its event log, as in `read_from`."""
+    """Return the events of a source by `ARRIVAL#POSITION`, as the column `read_from` names them."""
     found = tables.read(source.log_table)
     return {
         f"{row['arrival']}#{row['position']}": {
@@ -102,7 +102,7 @@ def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]
         return []
     rows = found.to_pylist()
     for name in reversed(order):
-        # A retraction comes before the pane that replaces it.
+        # A retraction comes before the new rows of the same pane.
         rows.sort(key=partial(_sort_key, name), reverse=name == "retraction")
     return [{_FIELDS.get(name, name): _plain(row[name]) for name in names} for row in rows]
 

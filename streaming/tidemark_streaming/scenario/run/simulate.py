@@ -41,8 +41,8 @@ _FEW_ROWS = {
 
 
 _Way = int | Sequence[int] | None
-"""The way to run a scenario: as a stream in runs of at most so many arrivals, in increments of
-these numbers of arrivals, or, with None, as batch."""
+"""How to run a scenario. An integer: as a stream, in runs of at most that many arrivals.
+A sequence: in incremental runs of these numbers of arrivals. None: as batch."""
 
 
 def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Result]:
@@ -51,7 +51,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
     Args:
         warehouse: provides the location and a session to clone. The tables are in temporary
             databases.
-        ways: how to run it.
+        ways: the ways to run the scenario.
 
     Returns:
         For each way the result in the format of `tidemark simulate --json`.
@@ -89,7 +89,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
 
 
 def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
-    """Return the connection of a source to a scenario's arrivals and lookup tables."""
+    """Return the ingestion of a scenario's arrivals and lookup tables."""
 
     def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
         return lambda spark: create_frame(spark, table.rows, table.columns)
@@ -99,7 +99,7 @@ def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
 
 
 def _derive(warehouse: Warehouse, source: DerivedSource, way: _Way) -> None:
-    """Ingest a derived source in commits of at most so many arrivals."""
+    """Ingest a derived source in commits as `way` specifies. For a chain, first run its asset."""
     asset = source.derivation.asset
     if asset is not None:
         _run(warehouse, asset, way)
@@ -125,8 +125,8 @@ def _run(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
 
 @contextmanager
 def small(warehouse: Warehouse) -> Iterator[Warehouse]:
-    """Yield the warehouse in its own session, which is configured for few rows."""
-    # Only a session of Spark Connect has `cloneSession`; every session of Tidemark is one.
+    """Yield the same warehouse with a new session, which is configured for few rows."""
+    # Only sessions of Spark Connect have `cloneSession`; Tidemark has no other sessions.
     spark = cast(Any, warehouse.spark).cloneSession()
     # A clone lacks this attribute, and can't be stopped without it.
     spark.release_session_on_close = True
