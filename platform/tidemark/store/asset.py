@@ -1,4 +1,4 @@
-"""Bundle an asset's tables in one object: its event log, its state and its published tables."""
+"""Bundle an asset's tables in one object: its source's event log, its state, its other tables."""
 
 from copy import copy
 
@@ -18,7 +18,7 @@ class Asset:
     """An asset (a transform) in a warehouse.
 
     Args:
-        recent: arrivals of its source that the caller has in memory.
+        recent: arrivals of the asset's source that the caller has in memory.
     """
 
     def __init__(
@@ -32,12 +32,13 @@ class Asset:
 
     @property
     def table_id(self) -> str | None:
-        """Its identity from its first run until it is dropped; None before its first run.
+        """The asset's identity, from its first run until it is dropped; None before the first run.
 
-        Every write that a state commit causes in other tables carries it.
+        Each write to another table that a state commit causes has this identity in its application
+        id (`app`).
         """
         if self._table_id is None:
-            # Another run may have been the first one since.
+            # Another process may have finished the first run in the meantime.
             self._table_id = self.read_table_id()
         return self._table_id
 
@@ -46,10 +47,10 @@ class Asset:
         self._table_id = table_id
 
     def read_table_id(self) -> str | None:
-        """Return the identity of its state; None before its first run.
+        """Return the identity of the asset's state; None before the asset's first run.
 
-        A roll-up does not have a state. Its identity changes if its base or its own table is
-        recreated, or if the definition of its windows changes.
+        A roll-up does not have a state. The identity of a roll-up changes if its base or its own
+        table is recreated, or if the definition of its windows changes.
         """
         base = self.state.table_id()
         if base is None or not self.rolls_up:
@@ -63,18 +64,16 @@ class Asset:
 
     @property
     def counting(self) -> WindowedTransform:
-        """The transform that counts the events of its windows: its own or, for a roll-up, its
-        base's.
-        """
+        """The transform that counts the events: the asset itself or, for a roll-up, its base."""
         return base_transform(self.transform)
 
     @property
     def rolls_up(self) -> bool:
-        """Whether it is a roll-up, which uses its base's state instead of its own."""
+        """Whether the asset is a roll-up, which has no state and uses that of its base."""
         return self.transform.follows is not None
 
     def published_commit_number(self) -> int:
-        """Return the number of the newest commit known to be published; -1 before the first."""
+        """Return the number of the asset's newest commit in the ledger; -1 before the first."""
         if self.table_id is None:
             return -1
         return self.warehouse.transaction(ledger.TABLE, self.app)
@@ -86,9 +85,9 @@ class Asset:
         return found
 
     def few(self) -> bool:
-        """Return whether its source's events, and the rows computed from them, fit in memory.
+        """Return whether the source's events, and the rows computed from them, fit in memory.
 
-        One event can produce many rows, so both are checked.
+        One event can produce many rows, so both numbers are checked.
         """
         tables = (self.transform.table, self.state.table)
         most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
@@ -96,5 +95,5 @@ class Asset:
 
     @property
     def app(self) -> str:
-        """The application id of its commits to tables other than its state."""
+        """The application id of the asset's commits to tables other than its state."""
         return f"{self.transform.name}/{self.table_id}"

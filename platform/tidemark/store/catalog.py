@@ -30,13 +30,13 @@ class Catalog:
         self._path = path
         self._run_in_background = run_in_background
         self._begun = False
-        # Background registrations; None outside of `registering_in_background`.
+        # The registrations in background threads; None outside of `registering_in_background`.
         self._pending: list[Future[None]] | None = None
 
     def register(self, table: str) -> None:
         """Register a table if it is not registered yet.
 
-        In the background within `registering_in_background`.
+        Within `registering_in_background`, the registration runs in a background thread.
         """
         if self._pending is None:
             self._register(table)
@@ -45,9 +45,9 @@ class Catalog:
 
     @contextmanager
     def registering_in_background(self) -> Iterator[None]:
-        """Register tables in the background within the context, and wait for them at its end.
+        """Register tables in background threads during a `with` block, and wait at its end.
 
-        Only for work that does not need the catalog.
+        The work in the block must not need the catalog.
         """
         before, own = self._pending, list[Future[None]]()
         self._pending = own

@@ -1,8 +1,8 @@
 """Claim scratch folders, so that leftovers of killed processes can be found and removed.
 
 A claim is a lock on the folder itself, so it ends with the process that holds it, however that
-process ends. Folders in an object store can't be claimed. Maintenance removes them by age
-(`maintenance`).
+process ends. Folders in an object store can't be claimed: `maintenance` removes them when they are
+old.
 """
 
 import os
@@ -36,7 +36,7 @@ def claim(place: str) -> int | None:
         for _ in range(_TRIES):
             Path(path).mkdir(parents=True, exist_ok=True)
             handle = _lock_folder(path)
-            # Another process may have swept the folder before it was locked.
+            # Another process may have removed the folder before this one locked it.
             if handle is not None and Path(path).exists():
                 return handle
             release(handle)
@@ -54,8 +54,8 @@ class SweepResult:
 
     Args:
         removed: the number of removed subfolders.
-        left: the names of the remaining subfolders. Either a living process claims them, or may
-            claim them, or they can't be removed.
+        left: the names of the remaining subfolders: those that a living process claims, those that
+            can't be removed and, in an object store, all, because a process may still use them.
     """
 
     removed: int
@@ -79,14 +79,15 @@ def _swept(path: str) -> bool:
         return not Path(path).exists()
     shutil.rmtree(path, ignore_errors=True)
     os.close(handle)
-    # An engine may still be writing for a process that was just killed.
+    # The engine of a process that was just killed may still be writing into the folder.
     return not Path(path).exists()
 
 
 def _lock_folder(path: str) -> int | None:
-    """Return the handle of a folder with its lock.
+    """Lock a folder, and return its handle.
 
-    None if another process holds the lock, or if the file system has no locks.
+    Return None if the folder does not exist, if another process holds the lock, or if the file
+    system has no locks.
     """
     try:
         handle = os.open(path, os.O_RDONLY)

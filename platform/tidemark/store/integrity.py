@@ -1,23 +1,23 @@
 """Check, without the engine, whether the tables of a home belong together.
 
 Tables are committed to in this order: event log and dead letters, timeline, state, the tables that
-a run publishes, ledger. Each commit *vouches* for the tables before it: it records their versions,
-as Delta application transactions. After a power cut, or in a copy made of a live home, a table may
-lack commits that a later table depends on. The check finds this before the next commit to such
-tables. It reads transaction logs, file sizes and a few columns.
+a run publishes, ledger. Each commit *vouches* for the tables that come earlier in this order: it
+records their versions, as Delta application transactions. After a power cut, or in a copy made of a
+live home, a table may lack commits that a later table depends on. The check finds such a table
+before the next commit to it. The check reads transaction logs, file sizes and a few columns.
 
 | table | requirement |
 | --- | --- |
 | any | its newest commit is intact, and all data files have their full size (on a local disk) |
-| event log, dead letters | at the version that the timeline vouches for, with all its rows |
+| event log, dead letters | not before the version that the timeline vouches for; all rows exist |
 | timeline | has the arrivals that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
-| published tables, validation results | at the version that the ledger vouches for |
-| published table | at the version that the quarantine vouches for, since a release |
+| published tables, validation results | not before the version that the ledger vouches for |
+| published table | not before the version that the quarantine vouched for in its last release |
 | ledger | lacks only commits of the state that the next run can publish again |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
-findings. Each finding is checked a second time before it counts.
+findings. A finding counts only if a second check confirms it.
 """
 
 import time
@@ -76,7 +76,7 @@ class Damage:
 
     Args:
         problem: the problem, with the table's version; completes "Table '…' …".
-        asset: the asset whose tables don't belong together; None for those of a source or of
+        asset: the asset whose tables don't belong together; None for a table of a source or of
             Tidemark itself.
     """
 
@@ -110,18 +110,25 @@ def ingest_app(source: Source) -> str:
 
 
 def arrivals_app(source: Source) -> str:
-    """Return the application id of a state's transactions that vouch for arrivals of its source."""
+    """Return the application id with which a state's commits vouch for arrivals of its source."""
     return f"arrivals of {source.name}"
 
 
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
-    """Return the versions of tables that this thread has seen, for a commit to vouch for."""
+    """Return the versions of tables that a commit of this thread can vouch for.
+
+    These are the newest versions that the thread has seen, by the application id of the vouching
+    transaction. A table that the thread has not seen is missing.
+    """
     seen = {table: warehouse.seen_version(table) for table in tables}
     return {_vouch(app, table): n for table, n in seen.items() if n is not None}
 
 
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
-    """Raise an error if tables don't belong together; each is checked once in a process."""
+    """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
+
+    A process checks each source and each asset until they have passed once.
+    """
     folder = warehouse.path("").rstrip("/")
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
     if all((folder, name) in _checked for name in wanted):
@@ -134,7 +141,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
 def check(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> list[Damage]:
-    """Return the damage to Tidemark's own tables, and to those of the given sources and assets."""
+    """Return the damage to Tidemark's own tables, and to the tables of given sources and assets."""
     wanted = [*sources], [*definitions]
     if not (found := [*_damages(folder, *wanted)]):
         return []
@@ -160,9 +167,9 @@ def _damages(
 
 
 class Tables:
-    """The tables of a folder, each opened once, with the commits and files that they lack.
+    """The tables of a folder, each opened once, with checks for missing commits, files and rows.
 
-    `broken` has the damaged tables, by name.
+    `broken` holds, by table name, the tables whose newest commit or data files are damaged.
     """
 
     def __init__(self, folder: str) -> None:
@@ -188,12 +195,12 @@ class Tables:
                 yield own
 
     def version(self, table: str) -> int:
-        """Return the version of an open table; -1 if it does not exist."""
+        """Return the version of a table opened before; -1 if it does not exist or is damaged."""
         opened = self._opened.get(table)
         return -1 if opened is None else opened.version()
 
     def transaction(self, table: str, app: str) -> int | None:
-        """Return the version of an application in an open table; None if it has none."""
+        """Return an application's newest version in a table opened before; None if it has none."""
         opened = self._opened.get(table)
         return None if opened is None else opened.transaction_version(app)
 
@@ -216,7 +223,7 @@ class Tables:
         return opened
 
     def versions(self, app: str, wanted: Iterable[str]) -> dict[str, int]:
-        """Return the versions of open tables, for a commit to vouch for."""
+        """Return the versions of tables opened before, as transactions that vouch for them."""
         return {_vouch(app, table): self.version(table) for table in wanted}
 
     def source_damages(self, source: Source) -> Iterator[Damage]:
@@ -236,7 +243,8 @@ class Tables:
 
     def _rows_lacking(self, source: Source, timeline: DeltaTable, table: str) -> Iterator[Damage]:
         if self._is_adding(source):
-            # The timeline does not count the new rows yet; the next erasure finishes this one.
+            # The timeline does not count the added rows yet. The next erasure finishes the
+            # interrupted one.
             return
         arrived = self.expected_rows(source, timeline, table)
         opened, total = self.open(table), sum(arrived.values())
@@ -253,7 +261,8 @@ class Tables:
         column = "rows" if table == source.log_table else "dead_letters"
         found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
         rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
-        # The dead letters of other sources stay, without their content.
+        # An erasure deletes the dead letters of derived sources. For other sources, it only removes
+        # their content.
         if column == "rows" or isinstance(source, DerivedSource):
             for arrival, erased in self._erased_rows(source, table).items():
                 rows[arrival] = rows.get(arrival, 0) - erased
@@ -272,7 +281,7 @@ class Tables:
             if row["source"] == source.name
         }
         for erasure, erased in by_erasure.items():
-            # Erasures that have not reached the table yet do not count.
+            # An erasure that has not committed to the table yet does not count.
             if self.transaction(table, f"erasure/{erasure}") is not None:
                 for each in erased:
                     found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
@@ -285,7 +294,7 @@ class Tables:
             return False
         rows = file_list.load(opened, (), ["erasure", "source", "added"]).to_pylist()
         adding = Counter(r["erasure"] for r in rows if r["source"] == source.name and r["added"])
-        # The second row of an erasure is its end.
+        # An erasure gets its second row when it has ended.
         return 1 in adding.values()
 
     def asset_damages(self, definition: Definition, ledger: DeltaTable | None) -> Iterator[Damage]:
@@ -297,7 +306,7 @@ class Tables:
         state = self.open(state_table, definition.follows or own)
         app = self.asset_app(definition)
         if state is None or app is None:
-            # It was dropped, or its first run is incomplete: the next run recomputes everything.
+            # The asset was dropped, or its first run is incomplete: the next run recomputes all.
             return
         for table in definition.tables:
             vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
@@ -330,7 +339,8 @@ class Tables:
     def lacks_release(self, definition: Definition, app: str) -> bool:
         """Return whether the published table lacks windows that were released from the quarantine.
 
-        A run can't publish them again, because it only repeats the decisions of earlier runs.
+        A run can't publish these windows again: it repeats only the decisions of earlier runs, and
+        a user decided on the release.
         """
         released = self.transaction(definition.quarantine_table, _vouch(app, definition.table))
         return (
@@ -340,7 +350,10 @@ class Tables:
         )
 
     def asset_app(self, definition: Definition) -> str | None:
-        """Return the application id of an asset's commits (`Asset.app`); None without tables."""
+        """Return the application id of an asset's commits (`Asset.app`).
+
+        Return None if the state (for a roll-up, also its own table) does not exist or is damaged.
+        """
         state = self.open(definition.state_table)
         if state is None:
             return None
@@ -353,9 +366,7 @@ class Tables:
         return f"{definition.name}/{table_id}"
 
     def results_lacking(self, definitions: Iterable[Definition]) -> Iterator[Damage]:
-        """Yield the damage if the table of validation results lacks commits that the ledger vouches
-        for.
-        """
+        """Yield the damage if the ledger vouches for validation results that the table lacks."""
         self.open(CHECKS)
         if CHECKS in self.broken:
             return
@@ -389,8 +400,8 @@ class Tables:
     def _find_missing_arrivals(self, source: Source) -> Iterator[Damage]:
         """Yield the damage for each asset that has counted arrivals which the timeline lacks.
 
-        An ingest would give the same numbers to other arrivals. The asset need not be defined in a
-        domain.
+        The next ingest would give the numbers of these arrivals to other ones. All assets with a
+        state are checked, even if no domain defines them.
         """
         name, app = source.timeline_table, arrivals_app(source)
         counted = {
@@ -426,7 +437,7 @@ def _broken_entry(place: str) -> str | None:
     version = int(known[-1].stem)
     try:
         text = known[-1].read_text()
-        # delta-rs writes one action a line, and no line break after the last one.
+        # delta-rs writes one action per line, without a line break after the last one.
         cut = text.endswith("\n") and _BY_DELTA_RS in text
         whole = text.strip() != "" and not cut
         added_files(text)
@@ -457,7 +468,7 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
 def _rows_through(opened: DeltaTable, arrival: int) -> int:
     """Return the number of rows of the arrivals up to `arrival`.
 
-    Later rows belong to a writer that died or is still at work.
+    Rows of later arrivals belong to a writer that died or is still at work.
     """
     total = sum(file["num_records"] for file in statistics.files(opened))
     beyond = at_least("arrival", arrival + 1)
@@ -479,9 +490,9 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit
 
 
 def can_republish(commits: Sequence[StateCommit]) -> bool:
-    """Return whether a run can publish commits again, exactly as they were.
+    """Return whether a run can publish the newest commits again, exactly as they were.
 
-    The newest commit can always be published.
+    A single commit, which is then the newest, can always be published.
     """
     return len(commits) <= 1 or (
         len(commits) <= thresholds.REPUBLISHED_COMMITS

@@ -1,7 +1,8 @@
-"""Select windows by keys that a person has written as text.
+"""Select windows by key values that a user has written as text.
 
-A text is compared by its value, as the type of the key defines it: `1`, `1.0` and `1e0` are one
-DOUBLE, and `2026-01-01` is a TIMESTAMP. A text that is not a value of that type is refused.
+Each text is converted to the type of its key, and then compared. For a DOUBLE, `1`, `1.0` and `1e0`
+are the same value; for a TIMESTAMP, `2026-01-01` is midnight. A text that can't be converted is
+refused.
 """
 
 from collections.abc import Mapping
@@ -15,11 +16,11 @@ from tidemark.base.instants import as_datetime, instant
 from tidemark.store.commits.conditions import text_field
 
 KeyChoice = Mapping[str, str | None]
-"""The chosen value of each key as text; None for windows whose key is null."""
+"""The chosen value of each key as text; None selects the windows whose key is null."""
 
 
 def choose(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
-    """Return the rows with the chosen keys; the arguments are those of `key_condition`."""
+    """Return the rows with the chosen keys; `keys` and `asset` are as for `key_condition`."""
     types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
     condition = key_condition(keys, types, asset)
     return rows if condition is None else rows.filter(condition)
@@ -28,10 +29,11 @@ def choose(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
 def key_condition(
     keys: KeyChoice, types: Mapping[str, pa.DataType], asset: str
 ) -> ds.Expression | None:
-    """Return the condition of the rows with the chosen keys; None for all rows.
+    """Return the condition that a row has the chosen keys; None if no key is chosen.
 
     Args:
         types: the types of the table's columns, by name.
+        asset: the asset's name, for error messages.
     """
     found: ds.Expression | None = None
     for name, text in keys.items():
@@ -51,7 +53,7 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
     if pa.types.is_string(kind):
         return text_field(name) == text
     field, value = ds.field(name), _parse(text, kind, described)
-    # NaN is not equal to itself, but windows have one key for all of them.
+    # NaN is not equal to itself, but all events whose key is NaN are in the same windows.
     is_nan = pa.types.is_floating(kind) and value.as_py() != value.as_py()
     return field.is_nan() if is_nan else field == value
 

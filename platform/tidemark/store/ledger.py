@@ -1,9 +1,9 @@
-"""Keep the ledger: one row for each finished run, with its facts.
+"""Keep the ledger: one row for each finished run.
 
-A run writes its row last. A state commit without a row may therefore not be fully published, and
-the next run publishes it again before its own. The row's commit carries the number of the state
-commit as its transaction. The ledger's transactions therefore show how far an asset is published,
-and no row is written twice.
+A run writes its row last. A state commit without a row in the ledger may therefore be incompletely
+published, and the next run publishes that commit again before its own one. The Delta commit that
+adds a row has the number of the state commit as its transaction version. The ledger's transactions
+therefore show how far an asset is published, and no row is written twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,41 +27,42 @@ ENDED = {
     "store": "stored_at",
     "publish": "ended_at",
 }
-"""The steps of a run, and the column that holds the time at which each ended."""
+"""The steps of a run, each with the column that holds the time when it ended."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts of one run. Instants are microseconds; the ledger stores them as timestamps.
+    """The ledger's row of one run. Instants are microseconds; the table has them as timestamps.
 
     `counted_at`, `computed_at`, `validated_at` and `stored_at` are None if a later run finished
-    this run, or if it computed nothing.
+    this run, or if this run computed nothing.
 
     Args:
         table_id: the identity of the asset's tables; it changes if they are dropped and recreated.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         late_events: `include` or `exclude`.
-        commit_number: the number of its commit in the state. For a roll-up: the last commit of its
-            base that it processed.
-        from_arrival, through_arrival: it processed the arrivals (from, through].
+        commit_number: the number of the run's commit in the state; for a roll-up, the number of the
+            last commit of its base that the run processed.
+        from_arrival, through_arrival: the run processed the arrivals (from, through].
         window_from, window_to: the starts of the replaced windows are in [from, to). A correction
             replaces only some windows of that range. None means unbounded.
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
-        windows: rows published; 0 if an earlier run published them but did not finish.
-        on_time, late, too_late, no_event_time, duplicate: events by class of lateness. An event
-            counts once, with its lateness in the first of its windows to end, in the run that
-            computes that window. For a roll-up, only the counted ones.
-        quarantined: rows quarantined because they failed an expectation.
-        warned: rows published although they failed an expectation of level `warning`.
+        windows: the number of rows published; 0 if an earlier run, which did not finish, had
+            published them already.
+        on_time, late, too_late, no_event_time, duplicate: the number of events by class of
+            lateness. An event counts once, with its lateness in the first of its windows to end, in
+            the run that computes that window. For a roll-up, only admitted events count.
+        quarantined: the number of rows quarantined because they failed an expectation.
+        warned: the number of rows published although they failed an expectation of level `warning`.
         reported: true if the process that started the run reports it to the orchestrator; false if
             a later run finished it.
-        counted_at: when its events had been read, prepared, classified and aggregated to partials;
-            None for a roll-up, which stores no partials.
-        computed_at: when the rows of the windows that it may have changed were computed.
+        counted_at: when the run's events had been read, prepared, classified and aggregated to
+            partials; None for a roll-up, which stores no partials.
+        computed_at: when the rows of the windows that the run may have changed were computed.
         validated_at: when the asset's expectations had validated these rows.
-        stored_at: when its partials were in the state. A run that replaces windows stores them
-            before it computes the windows; other runs store them after validation.
+        stored_at: when the run's partials were in the state. A run that replaces windows stores the
+            partials before it computes the windows; other runs store them after validation.
         limited_by: the limit (`arrivals`, `rows`, `bytes`) because of which the run left arrivals
             to the next run. None if it processed all arrivals, or if a later run finished it.
     """
@@ -96,7 +97,7 @@ class RunFacts:
 
     @property
     def events(self) -> int:
-        """The number of all events."""
+        """The number of events of all classes of lateness."""
         admitted = self.on_time + self.late
         return admitted + self.too_late + self.no_event_time + self.duplicate
 
@@ -127,18 +128,18 @@ SCHEMA = pa.schema(
 def append(
     warehouse: Warehouse, facts: RunFacts, tables: Iterable[str], *, again: bool = False
 ) -> RunFacts:
-    """Record a finished run, once.
+    """Add the row of a finished run, once.
 
     Args:
         tables: the tables that the run wrote.
         again: true if the ledger may have the run's row already, because the run is published again
-            for a table that lost its commit. The row then stays as it is.
+            for a table that lost the run's commit. An existing row stays as it is.
 
     Returns:
-        The recorded facts: those of the run that recorded the commit first.
+        The row in the ledger, which is that of the run that recorded the commit first.
     """
     create(warehouse)
-    # A recorded run is complete, so all tables must be in the catalog first.
+    # A run with a row is complete, so all tables must be in the catalog first.
     warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
     if again and (recorded := _find_recorded(warehouse, facts)) is not None:
@@ -147,12 +148,12 @@ def append(
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
         return facts
-    # A later commit of the asset may be recorded although this one is not.
+    # A later commit of the asset may have a row although this one has none.
     return _find_recorded(warehouse, facts) or facts
 
 
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
-    """Return the facts that the ledger already has about a commit; None if it has none."""
+    """Return the row that the ledger has already for the run's commit; None if there is none."""
     found = warehouse.take(TABLE, number_is("commit_number", facts.commit_number))
     own = [
         r for r in to_dicts(found) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
@@ -167,7 +168,7 @@ def create(warehouse: Warehouse) -> None:
 def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Return a run's steps in order, each with its start and end.
 
-    Empty if the run did not record them.
+    The list is empty if the run did not record the steps.
 
     Args:
         run: a row of the ledger, with instants in microseconds.

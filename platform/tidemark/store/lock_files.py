@@ -1,4 +1,7 @@
-"""Locate and open the lock files of sources, which are on this machine next to their tables."""
+"""Locate and open the lock files of sources.
+
+They are on this machine: next to the tables or, for tables in an object store, in the user's cache.
+"""
 
 import errno
 import os
@@ -10,14 +13,14 @@ from tidemark.engine.launch import cache
 from tidemark.store.warehouse import Warehouse
 
 _SHARED = cache.folder("locks")
-"""The folder of the lock files for all warehouses in object stores that this user works with."""
+"""The folder of this user's lock files for all warehouses in object stores."""
 
 
 def lock_file(location: str, database: str, name: str) -> Path:
     """Return the path of a file on this machine next to a database's tables.
 
-    For tables in an object store, it is in a folder of this user: in a shared temporary folder,
-    another user could place a link.
+    For tables in an object store, the file is in a folder of this user: in a temporary folder that
+    users share, another user could place a link under its name.
     """
     location = location.rstrip("/").removeprefix("file://")
     if "://" in location:
@@ -37,7 +40,7 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
         if path.is_relative_to(_SHARED):
             make_folder(path.parent)
         else:
-            # This folder is next to tables, which others may be allowed to read.
+            # The tables in this folder may be readable for other users.
             path.parent.mkdir(parents=True, exist_ok=True)
         return open_lock(path, writable=writable)
     except OSError as error:

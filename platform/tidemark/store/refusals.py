@@ -1,4 +1,4 @@
-"""Translate a refused write into an error that says how to fix it."""
+"""Translate the exception of a refused write into an error that says how to fix the cause."""
 
 import re
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ _CONFLICT = (
 Messages are not searched: they may name a table or a path that contains any of these words.
 """
 _LOST = ("Failed to commit transaction", "Tried committing existing table version")
-"""The beginnings of delta-rs's messages if another commit came first."""
+"""How messages of delta-rs begin if another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _STORE = re.compile(r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location")
-"""Matches the beginnings of messages of object store clients (delta-rs's and Arrow's)."""
+"""Matches the beginning of an object store client's message, in delta-rs or in Arrow."""
 _REFUSED = {
     "NoSuchBucket": "has no such bucket",
     "InvalidAccessKeyId": "does not know the access key",
@@ -77,7 +77,7 @@ def explain_unwritable(what: str, error: Exception) -> DataError | None:
 
 @contextmanager
 def translate_refusals(what: str) -> Iterator[None]:
-    """Translate exceptions that a user can fix into Tidemark's errors."""
+    """Translate exceptions whose cause a user can fix into Tidemark's errors."""
     try:
         yield
     except (PySparkException, DeltaError, OSError) as error:
@@ -115,12 +115,13 @@ def store_failure(error: Exception) -> StoreError | None:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether another commit came first.
+    """Return whether an error means that another commit came first.
 
-    The error's type and condition decide. Its message may contain any name.
+    The condition of a Spark error decides, because its message may contain any name. For delta-rs,
+    which has no conditions, the beginning of the message decides.
     """
     if isinstance(error, PySparkException):
-        # An exception without a condition begins with its Java class.
+        # The message of an exception without a condition begins with its Java class.
         kind = error.getCondition() or str(error).partition(" ")[0]
         return any(sign in kind for sign in _CONFLICT)
     return isinstance(error, DeltaError) and str(error).startswith(_LOST)

@@ -1,7 +1,7 @@
 """Handle rows before they are written to a table: few rows in memory, many rows in the engine.
 
-Few rows are an Arrow table. They are written without the engine, or sent to it in milliseconds.
-Many rows are a DataFrame, which the engine's workers write. Both are processed in the same way.
+Few rows are an Arrow table, which is written without the engine, or sent to it in milliseconds.
+Many rows are a DataFrame, which the engine's workers write. The functions here accept both.
 """
 
 import json
@@ -20,13 +20,13 @@ from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute
-"""Arrow's functions. Most are created at import time, so type checkers do not see them."""
+"""Arrow's compute functions. Most are created at import time: type checkers do not see them."""
 
 INSTANT = pa.timestamp("us", "UTC")
 """The Arrow type of instants in memory."""
 
 OUT_OF_RANGE_ERRORS = (OverflowError, ValueError)
-"""The exceptions that Python raises for an instant or a date outside of its range."""
+"""The exceptions that Python raises for an instant or a date outside of the years 1 to 9999."""
 
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
@@ -66,7 +66,7 @@ def to_python(
     """Return rows as Python dictionaries.
 
     Args:
-        beyond: returns a replacement for a value outside of Python's range.
+        beyond: returns a replacement for a value outside of Python's range; by default, None.
     """
     try:
         return rows.to_pylist()
@@ -96,14 +96,14 @@ def fetch_rows(rows: Rows) -> pa.Table:
 
 
 def is_empty(rows: Rows) -> bool:
-    """Return whether there are known to be 0 rows; False for a DataFrame."""
+    """Return whether rows in memory are empty; False for a DataFrame, which is not computed."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
 
 
 def drop_deleted(rows: Rows) -> Rows:
     """Return the rows that are not `IS_DELETED`, without that column.
 
-    Rows without a column `IS_DELETED` all stay.
+    Without that column, all rows stay.
     """
     if IS_DELETED not in columns(rows):
         return rows
@@ -118,7 +118,7 @@ def columns(rows: Rows) -> list[str]:
 
 
 def delta_schema(like: StructType | pa.Schema) -> Schema:
-    """Return the columns as Delta types, nullable at every depth."""
+    """Return columns as Delta types that are nullable, including nested types."""
     if isinstance(like, StructType):
         plain = like.jsonValue()
     else:
@@ -137,7 +137,11 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
-    """Return rows with their columns in the order of a table's."""
+    """Return rows with their columns in the order of a table's columns.
+
+    Raises:
+        DataError: the names or the types of the columns differ.
+    """
     wanted = {f["name"]: f["type"] for f in _fields(schema)}
     like = rows.schema
     found = {f["name"]: f["type"] for f in _fields(delta_schema(like))}

@@ -2,14 +2,14 @@
 date.
 
 A run appends the partials of its arrivals, and readers merge the partials of a window. Each commit
-also has a marker row, its `CommitInfo`: the arrivals that it covers, the affected windows, and the
-resulting coverage. Commits are numbered without gaps by `commit_number`, which is also their
-transaction. A commit with a number that exists is refused, so only one of two runs that start from
-the same coverage can count its events.
+also writes a marker row, which holds the commit's `CommitInfo`: the arrivals that it covers, the
+affected windows, and the resulting coverage. Commits are numbered without gaps by `commit_number`,
+which is also the version of their Delta transaction. A commit whose number exists already is
+refused, so only one of two runs that start from the same coverage can count its events.
 
 A state has an identity (`table_id`) from its creation until it is dropped. The ledger, the check
-results and the transactions of other tables refer to a commit by that identity. A state that was
-dropped and recreated is therefore not mistaken for the old one.
+results and the transactions of other tables refer to a commit by that identity and the commit's
+number. A recreated state is therefore not mistaken for the one that was dropped.
 """
 
 from collections import Counter
@@ -40,9 +40,9 @@ class State:
     """The state table of a transform.
 
     Args:
-        through: the number of the newest commit whose partials are read; None means all. Increments
-            only append, so this is the state as of that commit, except that windows replaced since
-            are missing.
+        through: the number of the newest commit whose partials are read; None for all commits.
+            Increments only append, so these partials are the state as of that commit, without the
+            windows that later commits replaced.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class State:
 
     @classmethod
     def from_table(cls, warehouse: Warehouse, table: str) -> "State":
-        """Return the state table of that name, without its transform."""
+        """Return the state in a table. Without a transform, `commit` and `counts` fail."""
         state = cls.__new__(cls)
         state.warehouse, state.table, state._bounds = warehouse, table, ()
         return state
@@ -67,31 +67,34 @@ class State:
         return None if head is None else head.table_id
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
-        """Return the partials of windows that start in one of the ranges, without the markers."""
+        """Return the partials of windows that start in one of the ranges, without the markers.
+
+        Without ranges, return all partials.
+        """
         rows = self.warehouse.read(self.table, window_starts_in(ranges), *self._bounds)
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def at_most(self, ranges: Ranges = ()) -> int:
-        """Return an upper bound of the partials in windows that start in one of the ranges."""
+        """Return an upper bound of the number of partials that `read` returns."""
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the partials of `read` in memory, plus `commit_number` and `MARKER` (null)."""
+        """Return the partials of `read` in memory, with the column `MARKER`, which is null."""
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 
     def last(self) -> StateCommit:
-        """Return the newest commit's facts; without one, those of the empty state, numbered -1."""
+        """Return the record of the newest commit; without one, `NO_COMMIT`, whose number is -1."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
     def at(self, commit_number: int) -> StateCommit:
-        """Return the facts of a commit; for a negative number, those of the empty state."""
+        """Return the record of a commit; for a negative number, `NO_COMMIT`."""
         return (
             NO_COMMIT if commit_number < 0 else self._markers(commit_number, commit_number + 1)[0]
         )
 
     def since(self, commit_number: int) -> list[StateCommit]:
-        """Return the facts of the commits after a number, in order."""
+        """Return the records of the commits with numbers after `commit_number`, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
         return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
 
@@ -99,7 +102,8 @@ class State:
         """Create the table if it does not exist, and return its identity.
 
         Args:
-            partials: numbered rows with the columns that the table is to have.
+            partials: rows that have the table's columns, including `commit_number`. They are not
+                written.
         """
         self.warehouse.create(self.table, partials, f"State of the windows: {self.table}")
         table_id = self.table_id()
@@ -107,10 +111,14 @@ class State:
         return table_id
 
     def commit(self, partials: Rows, marker: StateCommit) -> None:
-        """Store a run's partials under its number.
+        """Store a run's partials and its marker.
 
         Args:
-            partials: with the columns that `create` was given, numbered like the marker.
+            partials: rows with the columns that `create` was given, and with the marker's
+                `commit_number`.
+
+        Raises:
+            ConflictError: another run committed first; nothing was stored.
         """
         where, ranges = "TRUE", marker.recomputed
         commits = [marker]
@@ -141,18 +149,16 @@ class State:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
     def forget(self, commit_number: int) -> None:
-        """Record that the backup of a promotion, given by its commit number, does not exist any
-        more.
-        """
+        """Record that the backup of a promotion, with this commit number, no longer exists."""
         nothing = self.warehouse.schema(self.table).empty_table()
         self.warehouse.append(nothing, self.table, _FORGOTTEN, commit_number)
 
     def forgotten(self) -> int:
-        """Return the number of the newest promotion without a backup; -1 if none."""
+        """Return the commit number of the newest promotion that `forget` recorded; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
     def recorded_parts(self, marker: StateCommit) -> Mapping[str, Part]:
-        """Return the parts of the definition that made a commit; none before the first commit."""
+        """Return the parts of the definition that made a commit; empty before the first commit."""
         return self.at(marker.defined).parts or {}
 
     def counts(self, marker: CommitInfo) -> Counter[int]:
@@ -180,7 +186,7 @@ class State:
 
 def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
     """Return partials as the state stores them: with their commit's number and a null marker."""
-    # Both go first: Delta keeps statistics only for the first 32 columns.
+    # Both columns go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
         uncompiled_literal(commit_number).alias("commit_number"),
         F.lit(None).cast("string").alias(MARKER),
@@ -197,10 +203,10 @@ def counted_column(transform: Definition) -> str:
 
 
 def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
-    """Return the number of events in partials, by class of lateness, each of them once.
+    """Return the number of events in partials, by class of lateness; each event counts once.
 
-    A class that no partial has is missing. A class can have 0 events if they are all counted in
-    another window.
+    A class that no partial has is missing from the result. A class has 0 events if all of its
+    events count in other windows.
 
     Args:
         column: the result of `counted_column`.
@@ -216,7 +222,7 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
 
 
 def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
-    """Return rows for the state that hold the records of commits; their other columns are null."""
+    """Return the marker rows of commits. All other columns except the commit number are null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
         [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],

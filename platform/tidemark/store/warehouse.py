@@ -28,10 +28,10 @@ from tidemark.store.committers.values import Head
 from tidemark.store.rows import Rows
 
 FORMAT = 5
-"""The version of the table layout that this Tidemark writes."""
+"""The version of the table layout that this version of Tidemark writes."""
 
 SCRATCH = "_scratch"
-"""The folder of a database for temporary files. Each piece of work removes its own."""
+"""The folder of a database for temporary files. Each piece of work removes its own files."""
 
 _THREADS = 4
 _T = TypeVar("_T")
@@ -99,7 +99,7 @@ class Warehouse(Committer):
         table must have the same owner and role.
 
         Args:
-            like: its columns, as DDL or as rows that have them.
+            like: the table's columns, as DDL, as a Spark schema, or as rows that have the columns.
             feed: enables Delta's change data feed, so that consumers can read the table's changes.
                 An append costs nothing more; an update or deletion writes its rows a second time.
             extra_properties: more properties of the table.
@@ -182,11 +182,11 @@ class Warehouse(Committer):
         return -1 if found is None else found.version
 
     def transaction(self, table: str, app: str) -> int:
-        """Return the newest version of an application in a table; -1 before its first commit."""
+        """Return an application's newest version in a table; -1 before its first commit."""
         return -1 if self.head(table) is None else super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
-        """Remove a table, its files and its catalog entry. Return whether it existed."""
+        """Remove a table, its files and its catalog entry. Return whether the table existed."""
         self._known.discard(table)
         found = super().head(table)
         if found is not None:
@@ -218,7 +218,7 @@ class Warehouse(Committer):
             system.delete_dir(path)
 
     def run_in_background(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run a function in a background thread; a query mostly waits for the engine."""
+        """Run a function in one of a few background threads, where it may wait for the engine."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
         return self._threads.submit(work)

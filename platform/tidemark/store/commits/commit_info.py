@@ -1,6 +1,6 @@
-"""Define the records of commits, with their properties that describe the effect.
+"""Define the records of commits. The properties of a record describe what its commit changes.
 
-Each kind of commit is a class, so other packages never ask which kind it is:
+Each kind of commit is a class. Other packages read the properties, and never ask for the kind:
 
 | kind | reads | state | published table |
 | --- | --- | --- | --- |
@@ -27,7 +27,7 @@ class CommitInfo(ABC):
     """The record of one commit.
 
     Args:
-        started: when it began, in microseconds.
+        started: when the run began, in microseconds.
         before: the coverage that the run started from.
         after: the coverage with this commit.
     """
@@ -48,30 +48,33 @@ class CommitInfo(ABC):
 
     @property
     def recomputed(self) -> Ranges | None:
-        """The ranges of the windows that the commit recomputes completely; empty means all windows.
+        """The ranges of the windows that the commit recomputes completely.
 
-        None means that the commit only adds new events to existing windows.
+        An empty tuple stands for all windows. None means that the commit recomputes no window: it
+        adds new events to the existing ones.
         """
         return None
 
     @property
     def replaced(self) -> Ranges | None:
-        """The ranges of the windows whose published rows the commit replaces; empty means all rows.
+        """The ranges of the windows whose published rows the commit replaces.
 
-        None means that the commit merges the changed rows into the published ones.
+        An empty tuple stands for all windows. None means that the commit replaces no range: it
+        merges the changed rows into the published ones.
         """
         return self.recomputed
 
     @property
     def begins(self) -> bool:
-        """Whether this is a state's first commit. Published rows are then from an earlier state."""
+        """Whether this is a state's first commit. Published rows are then of an earlier state."""
         return False
 
     @property
     def overwritten(self) -> Ranges | None:
-        """The ranges of the windows whose published rows the commit deletes; empty means all rows.
+        """The ranges of the windows whose published rows the commit deletes.
 
-        A state's first commit deletes all rows, any other commit those that it replaces.
+        An empty tuple stands for all windows, and None for none. A state's first commit deletes all
+        published rows. Any other commit deletes the rows that it replaces.
         """
         return () if self.begins else self.replaced
 
@@ -84,7 +87,7 @@ class CommitInfo(ABC):
     def changing_from(self) -> int | None:
         """For session windows, the start of the first session that the commit can change.
 
-        None means no bound.
+        None means that it can change all sessions.
         """
         return None
 
@@ -92,7 +95,7 @@ class CommitInfo(ABC):
     def at(self) -> TimelinePosition:
         """The position through which the commit's windows are up to date.
 
-        If the windows differ, the furthest position.
+        If the position differs between windows, this is the furthest one.
         """
         return self.after.at
 
@@ -104,21 +107,21 @@ class CommitInfo(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StateCommit(CommitInfo):
-    """The record of one commit that a state stores.
+    """The record of a commit to a state. The state stores it.
 
     Args:
         definition: the fingerprint of the definition that made the commit.
         defined: the number of the commit that records the parts of that definition; -1 before the
             first commit.
         parts: the parts of the definition, if this commit records them.
-        promoted: the number of the newest commit that promoted rebuilt tables and keeps the earlier
-            rows; -1 if none does.
+        promoted: the number of the newest promotion of rebuilt tables that kept the earlier rows;
+            -1 if there is none.
         open_from: for session windows, the start of the first session that later arrivals may still
-            change, in microseconds; None means unbounded.
+            change, in microseconds; None if they may change all sessions.
     """
 
     can_repeat: ClassVar[bool] = True
-    """Whether the commit can be published a second time, also after later commits."""
+    """Whether the commit can be published again even if it is not the newest one."""
     allows_changes: ClassVar[bool] = True
     """Whether a changed definition can continue from the commit."""
 
@@ -160,6 +163,6 @@ _C = TypeVar("_C", bound=StateCommit)
 
 
 def drop_superseded(commits: Sequence[_C]) -> Sequence[_C]:
-    """Return the commits from the newest one that replaced all rows; all of them if none did."""
+    """Return the newest commit that replaced all rows, and later ones; all commits if none did."""
     starts = [n for n, commit in enumerate(commits) if commit.renews]
     return commits[max(starts, default=0) :]

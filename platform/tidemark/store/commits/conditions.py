@@ -1,7 +1,8 @@
-"""Define conditions on rows that allow data skipping: a column in some ranges, or equal to a text.
+"""Define conditions on rows that allow data skipping: `InRanges` and `Equals`.
 
-Each file of a Delta table has the minimum and maximum of its columns in the transaction log. A
-condition is rendered from the same values for the engine, for Arrow, and for a table's file list.
+The transaction log of a Delta table holds the minimum and the maximum of each file's columns. Each
+condition therefore has three forms: SQL for the engine, an expression for Arrow, and a test of a
+file's minimum and maximum.
 """
 
 from collections.abc import Mapping
@@ -23,20 +24,20 @@ _MOST = 2**63 - 1
 
 
 def text_field(name: str) -> pc.Expression:
-    """Return a text column for conditions on files.
+    """Return a text column as an Arrow expression that can be compared.
 
-    delta-rs's merge writes texts as views, which Arrow can't compare.
+    The merge of delta-rs writes texts with the type string view, which Arrow can't compare.
     """
     return pc.field(name).cast(pa.string())
 
 
 @dataclass(frozen=True)
 class InRanges:
-    """A column's value is in one of the ranges [start, end); without ranges, always true.
+    """The condition that a value is in one of the ranges [start, end); always true without ranges.
 
     Args:
-        column: contains whole numbers or, if `instants`, timestamps; null is in no range.
-        ranges: numbers, or microseconds.
+        column: a column of whole numbers or, if `instants`, of timestamps; null is in no range.
+        ranges: whole numbers or, if `instants`, microseconds.
     """
 
     column: str
@@ -99,11 +100,10 @@ class InRanges:
 
 @dataclass(frozen=True)
 class Equals:
-    """A text column equals a text.
+    """The condition that a text column equals a text exactly.
 
     Args:
-        column: null does not match.
-        text: compared exactly.
+        column: a text column; null does not match.
     """
 
     column: str

@@ -14,8 +14,8 @@ class TimelinePosition:
 
     Args:
         arrival: the arrival's number, -1 before the first.
-        watermark: the watermark after it, in microseconds; None is minus infinity.
-        clock: its processing time in microseconds; None before the first.
+        watermark: the watermark after the arrival, in microseconds; None is minus infinity.
+        clock: the arrival's processing time, in microseconds; None before the first arrival.
     """
 
     arrival: int = -1
@@ -38,8 +38,8 @@ class Coverage:
 
     Args:
         at: the position of every window outside of the backfilled ranges.
-        covers: the backfilled ranges that are further than `at`. If several contain a window, the
-            last one applies.
+        covers: the backfilled ranges, which are up to date through later arrivals than `at`. If
+            several ranges contain a window, the last one applies.
         whole: if true, a backfilled range contains only the windows that lie completely in it;
             otherwise, all windows that start in it.
     """
@@ -50,12 +50,13 @@ class Coverage:
 
     @property
     def through(self) -> int:
-        """The newest arrival through which any window is up to date."""
+        """The newest arrival through which at least one window is up to date."""
         return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
     def advance(self, at: TimelinePosition) -> "Coverage":
-        """Return the coverage after an incremental run, without the backfilled ranges that it has
-        caught up with.
+        """Return the coverage after an incremental run through `at`.
+
+        Backfilled ranges with which the run has caught up are left out.
         """
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
@@ -66,7 +67,7 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return `arrival` or `watermark` (BIGINT) of the position that applies to each window."""
+        """Return a BIGINT column: `arrival` or `watermark` of the position of each row's window."""
         picked = uncompiled_literal(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:

@@ -1,6 +1,6 @@
-"""The kinds of commit, each with its scope and mode, and with its form as JSON in a state.
+"""Define the kinds of commits, and the JSON in which a state stores the record of a commit.
 
-`commit_info` has the table of their properties.
+A table in `commit_info` compares the kinds.
 """
 
 import json
@@ -21,10 +21,11 @@ from tidemark.store.commits.scope import Scope
 
 @dataclass(frozen=True, kw_only=True)
 class Increment(StateCommit):
-    """A commit that adds the events of the arrivals since the newest commit.
+    """A commit that adds the events of the arrivals since the previous commit.
 
     Args:
-        open_before: the `open_from` of the newest commit; None if another definition made it.
+        open_before: the `open_from` of the previous commit; None if another definition made that
+            commit.
     """
 
     open_before: int | None = None
@@ -44,18 +45,18 @@ class Increment(StateCommit):
 
 
 NO_COMMIT = Increment()
-"""Stands for the newest commit of a state without commits."""
+"""The record that stands for the newest commit of a state without commits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Following(CommitInfo):
     """A commit of a roll-up, which follows its base's commits up to `commit_number`.
 
-    It is not stored, because it is a function of the base's state.
+    No state stores the commit, because it can be derived from the state of the base.
 
     Args:
-        ranges: the ranges of the windows that the commit replaces; empty means all windows; None
-            if the base has replaced no window.
+        ranges: the ranges of the windows that the commit replaces. An empty tuple stands for all
+            windows. None means that the base has replaced no window.
     """
 
     ranges: Ranges | None = None
@@ -82,7 +83,7 @@ class Replacement(StateCommit):
     """A commit that replaces the windows that start in its ranges.
 
     Args:
-        ranges: ranges [start, end) of window starts; empty means all windows.
+        ranges: ranges [start, end) of window starts; an empty tuple stands for all windows.
         complete: true if too-late events count.
     """
 
@@ -106,7 +107,7 @@ class Replacement(StateCommit):
 
     @property
     def lists_late_events(self) -> bool:
-        # A correction leaves the events that it counts in the late table.
+        # The too-late events that a correction counts stay in the late table.
         return self.cause is not Cause.CORRECTION
 
     @property
@@ -129,14 +130,14 @@ class Replacement(StateCommit):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionReplacement(Replacement):
-    """A replacement of session windows, which may extend beyond the ranges.
+    """A replacement of session windows. A session may extend beyond the commit's ranges.
 
-    The commit recounts the events in its ranges, joins them with the stored partials outside, and
-    merges the affected sessions into the published ones.
+    The commit recounts the events in its ranges, joins them with the stored partials outside of the
+    ranges, and merges the affected sessions into the published ones.
     """
 
     counts_all_events = False
-    # Only the present sessions around its ranges are known.
+    # The state has only the present sessions around the ranges, not those as of the commit.
     can_repeat = False
 
     @property
@@ -146,14 +147,14 @@ class SessionReplacement(Replacement):
 
 @dataclass(frozen=True, kw_only=True)
 class TableSwap(StateCommit):
-    """A commit that copies other tables.
+    """A commit that replaces all rows of an asset's tables by copies of other rows.
 
     Args:
-        taken: for each table, the table and version that its rows are copied from; a table that is
-            not named becomes empty.
+        taken: for each of the asset's tables, the table and version from which rows are copied. A
+            table that is missing in `taken` becomes empty.
     """
 
-    # Publishing it drops the rebuilt tables.
+    # Publishing a promotion drops the rebuilt tables, so their rows can't be copied again.
     can_repeat = False
 
     taken: Mapping[str, tuple[str, int]]
@@ -171,7 +172,7 @@ class Promotion(TableSwap):
     """A commit that replaces all rows by those of rebuilt tables.
 
     Args:
-        kept: for each table, the version that has its earlier rows; empty if they are not kept.
+        kept: for each table, the version that has the earlier rows; empty if no backup is kept.
     """
 
     kept: Mapping[str, int]

@@ -10,7 +10,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
 
 NOWHERE: Ranges = ((0, 0),)
-"""No window start. An empty tuple would mean all of them."""
+"""Ranges without any window start. An empty tuple would stand for all window starts."""
 
 
 def between(start: int | None, end: int | None) -> Ranges:
@@ -28,7 +28,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTER_RANGES) -> Ranges:
-    """Merge touching ranges, then the nearest ones, until at most `most` are left."""
+    """Merge touching ranges, then those with the smallest gaps, until at most `most` remain."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if apart and start <= apart[-1][1]:

@@ -1,9 +1,9 @@
-"""Determine a roll-up's kind: which definition of windows its table contains.
+"""Determine the kind of a roll-up's table: which definition its windows have.
 
-A roll-up does not have a state whose commits record its definition, so its table records it in a
-property. The property holds how often the definition has changed, and the digest of the current
-one. When the digest changes, the roll-up gets a new identity, as it does when its base is
-recreated: all of its windows are replaced.
+A roll-up does not have a state whose commits record the definition, so a property of the table
+records it: the number of changes of the definition, and the digest of the current definition. When
+the digest changes, the roll-up gets a new identity, as it does when its base is recreated. Its next
+run then replaces all windows.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def initial_generation(transform: Definition) -> str:
 
 
 def next_generation(kind: str, transform: Definition) -> str:
-    """Return the kind of an existing table once it contains the windows of a definition.
+    """Return the kind that an existing table has once it contains the windows of a definition.
 
     The result is the old kind if the definition is the same.
 
@@ -33,17 +33,21 @@ def next_generation(kind: str, transform: Definition) -> str:
 
 
 def identity_suffix(kind: str) -> str:
-    """Return the part of a roll-up's identity that its kind adds.
+    """Return the suffix that the kind of a roll-up's table adds to the roll-up's identity.
 
-    Empty for a table's first kind, and for a table that is not a roll-up's.
+    The suffix is empty for a table's first kind, and for a table that is not a roll-up's.
     """
     return "" if kind.startswith("0-") or not kind else f"+{kind}"
 
 
 def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
-    """Return the part of a roll-up's identity that its own table contributes.
+    """Return the part of a roll-up's identity that comes from its own table.
 
-    For a table of another asset, it is the table's identity.
+    For a table that is not a roll-up's, the result is `table`.
+
+    Args:
+        table: the identity of the table.
+        properties: the properties of the table.
     """
     return f"{table}{identity_suffix(properties.get(PROPERTY) or '')}"
 

@@ -14,11 +14,11 @@ class Scope:
     """The events to count, and the windows to count them in.
 
     Args:
-        after, through: the events of the arrivals (after, through].
+        after, through: only events of the arrivals (after, through].
         ranges: only windows that start in one of these ranges; all windows if empty.
         complete: true if too-late events count.
-        arrivals: BOOLEAN, whether a row's `arrival` counts in its window; None if that does not
-            depend on the window.
+        arrivals: a BOOLEAN column that is true if a row's `arrival` counts in the row's window;
+            None if all arrivals in (after, through] count in all windows.
     """
 
     after: int
@@ -31,7 +31,7 @@ class Scope:
     def from_coverage(
         cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False
     ) -> "Scope":
-        """Return the scope of windows that are recounted, each up to its coverage."""
+        """Return the scope of windows that are recounted, each up to its arrival in `coverage`."""
         through = _common_arrival(coverage, ranges)
         if through is not None:
             return cls(-1, through, ranges, complete)
@@ -40,9 +40,9 @@ class Scope:
 
 
 def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
-    """Return the arrival through which all windows of the ranges are complete, or None.
+    """Return the arrival through which all windows of the ranges are up to date.
 
-    It is None if the windows differ.
+    Return None if that arrival differs between the windows, or may differ.
     """
     if not ranges or not coverage.covers:
         return None if coverage.covers else coverage.at.arrival
@@ -53,6 +53,6 @@ def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
         return coverage.at.arrival
     is_covered = all(any(c.start <= start and end <= c.end for c in ahead) for start, end in ranges)
     arrivals = {c.at.arrival for c in ahead}
-    # If a backfilled range is `whole`, it does not apply to windows that start in it and end after
-    # it.
+    # If `coverage.whole`, a backfilled range does not apply to windows that start in the range and
+    # end after it.
     return arrivals.pop() if is_covered and len(arrivals) == 1 and not coverage.whole else None

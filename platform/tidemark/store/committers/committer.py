@@ -1,9 +1,9 @@
 """Commit with delta-rs, from memory or with files that the engine's workers have written.
 
 A commit takes about 10 ms and does not depend on a Spark session. This module itself ensures that a
-transaction takes effect exactly once: delta-rs neither skips nor refuses a transaction version that
-is not higher than the last. So a commit opens the table, checks its application's version, and
-commits *with that same object*. A commit of the same application that came in between then causes a
+transaction takes effect exactly once: delta-rs accepts a transaction version that is not higher
+than the last one. So this module opens the table, checks the application's last version, and
+commits *with that same object*. Another commit of the same application in between then causes a
 conflict.
 """
 
@@ -68,7 +68,7 @@ class Committer:
     """The Delta tables below a folder: created, read, committed to, and maintained by name.
 
     A commit that names an application and a version takes effect once, however often it is
-    repeated. It is skipped if the table has that version of the application, or a later one.
+    repeated: it is skipped if the table has that version of the application, or a later one.
 
     Args:
         spark: writes and reads rows that do not fit in memory.
@@ -104,7 +104,7 @@ class Committer:
                     commit_properties=conditional.FIRST_COMMIT,
                 )
             except (DeltaError, CommitFailedError):
-                # Another process created it at the same time.
+                # Another process may have created the table at the same time.
                 if self.head(table) is None:
                     raise
                 return False
@@ -141,7 +141,7 @@ class Committer:
         return _head(table, opened)
 
     def version_at(self, path: str) -> int | None:
-        """Return the newest version of any Delta table, by its path; None if there is none."""
+        """Return the newest version of the Delta table at any path; None if there is no table."""
         try:
             return DeltaTable(path).version()
         except TableNotFoundError:
@@ -151,23 +151,23 @@ class Committer:
         return arrow_schema(self._newest(table).schema())
 
     def max_value(self, table: str, column: str) -> int | None:
-        """Return the greatest whole number in a column; None if there is none."""
+        """Return the greatest value of a column of whole numbers; None if it has no value."""
         return file_list.max_value(self._newest(table), column)
 
     def transaction(self, table: str, app: str) -> int:
-        """Return the newest version of an application in a table; -1 before the first."""
+        """Return an application's newest version in a table; -1 before its first commit."""
         version = self._tables.newest(table).transaction_version(app)
         return -1 if version is None else version
 
     def seen_version(self, table: str) -> int | None:
         """Return the newest version of a table that this thread has seen; None if none.
 
-        Does not access the table.
+        The table is not accessed.
         """
         return self._tables.seen_version(table)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
-        """Write in-memory tables into a folder next to the tables. Return them as one DataFrame."""
+        """Write Arrow tables into a folder next to Tidemark's. Return a DataFrame of their rows."""
         with translate_refusals("compute rows"):
             place, schema = spill(tables, self.path(folder))
             return self.spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
@@ -187,7 +187,7 @@ class Committer:
         return found
 
     def at_most(self, table: str, *bounds: Condition) -> int:
-        """Return an upper bound of the rows that satisfy all bounds."""
+        """Return an upper bound of the number of rows that satisfy all conditions."""
         return file_list.at_most(self._newest(table), bounds)
 
     def append(
@@ -202,8 +202,8 @@ class Committer:
     ) -> int | None:
         """Append rows, once for each (app, version). Return the number of rows.
 
-        Return None if the table already has this version of the application. Without an
-        application, every call appends.
+        Return None if the table already has this version of the application, or a later one.
+        Without an application, every call appends.
 
         Args:
             also: a few additional rows with the table's columns.
@@ -231,9 +231,9 @@ class Committer:
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Replace the rows for which `where` is true. Otherwise like `append`.
+        """Replace the rows for which the SQL condition `where` is true. Otherwise like `append`.
 
-        If `where` is `TRUE`, the table takes over the columns of the new rows.
+        If `where` is the text `TRUE`, the table takes over the columns of the new rows.
         """
         everything = where == "TRUE"
         ready = self._ready(table, rows, also, replace_all=everything)
@@ -279,14 +279,14 @@ class Committer:
         )
 
     def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
-        """Merge rows that are read after the table was opened. Return the number of rows written.
+        """Merge rows that a function reads after the table was opened. Return the number written.
 
-        If the application has committed to the table in between, the rows are read again.
+        If the application commits to the table in between, the function reads the rows again.
         """
         for n in range(_ATTEMPTS):
-            # A separate object: reading the rows may update the shared one.
+            # Open a separate object: the call of `rows` may update the shared one.
             opened = self._tables.reopen(table)
-            # With the current version, a commit of the application in between is a conflict.
+            # This transaction makes any other commit of the application in between a conflict.
             newest = opened.transaction_version(app)
             transactions = None if newest is None else [Transaction(app, newest)]
             found = rows()
@@ -309,7 +309,11 @@ class Committer:
         return frame(self.spark, file_list.changes(self._newest(table), since))
 
     def read_changes(self, table: str, since: int, through: int) -> pa.Table:
-        """Return the changes of the commits (since, through] in memory."""
+        """Return the changes of the commits (since, through] in memory.
+
+        Raises:
+            HistoryExpiredError: the table does not have the changes any more.
+        """
         if since < through and self.committed_at(table, since + 1) is None:
             raise history_expired_error(table, since + 1)
         try:
@@ -325,7 +329,7 @@ class Committer:
         return _head(table, opened), file_list.load(opened, ())
 
     def select(self, rows: Rows, *columns: str) -> pa.Table:
-        """Return some columns of materialized rows, in memory."""
+        """Return some columns of rows in memory, if possible from the files of `materialize`."""
         if not isinstance(rows, DataFrame):
             return rows.select(list(columns))
         files = self._materialized.get(rows)
@@ -341,11 +345,15 @@ class Committer:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the current rows that satisfy all bounds in memory, by default all columns."""
+        """Return the current rows that satisfy all conditions, in memory.
+
+        Args:
+            columns: the columns to return; by default, all.
+        """
         return file_list.load(self._newest(table), bounds, columns)
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """Return the current rows that satisfy all bounds, as a DataFrame."""
+        """Return the current rows that satisfy all conditions, as a DataFrame."""
         return file_list.frame_of(self.spark, self.path(table), self._newest(table), bounds)
 
     def tables(self) -> list[str]:
@@ -360,7 +368,7 @@ class Committer:
         return {name: value or "" for name, value in found.items()}
 
     def committed_at(self, table: str, version: int) -> int | None:
-        """Return when a version was committed, in microseconds; None if its entry was removed."""
+        """Return when a version was committed, in microseconds; None if the log lacks it."""
         system, folder = file_system(self.path(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         return None if info.type == pafs.FileType.NotFound else written_at(info)
@@ -374,7 +382,7 @@ class Committer:
         return reader.load(self.path(table))
 
     def readable(self, table: str, version: int) -> bool:
-        """Return whether the transaction log has a version, and all of its files exist."""
+        """Return whether a version can be read: its log entries and all of its files exist."""
         try:
             then = DeltaTable(self.path(table), version)
         except DeltaError:
@@ -385,7 +393,11 @@ class Committer:
         return all(info.type == pafs.FileType.File for info in infos)
 
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
-        """Rewrite small files into files of about `target` bytes; large files stay as they are."""
+        """Rewrite small files into files of about `target` bytes; large files stay as they are.
+
+        Raises:
+            ConflictError: other writers kept changing the table; nothing was changed.
+        """
         for n in range(_COMPACT_ATTEMPTS):
             try:
                 with translate_refusals(f"compact table '{table}'"):
@@ -400,7 +412,7 @@ class Committer:
         )
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
-        """Write a checkpoint of the transaction log. With `forget`, also remove expired entries."""
+        """Write a checkpoint of the transaction log. With `forget`, remove expired log entries."""
         with translate_refusals(f"write table '{table}'"):
             opened = self._tables.reopen(table)
             opened.create_checkpoint()
@@ -434,11 +446,10 @@ class Committer:
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
     ) -> pa.Table | Staged:
-        """Return rows that can be committed: they have the table's columns, and many rows are
-        staged as files.
+        """Return rows, with the table's columns, in memory or, if they are many, as staged files.
 
         Args:
-            replace_all: true if they replace all rows of the table, so that it takes over their
+            replace_all: true if the rows replace all rows of the table, which then takes over their
                 columns.
         """
         target_schema = (
@@ -462,12 +473,12 @@ class Committer:
         upon: bool = False,
         vouches: Vouches | None = None,
     ) -> _T | None:
-        """Return the result of `write`, which is retried if another commit came first.
+        """Call `write`, again if another commit came first, and return its result.
 
-        None if the table has this version of the application.
+        Return None without a call if the table has this version of the application, or a later one.
 
         Args:
-            upon: true if every other commit is a conflict, not only an incompatible one.
+            upon: true if every commit in between is a conflict, not only an incompatible one.
         """
         for n in range(_ATTEMPTS):
             opened = self._tables.newest(table)
@@ -496,7 +507,7 @@ class Committer:
         """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""
         if version % thresholds.COMPACTION_COMMITS:
             return
-        # The commit is done, even if this fails. `maintain` reports the error.
+        # The commit is done even if the compaction fails. `maintain` reports the error.
         with suppress(Exception):
             opened = self._tables.reopen(table)
             compact_files(opened, thresholds.INTERIM_FILE_BYTES, most=thresholds.COMPACTION_FILES)

@@ -1,8 +1,8 @@
-"""Compact tables with delta-rs: rewrite small files into a few; the rows stay the same.
+"""Compact tables with delta-rs: rewrite small files into a few larger ones with the same rows.
 
-A compaction is committed on top of exactly the version that it has read. Any commit in between
-voids it. delta-rs's own `optimize.compact` (1.6) also commits on top of later versions. If two run
-at once, both take effect, which doubles every row.
+A compaction is committed only on top of the version that it has read, so any commit in between
+makes it fail. delta-rs's own `optimize.compact` (1.6) also commits on top of later versions. If two
+such compactions run at once, both take effect, which doubles every row.
 
 Merges and partial replacements detect a concurrent compaction and are retried. A replacement of the
 whole table does not detect one, so it is also committed only on top of the version that it has

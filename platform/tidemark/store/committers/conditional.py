@@ -1,12 +1,14 @@
 """Verify conditional writes: a store must refuse to create a file that exists.
 
-A local disk refuses it, and so do object stores whose client in delta-rs uses conditional writes.
-delta-rs creates each commit's key with `If-None-Match: *`, and treats a refusal as another writer's
-commit. A store that ignores the header overwrites commits that were reported as done.
+A local disk refuses. An object store refuses if its client in delta-rs uses conditional writes:
+delta-rs creates the key of each commit with `If-None-Match: *`, and takes a refusal to mean that
+another writer has made this commit. A store that ignores the header overwrites commits that were
+reported as done.
 
-So before the first table of a database is created, several writers create the same table there at
-the same time. All of them see that it does not exist, and each sends more data than the one before.
-The store must refuse at least one of them. A store that ignores the header never refuses any.
+So before the first table of a database in an object store is created, several writers create the
+same table there at the same time. All writers see that the table does not exist, and each sends
+more data than the previous one. The store must refuse at least one writer. A store that ignores the
+header never refuses any.
 """
 
 import os
@@ -36,14 +38,14 @@ _DISABLED = "AWS_CONDITIONAL_PUT"
 ROUNDS = 10
 """Number of rounds after which a store that has never refused a writer fails the check.
 
-A round proves nothing if a writer starts so late that it sees another's table, or so early that the
-store has not checked yet.
+A round without a refusal proves nothing: a writer may start so late that it sees the table of
+another one, or so early that the store checks before any table exists.
 """
 
 _SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 
 _COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
-"""The table comments that the writers send, one each. A longer comment makes a longer request."""
+"""The table comments, one for each writer. A longer comment makes a longer request."""
 
 _SCHEMA = pa.schema({"n": pa.int64()})
 

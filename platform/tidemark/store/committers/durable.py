@@ -7,7 +7,7 @@ commit is therefore synced before the next one begins: its data files, its entry
 log, and their folders. Object stores are durable without this.
 
 A crash before the sync may leave an entry whose data files are truncated. `store.integrity` finds
-it.
+such entries.
 """
 
 import json
@@ -41,7 +41,7 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
         return
     version = opened.version()
     entry = Path(place, LOG, f"{version:020}.json")
-    # Maintenance may have removed the entry already, after it synced a checkpoint of it.
+    # Maintenance may have removed the entry already: a synced checkpoint then replaces it.
     with suppress(FileNotFoundError):
         files = [Path(place, path) for path in added_files(entry.read_text())]
         _sync([*files, entry])
@@ -68,7 +68,7 @@ def added_files(entry: str) -> list[str]:
     """Return the files that a commit adds, by their paths in the table's folder.
 
     Args:
-        entry: its text in the transaction log.
+        entry: the text of the commit in the transaction log.
     """
     found = list[str]()
     for line in entry.splitlines():

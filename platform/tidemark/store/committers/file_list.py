@@ -1,7 +1,7 @@
 """Read a table through the file list and the statistics in its transaction log.
 
-A table with few rows is read into memory. The engine reads a larger one, and gets the names of its
-files. Values that the statistics contain are not read from the rows.
+Few rows are read into memory. Many rows are read by the engine, which gets the names of their
+files. A value that the statistics contain, such as a maximum, is not read from the rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import arrow_schema, frame, spark_schema
 
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
-"""The columns of a change data feed that describe each change."""
+"""The columns that a change data feed adds to the table's own, to describe each change."""
 _PARQUET = ds.ParquetFileFormat(
     read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 )
@@ -29,12 +29,12 @@ _File = Mapping[str, Any]
 
 
 def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
-    """Return an upper bound of the rows within the bounds."""
+    """Return an upper bound of the number of rows that satisfy all conditions."""
     return sum(file["num_records"] for file in _files(opened, bounds))
 
 
 def max_value(opened: DeltaTable, column: str) -> int | None:
-    """Return the greatest value of a column; None if there is none."""
+    """Return the greatest value of a column; None if it has no value."""
     files = _files(opened, ())
     maxima = [file.get(f"max.{column}") for file in files]
     silent = [f for f, most in zip(files, maxima, strict=True) if most is None]
@@ -53,9 +53,9 @@ def load(
     """Read rows into memory.
 
     Args:
-        bounds: conditions on the rows by which whole files are skipped.
-        columns: all by default.
-        where: a further condition on the rows, by which no file is skipped.
+        bounds: conditions on the rows. Files without such rows are skipped.
+        columns: the columns to read; by default, all.
+        where: a further condition on the rows. No file is skipped because of it.
     """
     return read(opened, _files(opened, bounds), bounds, columns, where)
 
@@ -63,7 +63,7 @@ def load(
 def frame_of(
     spark: SparkSession, path: str, opened: DeltaTable, bounds: Sequence[Condition]
 ) -> DataFrame:
-    """Return the rows within the bounds as a DataFrame.
+    """Return the rows that satisfy all conditions, as a DataFrame.
 
     Args:
         path: the table's location, as the engine sees it.
@@ -77,8 +77,8 @@ def frame_of(
         schema = spark_schema(opened.schema())
         found = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
     for bound in bounds:
-        # Leave out a condition that all rows satisfy. The engine compiles each new number, which
-        # takes longer than reading a run's arrivals.
+        # Leave out a condition that all rows satisfy. The engine compiles a condition with a new
+        # number again, which takes longer than reading a run's arrivals.
         if not all(bound.holds(file) for file in files):
             found = found.where(bound.sql())
     return found
@@ -107,7 +107,7 @@ def read(
     columns: Sequence[str] | None = None,
     where: pc.Expression | None = None,
 ) -> pa.Table:
-    """Read the rows of some of a table's files into memory; see `load`."""
+    """Read rows of the given files of a table into memory, as `load` does."""
     schema = arrow_schema(opened.schema())
     if not files:
         return schema.empty_table().select(columns or schema.names)
@@ -121,6 +121,6 @@ def read(
 
 
 def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:
-    """Return the table's files that may contain rows within the bounds."""
+    """Return the table's files that may contain rows that satisfy all conditions."""
     listed = statistics.files(opened)
     return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]

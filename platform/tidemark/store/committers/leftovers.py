@@ -1,14 +1,14 @@
-"""Vacuum tables that delta-rs commits to: find the files in a table's folder that are not needed.
+"""Vacuum tables that delta-rs commits to: remove unneeded files from a table's folder.
 
 | file | removed |
 | --- | --- |
 | in the table, or in a spared version | never |
-| removed from the table by a commit | if that was before `removed_since` |
-| not in any version | if it was written before `written_since` |
+| removed from the table by a commit | if the commit was before `removed_since` |
+| of the change data feed | if the file was written before `fed_since` |
+| any other, such as a staged file | if the file was written before `written_since` |
 
-Files that are not in any version are those of the change data feed, and those that a killed run
-staged. delta-rs's own vacuum (1.6) removes a file without a commit at any age, even if a run is
-about to commit it.
+A staged file that is not in any version is from a killed run, or from a run that is about to commit
+it. delta-rs's own vacuum (1.6) removes such files at any age.
 """
 
 import math
@@ -33,10 +33,10 @@ _FEED = "_change_data"
 def vacuum(
     opened: DeltaTable, spared: KeptFiles, at: Callable[[int], DeltaTable], *, dry_run: bool
 ) -> VacuumResult:
-    """Remove the files that are not needed, or only count them.
+    """Remove the files that are not needed; with `dry_run`, only count them.
 
     Args:
-        at: opens the table at a version.
+        at: a function that opens the table at a version.
     """
     system, folder = file_system(opened.table_uri)
     own = _paths(opened).union(*(_version(at, number) for number in spared.versions))
@@ -60,10 +60,10 @@ def vacuum(
 
 
 def trim_log(opened: DeltaTable) -> None:
-    """Remove the entries of a table's transaction log before this version, which has a checkpoint.
+    """Remove the entries of a table's transaction log before the opened version.
 
-    Each entry contains minimum and maximum values of the files that the commit added, so it may
-    still contain values that were erased from the table.
+    That version must have a checkpoint. An entry contains minimum and maximum values of the files
+    that its commit added, so it may still contain values that were erased from the table.
     """
     system, folder = file_system(opened.table_uri)
     for info in system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log")):
@@ -117,7 +117,7 @@ def _version(at: Callable[[int], DeltaTable], number: int) -> set[str]:
 def _list_files(
     system: pafs.FileSystem, folder: str, kind: pafs.FileType
 ) -> list[tuple[str, pafs.FileInfo]]:
-    """Return all files (or folders) below a table's folder by relative path, without its log."""
+    """Return all files (or folders) below a table's folder, with relative paths, except its log."""
     found: list[tuple[str, pafs.FileInfo]] = []
     for top in system.get_file_info(pafs.FileSelector(folder)):
         if top.base_name == "_delta_log":

@@ -1,8 +1,8 @@
-"""Keep tables open, so that each access reads only the commits since the last one.
+"""Keep tables open, so that each access reads only the commits since the previous access.
 
-Opening a table reads its newest checkpoint and the commits after it. That takes ten milliseconds of
-a run that takes a second. Checking for a newer commit takes one millisecond. A run accesses its
-tables about forty times.
+Opening a table reads its newest checkpoint and the commits after it, which takes ten milliseconds.
+Checking an open table for a newer commit takes one millisecond. A run takes about a second, and
+accesses its tables about forty times.
 """
 
 import os
@@ -20,8 +20,8 @@ class _Open:
     """An open table.
 
     Args:
-        log: a file descriptor of its transaction log's folder. While it is open, the operating
-            system can't give the folder's identity to another folder.
+        log: a file descriptor of the transaction log's folder. While the descriptor is open, the
+            operating system can't give the folder's identity (inode) to another folder.
     """
 
     table: DeltaTable
@@ -53,7 +53,8 @@ class OpenTables:
             try:
                 known.table.update_incremental()
             except DeltaError:
-                # The table was restored to an earlier version, or opening it raises the same error.
+                # The table may have been restored to an earlier version. If not, opening the table
+                # raises the same error.
                 pass
             else:
                 return known.table
@@ -77,7 +78,7 @@ class OpenTables:
         return None if open_ is None else open_.table.version()
 
     def forget(self, table: str) -> None:
-        """Close a table that a failed commit may have changed in part. The next access opens it."""
+        """Close a table that a failed commit may have changed in memory, so that it is reopened."""
         self._own.__dict__.pop(table, None)
 
     def _is_same(self, table: str, known: _Open) -> bool:

@@ -1,7 +1,7 @@
 """Stage files that the engine's workers have written, and commit them as they are.
 
-A file that no commit refers to does not belong to the table. Vacuum removes the files of a killed
-run.
+A staged file belongs to the table only when a commit refers to the file. Vacuum removes the files
+that a killed run has staged.
 """
 
 import json
@@ -44,7 +44,7 @@ class File:
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
 
     def add_action(self, *, changes: bool = True) -> AddAction:
-        """Return the action that adds it to the table.
+        """Return the action that adds the file to the table.
 
         Args:
             changes: true if the action changes the table's rows; false for a compaction.
@@ -58,8 +58,9 @@ class Staged:
     """Parquet files that can be committed to a table once they are in its folder.
 
     Args:
-        name: the subfolder that contains the files.
-        files: those with rows, with their paths relative to `table`.
+        table: the path of a table's folder, or of a folder for temporary files.
+        name: the subfolder of `table` that contains the files.
+        files: the files that have rows. Their paths are relative to `table`.
     """
 
     table: str
@@ -127,9 +128,9 @@ def stage(rows: DataFrame, table: str) -> Staged:
     """Let the engine write rows into a new subfolder of a folder.
 
     Args:
-        rows: computed here, once and in full.
+        rows: the rows, which are computed here, once and in full.
     """
-    # With nanoseconds, the default, they would not have a time zone.
+    # By default, Spark writes INT96 instants, which do not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
     name = _new_file_name()
     writer = rows.write.option("maxRecordsPerFile", thresholds.STAGED_FILE_ROWS)

@@ -20,9 +20,10 @@ def files(opened: DeltaTable) -> list[dict[str, Any]]:
 
 
 def read_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """Return the statistics of a file that allow data skipping.
+    """Return the statistics of a file that allow data skipping, as Delta stores them.
 
-    The minimum and maximum of its columns of whole numbers and instants, and the number of nulls.
+    These are the number of rows, the minimum and maximum of each column of whole numbers or
+    instants, and the number of nulls of each column. Nested columns have none.
     """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}

@@ -13,11 +13,11 @@ class Head(NamedTuple):
 
     Fields:
 
-    - `table_id`: its identity, from its creation until it is dropped.
-    - `version`: the number of its newest commit.
-    - `format`: its layout version; 0 for a table that Tidemark did not create.
+    - `table_id`: the table's identity, from its creation until it is dropped.
+    - `version`: the number of the newest commit.
+    - `format`: the version of the layout; 0 for a table that Tidemark did not create.
     - `kind`: for a roll-up, the kind of its windows (`store.commits.rollup_generation`).
-    - `name`: its owner and role; None for a table without an owner.
+    - `name`: the table's name with its owner and role; None for a table without an owner.
     """
 
     table_id: str
@@ -56,11 +56,12 @@ class KeptFiles:
     Instants are microseconds.
 
     Args:
-        removed_since: keep files that were removed from the table since then.
-        written_since: keep files that no version refers to and that were written since then.
+        removed_since: keep files that were removed from the table since this instant.
+        written_since: keep files that no version refers to and that were written since this
+            instant.
         versions: keep the files of these versions.
-        fed_since: keep files of the change data feed that were written since then. The default is
-            `written_since`.
+        fed_since: keep files of the change data feed that were written since this instant. The
+            default is `written_since`.
     """
 
     removed_since: int
@@ -76,8 +77,9 @@ class Merge:
     Args:
         on: the columns that must be equal for rows to match; nulls are equal.
         within: a condition on the table that allows data skipping.
-        delete: condition under which a matched row is deleted.
-        update: condition under which another matched row is updated; None means never.
+        delete: condition under which a matched row is deleted; None means never.
+        update: condition under which a matched row that is not deleted is updated; None means
+            never.
         insert: condition under which an unmatched new row is inserted; None means never.
         only: the columns that an update changes, with SQL expressions; None means all columns.
     """
@@ -90,7 +92,7 @@ class Merge:
     only: dict[str, str] | None = None
 
     def matching(self) -> str:
-        """Return the match condition, with `{same}` for null-safe equality."""
+        """Return the match condition, with the placeholder `{same}` for null-safe equality."""
         return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
 
 

@@ -1,1 +1,1 @@
-"""Event logs: the arrivals of a source, in order."""
+"""Store event logs: the events of a source by arrival, and the timeline of its arrivals."""

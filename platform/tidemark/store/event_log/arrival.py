@@ -40,28 +40,28 @@ _REACHED = pa.schema({"arrival": pa.int64(), WATERMARK_AFTER: pa.int64()})
 class Arrival:
     """An arrival: a set of events that is processed as a whole or not at all.
 
-    Instants are microseconds since 1970. `None` is minus infinity for a watermark. For an event
-    time, it means that no row has one.
+    Instants are microseconds since 1970. A watermark of None is minus infinity. The earliest and
+    the latest event time are None if no event has an event time.
 
     Args:
-        arrived_at: its processing time.
-        before: the watermark before it, against which its events' lateness is classified.
-        after: the watermark after it.
-        rows: the number of its events; 0 for a heartbeat and for the end of the source.
+        arrived_at: the processing time of the arrival.
+        before: the watermark before the arrival, which determines the lateness of its events.
+        after: the watermark after the arrival.
+        rows: the number of events; 0 for a heartbeat and for the end of the source.
         bytes: the size of the input that was read.
-        position: the source connector's position after it, as JSON.
+        position: the position of the source's connector after the arrival, as JSON.
         watermark_state: the state of the watermark strategy, as text.
-        lookups: the versions that the source's lookup tables had, as JSON.
-        dead_letters: the number of its rows that could not be decoded; not included in `rows`.
+        lookups: the versions that the source's lookup tables had at that time, as JSON.
+        dead_letters: the number of rows that could not be decoded; not included in `rows`.
         schema_version: the schema version of the event log at that time.
-        undeclared: fields in its rows that the source does not declare, as a JSON array. The
+        undeclared: fields in the rows that the source does not declare, as a JSON array. The
             connector may examine only some rows. None if it found no such field.
-        future_timestamps: the number of its events whose event time is later than the arrival by
-            more than the source's `max_future_skew`.
-        unreadable_marks: the number of its events on which the expression of a punctuated watermark
-            failed; the watermark ignores them.
-        silent_since: for a heartbeat that an ingest recorded, the time since which it has found no
-            data in the source. None for every other arrival.
+        future_timestamps: the number of events whose event time is later than the arrival by more
+            than the source's `max_future_skew`.
+        unreadable_marks: the number of events on which the expression of a punctuated watermark
+            failed; the watermark ignores these events.
+        silent_since: for a heartbeat that an ingest recorded, the time since which polls have
+            found no data in the source. None for every other arrival.
     """
 
     arrival: int
@@ -126,7 +126,7 @@ class RecentArrivals:
 
     Args:
         arrivals: in order, without a gap.
-        rows: their events, as in the event log; None if they must be read from the event log.
+        rows: the events of the arrivals, as in the event log; None if they are not in memory.
     """
 
     arrivals: Sequence[Arrival] = ()
@@ -142,9 +142,9 @@ class RecentArrivals:
         return self.rows.filter((number > after) & (number <= through))
 
     def watermarks_after(self, after: int, through: int) -> pa.Table | None:
-        """Return the watermark after each of these arrivals, as `Log.watermarks_after` does.
+        """Return what `Log.watermarks_after` returns for `after` < arrival <= `through`.
 
-        None if not all arrivals are in memory.
+        Return None if not all of these arrivals are in memory.
         """
         if not self._has(after, through):
             return None

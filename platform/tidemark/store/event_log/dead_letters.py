@@ -1,8 +1,9 @@
 """Handle dead letters: rows that could not be decoded, with their bytes and the reason.
 
-A connector adds a `dead_letter` column to its rows. It is null for a row that fits the source's
-columns. The event log takes the rows that fit, and the table `<source>_dead_letters` the others.
-Both share the positions of one arrival, so the positions in the event log have gaps.
+A connector adds a `dead_letter` column to its rows, which is null for a row that fits the source's
+columns. The event log takes the rows that fit, and the table `<source>_dead_letters` takes the
+others. Positions number all rows that a connector reads in an arrival, so the positions in the
+event log can have gaps. Only joins number their dead letters separately.
 """
 
 from collections.abc import Collection, Mapping
@@ -56,8 +57,8 @@ def dead_letter(
 
     Args:
         content: the row's bytes.
-        certain: true if `reason` is never null. A query for the other rows then does not compute
-            the rows with this column.
+        certain: true if `reason` is never null. The engine then knows that none of the rows with
+            this column fits, and a query for fitting rows does not compute them.
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     columns = {"reason": reason, "bytes": content, **record}
@@ -106,7 +107,7 @@ def dead_letters_of(
 
 
 def is_dead(columns: Collection[str]) -> Column:
-    """Return a column that is true for dead letters; false without a dead-letter column."""
+    """Return a BOOLEAN column: true for dead letters. Always false without a dead-letter column."""
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
 
 

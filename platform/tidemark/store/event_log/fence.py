@@ -1,8 +1,8 @@
 """Fence a table, so that only the newest of several writers of an application can commit.
 
-Each commit of a fenced writer carries the next number of its application. The warehouse skips a
-commit whose number is not higher than the last. Taking the fence is itself such a commit, so
-pending and later commits of an earlier writer have no effect.
+Each commit of a fenced writer has the next number of its application. The warehouse skips a commit
+whose number is not higher than the last one. Taking the fence is itself a commit with the next
+number, so pending and later commits of an earlier writer have no effect.
 """
 
 from tidemark.base.errors import ConflictError
@@ -29,7 +29,7 @@ class Fence:
         self._number = -1
 
     def take(self, removing: str | None = None) -> None:
-        """Fence off earlier writers, and delete the rows for which `removing` is true."""
+        """Fence off earlier writers, and delete the rows for which `removing` (SQL) is true."""
         nothing = self.warehouse.schema(self.table).empty_table()
         for _ in range(_ATTEMPTS):
             self._number = self.warehouse.transaction(self.table, self.app)

@@ -1,5 +1,4 @@
-"""Prepare incoming rows for the event log: add the facts of their arrival, and separate dead
-letters.
+"""Prepare incoming rows for the event log: add the columns of their arrival, separate dead letters.
 
 The rows of one commit are in memory if they are few, and a DataFrame otherwise. Both paths give the
 same result. Few rows are processed in memory, because a query to the engine would take longer than
@@ -27,9 +26,9 @@ class IncomingRows:
     """The rows of one or more arrivals, before they are appended to the event log.
 
     Args:
-        rows: the source's columns, `arrival`, `position` and `read_from`. Rows may also have
-            `correlation_id`, if they bring their own, and `dead_letter`, if some could not be
-            decoded.
+        rows: rows with the source's columns, `arrival`, `position` and `read_from`. They also have
+            `correlation_id` if the source provides ids, and `dead_letter` if some rows could not
+            be decoded.
         arrivals: the arrivals that the rows belong to, in order, without a gap.
     """
 
@@ -60,7 +59,7 @@ class IncomingRows:
     def dead_letters(self) -> Rows | None:
         """Return the rows that could not be decoded, as the dead-letter table stores them.
 
-        None if there are none.
+        Return None if all rows were decoded.
         """
         if not self._unfit:
             return None
@@ -71,16 +70,16 @@ class IncomingRows:
 
 
 class ComputedRows:
-    """Many rows of arrivals that are computed once, in the form of the event log.
+    """Many rows of arrivals, which the engine computes once, with the columns of the event log.
 
-    The facts of the arrivals that rows have, such as the watermark before, must be known before the
-    rows. The engine then writes the files of the event log only once.
+    The columns of the arrival, such as the watermark before it, must be known before the rows are
+    computed. The engine can then write the rows directly as files of the event log.
 
     Args:
-        source, rows: as for `IncomingRows`. The rows have `dead_letter`, each of their partitions
-            is in order, and computing them twice gives the same rows.
-        arrivals: as for `IncomingRows`, but the counts of rows do not matter.
-        compute: computes rows once, completely.
+        source, rows: as for `IncomingRows`. The rows have `dead_letter`, each partition of the
+            DataFrame is sorted, and computing the rows twice gives the same rows.
+        arrivals: as for `IncomingRows`, but their numbers of rows are not used.
+        compute: a function that computes rows once, in full.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class ComputedRows:
         return _unless_empty(self._dead_letters)
 
     def summary(self) -> DataFrame:
-        """Return `arrival`, event time, and `dead_letter` with the reason alone, of all rows."""
+        """Return `arrival`, event time, and `dead_letter` (with its reason only) of all rows."""
         name, reason = self.source.event_time, "struct<reason: string>"
         events, dead = frame(self._spark, self._events), frame(self._spark, self._dead_letters)
         time, none = F.col(f"`{name}`"), F.lit(None)
@@ -151,7 +150,7 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-    """Return `rows` with the facts of their arrival and `_file`, their output file's number."""
+    """Return `rows` with the columns of their arrival, and `_file`, the output file's number."""
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)

@@ -1,10 +1,10 @@
-"""Store a source's event log: its events with the facts of their arrival, and its timeline.
+"""Store a source's event log: its events, each with columns of its arrival, and its timeline.
 
-Each source has three append-only tables. The *event log* has the events. Each has its own columns,
-the arrival that brought it, its position in that arrival, the processing time, and the watermark
-just before the arrival. The event's lateness is always classified against that watermark. The *dead
-letters* are the rows that could not be decoded. The *timeline* has one row for each arrival: 0, 1,
-2, … without gaps.
+Each source has three append-only tables. The *event log* has one row for each event: the source's
+columns, the number of the arrival, the position in that arrival, the processing time, and the
+watermark just before the arrival. The event's lateness is always classified against that watermark.
+The *dead letters* are the rows that could not be decoded. The *timeline* has one row for each
+arrival: 0, 1, 2, … without gaps.
 
 The timeline is the authority on which arrivals exist. An ingest commits to the event log first,
 then to the dead letters, and to the timeline last. Rows of an arrival that the timeline does not
@@ -54,7 +54,7 @@ class Log:
     """The event log, the dead letters and the timeline of one source.
 
     Any number of readers may use it. A writer calls `recover` once before its first `append`. As
-    soon as another writer calls `recover`, its appends are refused.
+    soon as another writer calls `recover`, appends of the earlier writer are refused.
 
     Args:
         recent: arrivals that the caller has in memory; their rows are not read again.
@@ -117,7 +117,7 @@ class Log:
         return rows.num_rows > 0
 
     def few(self, through: int | None = None) -> bool:
-        """Return whether the events of all arrivals, or of those up to `through`, are few."""
+        """Return whether the events of all arrivals, or of those up to `through`, fit in memory."""
         end = INFINITY if through is None else through + 1
         bound = number_in("arrival", 0, end)
         rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
@@ -157,9 +157,10 @@ class Log:
         return rows if self._only is None else rows.join(self._only, place, "left_semi")
 
     def estimate(self, after: int, through: int, start: int, end: int) -> int:
-        """Return about how many rows `read` returns; 0 only if there are none with an event time.
+        """Return an estimate of how many rows with an event time `read` returns; 0 only if none.
 
-        An arrival's events count as evenly distributed between its earliest and its latest one.
+        The estimate assumes that the events of an arrival are evenly distributed between the
+        arrival's earliest and latest event time.
         """
         bounds = [
             number_in("arrival", after + 1, through + 1),
@@ -174,7 +175,7 @@ class Log:
         return int(np.ceil(rows * share).sum())
 
     def only(self, events: DataFrame) -> "Log":
-        """Return the same log, restricted in `read` to the given events.
+        """Return the same log, whose `read` returns only the given events.
 
         Args:
             events: their `arrival` and `position`.
@@ -186,7 +187,7 @@ class Log:
     def with_changes(
         self, without: DataFrame | None = None, added: DataFrame | None = None
     ) -> "Log":
-        """Return the same log, with other events in `read`.
+        """Return the same log, whose `read` leaves out some events and adds others.
 
         Args:
             without: the `arrival` and `position` of events to leave out.
@@ -199,12 +200,16 @@ class Log:
     def span(self, after: int, through: int) -> tuple[int, int] | None:
         """Return the range of event times of the arrivals with `after` < number <= `through`.
 
-        The earliest and the latest, in microseconds; `None` if no event has an event time.
+        The range is the earliest and the latest event time, in microseconds; None if no event has
+        an event time.
         """
         return event_time_range(self.timeline(after, through))
 
     def traced_arrivals(self, after: int, through: int) -> list[TracedArrival]:
-        """Return the newest arrivals with `after` < number <= `through` that may be traced."""
+        """Return the arrivals with `after` < number <= `through`, for tracing.
+
+        Return only the newest `MAX_TRACED_ARRIVALS`.
+        """
         place, name = self.warehouse.path(""), self.source.name
         found = self.timeline(max(after, through - MAX_TRACED_ARRIVALS), through)
         return [TracedArrival(place, name, a.arrival, a.arrived_at) for a in found]
@@ -219,7 +224,7 @@ class Log:
         return log
 
     def watermarks_after(self) -> DataFrame:
-        """Return the watermark after each arrival: `arrival` and `WATERMARK_AFTER`."""
+        """Return the watermark after each arrival, as columns `arrival` and `WATERMARK_AFTER`."""
         if (
             self._span is not None
             and (found := self._recent.watermarks_after(*self._span)) is not None
@@ -244,10 +249,13 @@ class Log:
     def ticks(self, interval: int) -> DataFrame:
         """Return when the processing clock reached the multiples of an interval.
 
-        Only multiples for which events waited are included. Columns, all BIGINT: `tick`, a multiple
-        of `interval` in microseconds, the first one after some arrival; `arrival`, the first
-        arrival whose processing time is not before the tick (null if there is none yet);
-        `watermark`, the watermark before that arrival.
+        Only the first multiple after each arrival is included, because events wait only for these
+        multiples. The columns are BIGINT:
+
+        - `tick`: the multiple of `interval`, in microseconds.
+        - `arrival`: the first arrival whose processing time is not before the tick; null if there
+          is none yet.
+        - `watermark`: the watermark before that arrival.
         """
         timeline = self.warehouse.read(self.source.timeline_table)
         clock = F.unix_micros("arrived_at")
@@ -264,8 +272,8 @@ class Log:
         )
 
     def recover(self) -> None:
-        """Become the log's writer, and delete another writer's rows beyond the timeline."""
-        # Fence the timeline first: the rows beyond it can't become part of it after that.
+        """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
+        # Fence the timeline first: another writer can't add the arrivals of such rows after that.
         self._timeline_fence.take()
         last = self.last()
         known = -1 if last is None else last.arrival
@@ -277,15 +285,18 @@ class Log:
     def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Append whole arrivals.
 
-        Commits to the event log, then to the dead letters, then to the timeline. Each of the three
-        has a fail point.
+        The first commit is to the event log, the next to the dead letters, and the last to the
+        timeline. A fail point precedes each of the three.
 
         Args:
-            rows: all rows of these arrivals, as `IncomingRows` takes them, or computed already.
+            rows: all rows of these arrivals, as `IncomingRows` takes them, or `ComputedRows`.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Returns:
-            The rows that were appended to the event log, if they are in memory.
+            The rows that were appended to the event log; None if they are not in memory.
+
+        Raises:
+            ConflictError: another writer has called `recover`.
         """
         events: Rows | None = None
         try:
@@ -299,8 +310,8 @@ class Log:
                 if (dead := arriving.dead_letters()) is not None:
                     self._dead_fence.append(dead)
             pass_fail_point("timeline")
-            # A new writer fences the timeline before the other tables, so this commit can vouch for
-            # them.
+            # A new writer fences the timeline before the other tables. If this commit succeeds, no
+            # new writer has therefore changed the other tables, and the commit can vouch for them.
             vouched = (self.source.log_table, self.source.dead_letters_table)
             vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
             self._timeline_fence.append(timeline_rows(arrivals), vouches)
@@ -314,8 +325,8 @@ class Log:
     def _select_declared(self, rows: DataFrame) -> DataFrame:
         """Return rows of the event log with the source's declared columns.
 
-        A column that the event log does not have yet is null: no event has arrived since it was
-        declared.
+        A column that the event log does not have yet is null, because no event has arrived since
+        the column was declared.
         """
         existing = self.warehouse.schema(self.source.log_table).names
         wanted = {**self.source.columns, **ARRIVAL_COLUMNS}

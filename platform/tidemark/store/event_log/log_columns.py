@@ -47,10 +47,10 @@ def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
 
 
 def follow(warehouse: Warehouse, source: Source) -> int:
-    """Let an existing event log follow its source, and return its schema version.
+    """Add newly declared columns to an existing event log, and return its schema version.
 
     Raises:
-        DefinitionError: it can't; nothing was written.
+        DefinitionError: the event log can't follow the source's definition; nothing was written.
     """
     table = source.log_table
     declared = warehouse.spark.createDataFrame(

@@ -26,7 +26,7 @@ _ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRet
 
 @dataclass(frozen=True)
 class _Span:
-    """Arrivals (after, through] that recorded the same versions, by the lookup tables' names."""
+    """Arrivals (after, through] that recorded the same `versions`, by name of the lookup table."""
 
     after: int
     through: int
@@ -40,7 +40,7 @@ def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
 def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[_Span]:
     """Return the versions of lookup tables that apply to the arrivals (after, through], in order.
 
-    Without arrivals in that range, these are the current versions.
+    Without arrivals in that range, return the current versions.
     """
     arrivals = log.timeline(after, through)
     if not arrivals:

@@ -1,14 +1,15 @@
-"""The steps of a derived source: which arrival of which base each of its arrivals is.
+"""Define the steps of a derived source: each of its arrivals takes one arrival of one base.
 
 A chain of changes has further steps: commits of its asset that changed windows without an arrival.
 
-The position of each arrival in the timeline records its step, and through which arrival each base
-had been read. It also has the id of each base's timeline, because a base that was dropped and
-created again has other arrivals under the same numbers.
+In the timeline, the `position` of each arrival records the arrival's step, and through which
+arrival each base had been read. It also has the id of each base's timeline, because a base that was
+dropped and recreated has other arrivals under the same numbers.
 
-The *effective watermark* of a base is its own one, unless it is silent. With `idle`, a heartbeat of
-a base that has been silent for so long raises its effective watermark to the least of the others,
-permanently. The step of the heartbeat records the new value.
+The *effective watermark* of a base equals the base's own watermark, unless the base is silent. Once
+a base has been silent for `idle`, its heartbeats raise its effective watermark permanently: to the
+lowest effective watermark of the other bases that have not ended. The step of such a heartbeat
+records the new value.
 """
 
 import json
@@ -29,8 +30,8 @@ class TakenResults:
 
     Args:
         table_id: the identity of the asset.
-        commit: the number of its newest published commit.
-        released: how many of the taken windows were published from quarantine.
+        commit: the number of the asset's newest published commit that was read.
+        released: the number of windows read so far that were released from quarantine.
     """
 
     table_id: str
@@ -42,11 +43,11 @@ class TakenResults:
 class ChangedResults:
     """A commit of an asset that changed windows without an arrival, such as a correction.
 
-    `TakenResults.commit` of its step is the number of the commit.
+    The commit's number is in the same step, as `TakenResults.commit`.
 
     Args:
-        run: the id of its run.
-        mode: the kind of the run.
+        run: the id of the run that made the commit.
+        mode: the kind of that run.
         known: the number of the newest commit that the derived source had read before.
     """
 
@@ -60,13 +61,15 @@ class Step:
     """An arrival of a derived source.
 
     Args:
-        base: the name of the base whose arrival it is; with `change`, that of the asset's source.
-        taken: the newest arrival of each base that has been taken, including this one; a base of
-            which nothing has been taken is missing.
-        ids: the id of the timeline of each of these bases.
-        results: the results of its asset that have been taken; None if it reads no asset.
-        raises: the effective watermark to which it raises that of its base; None if it does not.
-        change: the commit of the asset that it takes instead of an arrival; None for an arrival.
+        base: the name of the base whose arrival the step takes; with `change`, the name of the
+            asset's source.
+        taken: for each base, the newest arrival that has been taken, including that of this step. A
+            base of which no arrival has been taken is missing.
+        ids: the id of the timeline of each base in `taken`.
+        results: the results of the asset that have been read; None if the source reads no asset.
+        raises: the effective watermark of the base, if the step raises it; else None.
+        change: the commit of the asset that the step takes instead of an arrival; None if the step
+            takes an arrival.
     """
 
     base: str
@@ -78,12 +81,12 @@ class Step:
 
     @property
     def arrival(self) -> int:
-        """The number of the base's arrival; with `change`, that of the newest one before it."""
+        """The arrival's number; with `change`, that of the base's newest arrival before it."""
         return self.taken[self.base]
 
     @property
     def before(self) -> dict[str, int]:
-        """The newest arrival of each base that was read before the step."""
+        """For each base, the newest arrival that was read before the step."""
         if self.change is not None:
             return dict(self.taken)
         found = {**self.taken, self.base: self.arrival - 1}
@@ -118,7 +121,9 @@ class Step:
 
 
 def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-    """Return the raised effective watermarks of bases, each with the base's arrival that raises it.
+    """Return, by base, the arrivals that raise its effective watermark, each with the new value.
+
+    A base without such arrivals is missing.
 
     Args:
         positions: positions of steps, in order.
@@ -136,8 +141,8 @@ def effective_watermark(
     """Return the effective watermark of a base after one of its arrivals.
 
     Args:
-        raised: its raised watermarks, as `raised_watermarks` returns them.
-        own: its own watermark after the arrival.
+        raised: the base's list in the result of `raised_watermarks`.
+        own: the base's own watermark after the arrival.
     """
     count = bisect_right(raised, arrival, key=lambda each: each[0])
     return latest(own, raised[count - 1][1] if count else None)
@@ -148,8 +153,8 @@ class Steps:
     """Consecutive steps, with the watermarks of the bases.
 
     Args:
-        arrivals: for each base, its arrivals in these steps, and the newest one before them.
-        raised: the raised effective watermarks of the bases, in these steps and before them.
+        arrivals: for each base, its arrivals in these steps, and the newest arrival before them.
+        raised: the result of `raised_watermarks` for these steps and all earlier ones.
     """
 
     steps: Sequence[Step]
@@ -176,12 +181,12 @@ class Steps:
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 
     def span(self, base: str) -> tuple[int, int]:
-        """Return the newest arrival of a base that was read before these steps, and after them."""
+        """Return the newest arrivals of a base read before and after these steps; -1 for none."""
         before = self.steps[0].before.get(base, -1)
         return before, self.steps[-1].taken.get(base, -1)
 
     def numbers(self, base: str) -> dict[int, int]:
-        """Return the index of the step of each arrival of a base, by the arrival's number."""
+        """Return the indexes of the steps that take a base's arrivals, by the arrival's number."""
         return {
             s.arrival: n for n, s in enumerate(self.steps) if s.base == base and s.change is None
         }
@@ -208,12 +213,12 @@ class Steps:
         return effective_watermark(self.raised.get(base, ()), before, own)
 
     def watermark_after(self, base: str) -> int | None:
-        """Return the watermark of a base after the last of these steps."""
+        """Return the effective watermark of a base after the last of these steps."""
         advances = self.advances(base)
         return advances[-1][0] if advances else self.watermark_before(base)
 
     def advances(self, base: str) -> list[tuple[int, int]]:
-        """Return each effective watermark that a base reaches, with the index of the step."""
+        """Return each new effective watermark of a base in these steps, with the step's index."""
         reached, raised = self.watermark_before(base), self.raised.get(base, ())
         after = {
             a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]

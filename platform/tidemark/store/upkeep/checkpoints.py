@@ -1,7 +1,7 @@
-"""Read and remove the checkpoints of streaming queries: how far Spark has read each query's table.
+"""Read and remove the checkpoints of streaming queries.
 
-The state records an asset's progress, so a checkpoint can be removed at any time while its query is
-stopped.
+A checkpoint records how far Spark has read the table of its query. An asset's progress is recorded
+in its state, so its query's checkpoint can be removed whenever the query is stopped.
 """
 
 import json
@@ -21,7 +21,7 @@ FOLDER = "_checkpoints"
 
 
 class Read(NamedTuple):
-    """How far a query has read: the table's identity, and the version to continue with."""
+    """How far a query has read a table: the table's identity, and the version to continue with."""
 
     table: str
     version: int
@@ -41,7 +41,7 @@ def remove(warehouse: Warehouse, asset: str) -> None:
 
 
 def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
-    """Yield the newest offset of each checkpoint. With an asset, only that of the asset's query."""
+    """Yield the newest offset of each checkpoint, or of the checkpoint of one asset's query."""
     system, path = file_system(warehouse.path(FOLDER if asset is None else folder(asset)))
     every = pafs.FileSelector(path, allow_not_found=True, recursive=True)
     newest: dict[str, pafs.FileInfo] = {}

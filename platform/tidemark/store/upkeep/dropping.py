@@ -1,9 +1,9 @@
 """Drop an asset: remove all of its tables, so that its next run starts under a new identity.
 
-The ledger and the check results keep their rows about it, under the old `Asset.table_id`. The
-checkpoint of its streaming query is removed first: otherwise the query would skip the arrivals that
-the dropped tables had. The state is removed next: without it, no run continues from the other
-tables.
+The ledger and the check results keep their rows about the asset, under its old `Asset.table_id`.
+The checkpoint of the asset's streaming query is removed first: otherwise the query would skip the
+arrivals that the dropped tables had. The state is removed next: without a state, no run continues
+from the other tables.
 """
 
 from tidemark.define.definition import Definition
@@ -15,9 +15,9 @@ from tidemark.store.warehouse import Warehouse
 
 @shares_source
 def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
-    """Remove an asset's tables, and return those that existed. None of its runs may be in progress.
+    """Remove an asset's tables, and return those that existed.
 
-    After an interruption, call it again.
+    No run of the asset may be in progress. After an interruption, call this function again.
     """
     checkpoints.remove(warehouse, transform.name)
     return [table for table in transform.tables if warehouse.drop(table)]
@@ -26,8 +26,8 @@ def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
 def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     """Remove the tables of a derived source, and return those that existed.
 
-    No ingest of it may be in progress. After an interruption, call it again.
+    No ingest of the source may be in progress. After an interruption, call this function again.
     """
-    # The timeline determines which arrivals exist.
+    # The timeline goes first, because it determines which arrivals exist.
     order = dict.fromkeys([source.timeline_table, *source.tables])
     return [table for table in order if warehouse.drop(table)]

@@ -3,14 +3,15 @@
 The timeline keeps the number of events that each arrival brought. The table `erasures` holds the
 number deleted since, so that the event log can still be proven complete:
 
-    rows of the event log, of an arrival = its rows in the timeline - its events in `erasures`
+    rows of an arrival in the event log = its rows in the timeline - its events in `erasures`
 
-For a derived source, the same is true of its rows without part (`_unjoined`). An erasure of a
-base may also add events to it: its timeline counts them from then on.
+For a derived source, the same is true of its dead letters (`<source>_unjoined`). An erasure of a
+base may also add events to a derived source, whose timeline then counts these events, too.
 
 An erasure is recorded before anything is deleted, with the windows to recompute. The commit that
-deletes the events carries its id. When everything is done, it is recorded again. A later process
-can therefore finish an erasure that was killed, without knowing which events it was for.
+deletes the events carries the erasure's id. When everything is done, the erasure is recorded again.
+A later process can therefore finish an erasure that was killed. It need not know which events the
+user wanted to erase.
 """
 
 import json
@@ -32,7 +33,7 @@ from tidemark.store.warehouse import Warehouse
 TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
-"""Phases of an erasure; `void` if it was killed before anything was deleted."""
+"""The phases of an erasure. `void` ends one that was killed before anything was deleted."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -57,14 +58,15 @@ class Erasure:
     """The deletion of events of one source.
 
     Args:
-        through: the source's newest arrival at that time.
+        through: the source's newest arrival when the erasure began.
         events: the number of events to delete, by arrival.
         letters: the number of dead letters that lose their content, by arrival; for a derived
-            source, they are deleted.
-        windows: the starts of the windows to recompute, by asset; no range means all windows.
-        added: for a derived source, the position of the first row to add, by arrival. Earlier rows
+            source, the number of dead letters to delete.
+        windows: the ranges of the starts of the windows to recompute, by asset; an empty tuple
+            stands for all windows.
+        added: for a derived source, the position of the first row to add, by arrival. Existing rows
             of the arrival have smaller positions.
-        at: when it began, in microseconds.
+        at: when the erasure began, in microseconds.
     """
 
     source: str
@@ -78,12 +80,12 @@ class Erasure:
 
     @property
     def app(self) -> str:
-        """The application id of its commits."""
+        """The application id of the erasure's commits."""
         return f"erasure/{self.id}"
 
     @property
     def changes(self) -> bool:
-        """Whether it changes anything."""
+        """Whether the erasure deletes, empties or adds any row."""
         return bool(self.events or self.letters or self.added)
 
 
@@ -117,7 +119,7 @@ def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
 
 
 def arrival_condition(ranges: Ranges) -> str:
-    """Return the SQL condition that an arrival is in one of the ranges; without ranges, none is."""
+    """Return the SQL condition that an arrival is in one of the ranges; false without ranges."""
     each = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges or ((-1, 0),)]
     return f"({' OR '.join(each)})"
 

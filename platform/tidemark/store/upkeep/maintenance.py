@@ -1,8 +1,8 @@
 """Maintain tables: compact small files, checkpoint and trim transaction logs, vacuum.
 
-Maintenance runs in parallel with streams. Each change is committed on top of the version that it
-read, or postponed to the next run; no run waits for it. Files that a reader may still need are
-kept, however old they are:
+Maintenance runs in parallel with streams, and no run waits for it. A compaction is committed only
+on top of the version that it has read; if other writers prevent that, it is postponed to the next
+maintenance. Files that a reader may still need are kept, however old they are:
 
 | kept | because |
 | --- | --- |
@@ -39,7 +39,7 @@ _ROLLBACK_PERIOD = 7 * DAY
 """How long a promotion of rebuilt tables can be rolled back."""
 
 _SLACK = 600_000_000
-"""Vacuum rounds ages up to whole hours; without this slack, an age would become an hour longer."""
+"""Microseconds by which ages are reduced, because vacuum rounds them up to whole hours."""
 
 _LOG = 7 * DAY
 """How long transaction logs keep each commit, equal to the tables' property."""
@@ -54,7 +54,7 @@ class MaintenanceResult:
         removed, freed: the number of removed files, and their bytes.
         busy: true if compaction was postponed because other writers changed the table.
         spared: a short description of the versions that are kept longer than the retention.
-        trouble: the error, if the maintenance failed.
+        trouble: the error message if the maintenance failed, else empty.
     """
 
     table: str
@@ -128,14 +128,15 @@ def maintain(
 
 
 def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[MaintenanceResult]:
-    """Remove files that tables do not contain any more, and their transaction log history, at once.
+    """Remove files that tables do not contain any more, and the history in their transaction logs.
 
-    After that, earlier versions of the tables, and the changes since them, can't be read. Versions
-    that arrivals recorded are kept, because runs join with them.
+    No retention applies. After that, earlier versions of the tables, and the changes since these
+    versions, can't be read. Versions that arrivals recorded are kept, because runs join with them;
+    so is the transaction log of a table with such versions.
 
     Args:
         begun: when the files of the current versions began to be written, in microseconds. Files
-            that no version refers to are removed if they are older.
+            that no version refers to are removed if they are older than that.
     """
     recorded = _versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:
@@ -202,7 +203,7 @@ def _maintain(
     since = now - retention + _SLACK
     if unread is not None:
         since = min(since, unread)
-    # A file is written before the commit that adds it, perhaps long before.
+    # A file may be written long before the commit that adds it.
     spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
     freed = warehouse.vacuum(table, spared, dry_run=dry_run)
     spared_text = [
@@ -214,7 +215,7 @@ def _maintain(
 
 
 def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:
-    """Remove the scratch folders of killed processes that were last written before an instant."""
+    """Remove scratch folders last written before an instant: killed processes left them behind."""
     system, folder = file_system(warehouse.path(SCRATCH))
     removed = freed = 0
     for top in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
@@ -246,7 +247,7 @@ def _run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], 
 def _versions_for_rollback(
     warehouse: Warehouse, tables: Iterable[TableName], since: int
 ) -> dict[str, int]:
-    """Return the versions that tables had before promotions since an instant, by table name."""
+    """Return the versions before promotions since an instant that can be rolled back, by table."""
 
     def before(table: str) -> dict[str, int]:
         state = State.from_table(warehouse, table)
@@ -275,9 +276,9 @@ def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> 
 
 
 def _versions_read(warehouse: Warehouse) -> dict[str, int]:
-    """Return, for each table, the version that its slowest reader of changes has reached.
+    """Return the version that each table's slowest reader of changes has reached.
 
-    The keys are the tables' identities.
+    The keys are the identities of the tables.
     """
     found: dict[str, int] = {}
     by_queries = ((table, version - 1) for table, version in checkpoints.read(warehouse))
@@ -287,7 +288,10 @@ def _versions_read(warehouse: Warehouse) -> dict[str, int]:
 
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
+    """Yield the identity of each table that a mart reads, with the version that the mart has read.
+
+    Each mart records these versions in a property (`dbt_project/macros/changes.sql`).
+    """
     marts = warehouse.marts(registered=False)
     for mart in marts.tables():
         properties = _run_unless_dropped(marts, mart, marts.properties) or {}

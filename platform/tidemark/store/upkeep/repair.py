@@ -1,24 +1,28 @@
 """Repair damaged tables: move them back to the newest commits that belong together.
 
-The result is a state that the home was in before, or could have been in. The event log and the
-timeline end with the same arrival, so the next ingest continues from there with the data that its
-source still has. Everything that an asset's tables lack can be computed again, except decisions
-about its quarantine, so the repair keeps the tables and lets the next run write what they lack. No
-ingest and no run may be in progress.
+The result is a state that the home was in before, or could have been in. After a repair, the event
+log and the timeline end with the same arrival, and the next ingest continues from there with the
+data that its source still has. Everything that an asset's tables lack can be computed again, except
+decisions about quarantined windows. The repair therefore keeps the tables, and lets the next run
+write the missing rows. No ingest and no run may be in progress.
 
-| damaged | repair |
+| damage | repair |
 | --- | --- |
-| a table's newest commits or their data files | the table goes back to its newest intact version |
-| event log or dead letters, against the timeline | the timeline is cut before the first arrival |
-| | that lacks a row |
-| an asset's other tables, against the ledger | the ledger goes back to the newest commit that all |
-| | of them have; the next run publishes the later ones again, for the tables that lack them |
-| an asset's state, against its other tables or | the state is removed; the next run recomputes |
-| the timeline | it from the event log and replaces the rows of the other tables |
-| released windows, against the quarantine | as for an asset's state; the windows are quarantined |
-| | again |
-| a roll-up's tables, against the ledger | they are removed; the next run recomputes them |
-| validation results, against the ledger | the remaining results are kept; assets are unchanged |
+| a table's newest commits, or their data | the table goes back to its newest intact version |
+| files, are damaged | |
+| event log or dead letters lack rows that | the timeline is cut before the first arrival that |
+| the timeline counts | lacks a row |
+| an asset's other tables lack commits that | the ledger goes back to the newest commit that all |
+| the ledger vouches for | of these tables have; the next run publishes the later |
+| | commits again, for the tables that lack them |
+| a state lacks commits that other tables | the state is removed; the next run recomputes it from |
+| have, or the timeline lacks arrivals that | the event log, and replaces the rows of the asset's |
+| the state has counted | other tables |
+| a published table lacks released windows | as for a state; the windows are quarantined again |
+| a roll-up's tables lack commits that the | the tables are removed; the next run recomputes them |
+| ledger vouches for | |
+| validation results lack commits that the | the remaining results are kept; assets are unchanged |
+| ledger vouches for | |
 """
 
 import shutil
@@ -52,7 +56,7 @@ def repair(
     """Move tables back to commits that belong together, and yield a message for each step.
 
     Args:
-        folder: the database's, on a local disk.
+        folder: the database's folder, on a local disk.
     """
     if "://" in folder:
         raise DataError(
@@ -87,7 +91,7 @@ def repair(
 
 
 def _back_to_whole(place: Path) -> Iterator[str]:
-    """Remove a table's newest commits until the rest is intact."""
+    """Remove a table's newest commits until the table is intact."""
     table, removed = place.name, 0
     while problem := _problem(place):
         known = entries(str(place))
@@ -185,8 +189,8 @@ def _by_arrival(opened: DeltaTable | None) -> Counter[int]:
 def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) -> bool:
     """Let the next run publish an asset's newest commits again. Return False if it can't.
 
-    The ledger is moved back to the newest commit that all lacking tables have. Each table accepts a
-    commit once, so only they change.
+    The ledger is moved back to the newest commit that all tables in `lacking` have. Each table
+    accepts a commit only once, so only the tables in `lacking` change.
     """
     if definition.follows is not None or definition.state_table in lacking:
         return False
@@ -227,8 +231,8 @@ def _describe_publishing(definition: Definition, lacking: Iterable[str]) -> str:
 def _recompute(folder: str, asset: str, definition: Definition | None) -> Iterator[str]:
     """Let the next run of an asset recompute and replace all rows of its tables.
 
-    Remove its state, with those of its rebuilds, and the checkpoint of its streaming query. For a
-    roll-up, which has no state, remove its tables.
+    Remove the asset's state, the states of its rebuilds, and the checkpoint of its streaming query.
+    For a roll-up, which has no state, remove its tables.
     """
     shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
     follows = None if definition is None else definition.follows
@@ -265,7 +269,7 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
 
 
 def _note(folder: str, ledger: DeltaTable, versions: Mapping[str, int]) -> None:
-    """Commit versions of applications to the ledger, without a row."""
+    """Commit versions of applications to the ledger, without adding a row."""
     nothing = file_list.load(ledger, ()).slice(0, 0)
     properties = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
     write_deltalake(ledger, nothing, mode="append", commit_properties=properties)

@@ -1,15 +1,15 @@
-"""Let an erasure work alone on its source: it waits for running runs, and new runs wait for it.
+"""Let an erasure work alone on its source: it waits for earlier runs, and new runs wait for it.
 
-Runs share a source; an erasure locks it. Both do so with files on this machine next to the source's
-tables. A lock ends with the process that holds it, however that process exits.
+Runs share a source; an erasure locks it. Both use lock files on this machine (`store.lock_files`).
+A lock ends with the process that holds it, however that process exits.
 
 | file | a run | an erasure |
 | --- | --- | --- |
 | `.<source>_erasure.lock` | shares it for an instant when it begins | holds it until it ends |
 | `.<source>_runs.lock` | shares it until it ends | holds it once the earlier runs have ended |
 
-The first file keeps new runs from overtaking an erasure that waits. It also has a note about the
-erasure. One that was interrupted leaves the note behind, and runs report it.
+The first file keeps new runs from overtaking an erasure that waits. It also holds a note about the
+erasure. An interrupted erasure leaves the note behind, and later runs report it.
 """
 
 import logging
@@ -51,7 +51,7 @@ _reported = set[tuple[Path, str]]()
 
 
 class _Held(threading.local):
-    """The sources that this thread shares or has locked, by the path of their runs' file."""
+    """The sources that this thread shares or has locked, as paths of their `_runs.lock` files."""
 
     def __init__(self) -> None:
         self.paths = set[Path]()
@@ -62,9 +62,9 @@ _held = _Held()
 
 @contextmanager
 def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
-    """Wait until no erasure of a source is in progress, and keep new ones waiting for the block.
+    """Wait until no erasure of a source is in progress; new ones wait until the `with` block ends.
 
-    Does nothing in a thread that shares the source, or has locked it, already.
+    Nothing happens in a thread that shares the source, or has locked it, already.
     """
     path = _path(warehouse, source)
     if path in _held.paths:
@@ -72,7 +72,7 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
         return
     runs = _open(warehouse, source, "runs", writable=False)
     try:
-        # An erasure that was just killed may still hold the second file for an instant.
+        # An erasure that was just killed may still hold the lock on `runs` for an instant.
         _wait_for_erasure(warehouse, source, then=lambda: locks.share(runs))
         _held.paths.add(path)
         yield
@@ -84,7 +84,7 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
 def shares_source(
     function: Callable[Concatenate[Warehouse, Definition, _P], _R],
 ) -> Callable[Concatenate[Warehouse, Definition, _P], _R]:
-    """Decorate a function that works on an asset's tables: it shares the asset's source."""
+    """Decorate a function on an asset's tables, so that its calls share the asset's source."""
 
     @wraps(function)
     def sharing(
@@ -108,10 +108,10 @@ def lock_source(
     *,
     erased: Source | None = None,
 ) -> Iterator[None]:
-    """Wait until all runs of a source have ended, and keep new ones waiting for the block.
+    """Wait until all runs of a source have ended; new runs wait until the `with` block ends.
 
     Args:
-        erased: the source of the erasure, if `source` is derived from another one.
+        erased: the source that the user erases from, if `source` is derived from it.
     """
     path, erased = _path(warehouse, source), erased or source
     erasure, runs = (_open(warehouse, source, name, writable=True) for name in ("erasure", "runs"))
@@ -174,7 +174,13 @@ def _wait(
     describe_failure: Callable[[], str],
     report_after: float = 0,
 ) -> None:
-    """Repeat an attempt until it succeeds, and report once that it takes long."""
+    """Repeat an attempt until it succeeds, and report once if that takes long.
+
+    Args:
+        report: is called once, after `report_after` seconds of waiting.
+        limit: the seconds of waiting after which `ConflictError` is raised.
+        describe_failure: returns the message of that error.
+    """
     began, reported = time.monotonic(), False
     while not attempt():
         waited = time.monotonic() - began
