@@ -55,8 +55,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     """Validate the rows of a commit. Separate the rows to publish from the rows to quarantine.
 
     Args:
-        rows: the computed rows as they would be published. `IS_DELETED` is true for a row to
-        delete.
+        rows: the computed rows as they would be published. `IS_DELETED` is true for rows to delete.
     """
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count(rows))

@@ -1,1 +1,1 @@
-"""Verify published windows by recomputation, and explain their content."""
+"""Verify published windows by recomputation, and trace which events they include."""

@@ -1,13 +1,13 @@
-"""Measure how far behind a source's events arrive, to choose an out-of-orderness bound.
+"""Measure how much a source's events are out of order, to choose an out-of-orderness bound.
 
-An event's lag is the distance of its event time from the newest event time that had arrived
-*before* its own arrival. Events of the same arrival do not count, because the lateness of a whole
-arrival is classified by the watermark before it. An event that is not behind has a lag of zero.
+The lag of an event is how far its event time is behind the newest event time of all earlier
+arrivals. Events of the same arrival do not count, because the lateness of all events of an arrival
+is classified by the watermark before the arrival. An event that is not behind has a lag of zero.
 
-With `BoundedOutOfOrderness(bound)`, the events whose lag exceeds the bound are exactly those that
-arrive behind the watermark. A transform without allowed lateness loses at most these events. It can
-lose fewer, because a window that ends after the watermark still accepts them. Allowed lateness
-accepts more.
+With `BoundedOutOfOrderness(bound)`, the events whose lag exceeds the bound are exactly the events
+that arrive behind the watermark. A transform without allowed lateness loses at most these events.
+It can lose fewer events, because a window that ends after the watermark still accepts them. With
+allowed lateness, windows accept more of them.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,13 @@ _BOUNDS = tuple(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A bound, and the events that would arrive behind its watermark."""
+    """A bound of out-of-orderness, and the loss with this bound.
+
+    Args:
+        bound: the bound in microseconds.
+        lost: the number of events that would arrive behind the watermark.
+        share: the share of these events.
+    """
 
     bound: int
     lost: int
@@ -50,14 +56,16 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class Lateness:
-    """The lags observed in a source's log, in microseconds.
+    """The lags observed in a source's event log, in microseconds.
 
     Args:
-        events: number of events with an event time.
-        no_event_time: number of events without one, which are not measured.
-        percentiles: lag by percentile; the maximum is 100.
-        candidates: common bounds in ascending order, up to the first that loses nothing.
-        recommended: the smallest candidate within the target; `None` if even a year loses more.
+        events: the number of events with an event time.
+        no_event_time: the number of events without an event time, which are not measured.
+        percentiles: the lag by percentile; percentile 100 is the maximum.
+        candidates: common bounds in ascending order, up to the first that loses no event.
+        target: the share of events that may arrive behind the watermark.
+        recommended: the smallest common bound whose loss is within the target; None if even a bound
+            of a year loses more.
     """
 
     source: str
@@ -70,10 +78,13 @@ class Lateness:
 
 
 def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
-    """Measure the lags in a source's log in one pass, and recommend a bound.
+    """Measure the lags in a source's event log in one pass, and recommend a bound.
 
     Args:
-        target: share of events that may arrive behind the watermark.
+        target: the share of events that may arrive behind the watermark.
+
+    Raises:
+        DataError: the event log has no events with an event time.
     """
     check_target(target)
     log, name = Log(warehouse, source), source.name
@@ -113,7 +124,7 @@ _NEWEST = helper("newest")
 
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
-    """Return for each arrival the newest event time of all arrivals before it."""
+    """Return pairs of an arrival and the newest event time of all arrivals before it."""
     newest = accumulate((None, *(a.max_event_time for a in timeline)), latest)
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
 

@@ -1,9 +1,9 @@
-"""Compare the definition in the code with the one that made an asset's tables.
+"""Compare the definition in the code with the definition that produced an asset's tables.
 
-The tables' commits record the parts of their definition, which shows the differences. The windows
-that would change are computed: the log is counted with the new definition in one bounded pass. It
-counts the arrivals through which the published table is complete. Both results are compared row by
-row. Nothing is written.
+The commits of the tables record the parts of their definition, and the parts are compared. To find
+the windows that would change, the new definition is computed from the event log in one bounded
+pass, over the arrivals through which the published table is complete. The result is compared with
+the published rows. Only temporary tables are written.
 """
 
 import json
@@ -42,7 +42,7 @@ EFFECT_TEXTS = {
     Effect.REBUILD: "runs can't continue from the existing tables; `tidemark rebuild {asset}` "
     "builds new ones",
 }
-"""Effect of changes on an asset's runs, in plain words."""
+"""The effect of a change on the runs of an asset, in plain words."""
 
 NEW, REMOVED, CHANGED = "new", "removed", "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
@@ -54,14 +54,14 @@ _NOT_COMPARED = ("as_of", "commit_number", *_VALIDATION_COLUMNS)
 
 @dataclass(frozen=True)
 class _Value:
-    """One value that would change.
+    """A value that would change, or a row that would appear or disappear.
 
     Args:
-        kind: `changed`, or `new` or `removed` for a whole row.
-        window_start: ISO 8601, UTC.
-        keys: the window's keys, by its own definition.
-        column: the column that changes; None for a whole row.
-        before, after: its values, as text.
+        kind: `changed` for a value; `new` or `removed` for a row.
+        window_start: the start of the window, as ISO 8601 in UTC.
+        keys: the keys of the row, by the definition that produces the row.
+        column: the column that changes; None for a row.
+        before, after: the two values, as text; None for a row.
     """
 
     kind: str
@@ -74,18 +74,20 @@ class _Value:
 
 @dataclass(frozen=True)
 class Changes:
-    """Result of `compute_changes`.
+    """The result of `compute_changes`.
 
     Args:
+        differences: the parts of the definition that differ.
+        effect: the combined effect of the differences.
         earlier_through: the arrival through which an earlier definition counted windows that still
-            exist; None if the newest definition counted all of them.
-        as_of: the arrival through which both were compared.
-        windows: number of rows compared, of both definitions; 0 if no comparison was needed.
-        rows: number of rows that would appear, disappear or change, by kind.
-        columns: number of values that would change, by column; None for a column that is added or
-            removed.
+            exist; None if the definition of the newest commit counted all existing windows.
+        as_of: the arrival through which the results of both definitions were compared.
+        windows: the number of rows compared, of both definitions; 0 if no comparison was needed.
+        rows: the number of rows that would appear, disappear or change, by kind.
+        columns: the number of values that would change, by column; None for a column that is added
+            or removed or changes its type.
         earliest, latest: the first and the last window start among the rows that would differ.
-        examples: the first of the values that would change.
+        examples: the first values and rows that would change.
     """
 
     asset: str
@@ -102,12 +104,12 @@ class Changes:
 
     @property
     def same(self) -> bool:
-        """Whether the tables are already those that the definition in the code produces."""
+        """Whether the definition in the code produced all rows of the tables."""
         return not self.differences and self.earlier_through is None
 
     @property
     def kinds(self) -> str:
-        """How many rows would appear, disappear or change, as text."""
+        """The numbers of rows that would appear, disappear or change, as text."""
         return ", ".join(f"{count:,} {kind}" for kind, count in self.rows.items()) or "none"
 
 
@@ -119,7 +121,16 @@ def compute_changes(
     *,
     most: int = 20,
 ) -> Changes:
-    """Return the changes that the definition would make to windows that start in [start, end)."""
+    """Return the changes that the definition would make to windows that start in [start, end).
+
+    Args:
+        start, end: instants in microseconds; None means no bound.
+        most: the maximum number of examples.
+
+    Raises:
+        DefinitionError: the asset is a roll-up.
+        DataError: the asset has not run yet.
+    """
     asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
@@ -135,7 +146,12 @@ def compute_changes(
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
-    """Return the differences between the definitions, without computing any window."""
+    """Return the differences between the definitions, without computing windows.
+
+    Raises:
+        DefinitionError: the asset is a roll-up.
+        DataError: the asset has not run yet.
+    """
     asset = _load_asset(warehouse, transform)
     return _find_differences(asset, asset.state.at(asset.published_commit_number()))
 
@@ -165,7 +181,10 @@ def _find_differences(asset: Asset, commit: StateCommit) -> Changes:
 
 
 def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
-    """Return the arrival through which an earlier definition counted existing windows, or None."""
+    """Return the arrival through which an earlier definition counted windows that still exist.
+
+    Return None if the definition of this commit counted all existing windows.
+    """
     first = asset.state.at(commit.defined)
     if first.commit_number <= 0 or first.renews:
         return None
@@ -175,9 +194,9 @@ def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
 
 
 def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFrame:
-    """Return the rows that an asset has computed, published or quarantined.
+    """Return the newest computed rows of an asset, whether published or quarantined.
 
-    They have their keys as JSON, and the columns of the definition that made them.
+    The rows have the columns of the definition that produced them, and their keys as JSON.
     """
     warehouse, transform = asset.warehouse, asset.transform
     bound = window_starts_in(ranges)
@@ -196,8 +215,8 @@ def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFra
 def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> list[str]:
     """Return the keys among the columns of a published table.
 
-    These are the columns that are neither a window's facts nor an aggregate of the definition that
-    made the table.
+    The keys are the columns between `window_end` and `events` that are not an aggregate of the
+    definition that produced the table.
     """
     recorded_parts = asset.state.recorded_parts(commit)
     mine = columns[columns.index("window_end") + 1 : columns.index("events")]

@@ -1,8 +1,9 @@
-"""Parity of derived sources: compare an event log with one pass over the bases' event logs.
+"""Parity of derived sources: compare the event log with a recomputation from the bases' event logs.
 
-The steps are recorded facts, so the recomputation follows the timeline. Everything else is computed
-again, at once instead of in increments. Positions are not compared: after an erasure, the remaining
-rows of an arrival keep theirs, and new rows follow.
+The timeline records the steps of a derived source, so the recomputation uses the recorded steps.
+Everything else is recomputed, in one pass instead of in increments. Positions of rows are not
+compared: after an erasure, the remaining rows of an arrival keep their positions, and new rows get
+later positions.
 """
 
 from collections.abc import Sequence
@@ -29,13 +30,15 @@ MISSING, EXTRA = "missing", "extra"
 
 @dataclass(frozen=True)
 class _DerivedParity:
-    """Result of `derived_parity`.
+    """The result of `derived_parity`.
 
     Args:
-        rows: the number of rows compared, with those that take no part.
-        missing: rows of the recomputation that the tables do not have.
-        extra: rows of the tables that the recomputation does not have.
-        differences: the first of both, each with its kind and its arrival.
+        as_of: the newest arrival of the derived source, through which rows are compared.
+        rows: the number of recorded rows, including the rows that take no part in a join.
+        missing: the number of recomputed rows that are not recorded.
+        extra: the number of recorded rows that are not recomputed.
+        differences: the first missing rows, then the first extra rows, each with its kind and its
+            arrival.
     """
 
     source: str
@@ -53,7 +56,16 @@ class _DerivedParity:
 def derived_parity(
     warehouse: Warehouse, source: DerivedSource, *, most: int = 1000
 ) -> _DerivedParity:
-    """Compare the event log of a derived source with a recomputation from its bases."""
+    """Compare the event log of a derived source with a recomputation from its bases.
+
+    Dead letters of a join, which are rows that take no part, are compared too.
+
+    Args:
+        most: the maximum number of differences to list.
+
+    Raises:
+        DataError: the source has no arrivals yet.
+    """
     own = Log(warehouse, source)
     timeline = own.timeline() if warehouse.exists(source.timeline_table) else []
     if not timeline:
@@ -90,7 +102,7 @@ def derived_parity(
 
 
 def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
-    """Return rows as text, because the engine can't compare all types."""
+    """Return each row as text with its arrival and `reason`: the engine can't compare all types."""
     arrival = F.col("arrival").cast("bigint")
     return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
 

@@ -1,21 +1,21 @@
-"""Expectations that check Tidemark itself: no data can explain their failure.
+"""Expectations that check Tidemark itself: no input data can make them fail.
 
-For any input data, a window holds exactly the events of the log, and has one row. If
-`matches_log()` or `unique_key()` fails, Tidemark lost or duplicated something, or another program
-wrote to its tables.
+For any input data, a window counts exactly its events in the event log, and there is one row for
+each window and key. If `matches_log()` or `unique_key()` fails, Tidemark lost or duplicated events
+or rows, or another program wrote to Tidemark's tables.
 """
 
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.windowed import matches_log, unique_key
 
 INTEGRITY_CHECKS = frozenset({matches_log().name, unique_key().name})
-"""The names of the two expectations."""
+"""The names of the integrity checks, which are expectations."""
 
 FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
 def remedy(transform: Definition) -> str:
-    """Return an instruction for windows of an asset that fail an integrity check."""
+    """Return what a user should do about windows of an asset that fail an integrity check."""
     name = transform.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"
     if transform.follows is not None:

@@ -1,8 +1,8 @@
-"""Parity: compare the windows of a stream with a bounded recomputation.
+"""Parity: compare the published windows of an asset with a bounded recomputation.
 
-A range of windows is recomputed from the log in one bounded pass, independent of the stored panes.
-It counts the arrivals through which the published table is complete. Both results are then compared
-row by row.
+A range of windows is recomputed from the event log in one bounded pass, independently of the stored
+partials. The recomputation counts the arrivals through which the published table is complete. The
+published and the recomputed rows are then compared.
 """
 
 import json
@@ -40,9 +40,9 @@ class Difference:
 
     Args:
         kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (the
-            published value includes too-late events, which a stream could not know) or `value`.
-        window_start: ISO 8601, UTC.
-        column: the column that differs, for `late_loss` and `value`.
+            published value includes too-late events, which a stream leaves out) or `value`.
+        window_start: the start of the window, as ISO 8601 in UTC.
+        column: the column that differs, for `late_loss` and `value`; otherwise None.
         published, recomputed: the two values, as text.
     """
 
@@ -56,16 +56,18 @@ class Difference:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Result of `parity`.
+    """The result of `parity`.
 
     Args:
-        as_of: the arrival through which the windows outside backfilled ranges are complete.
-        windows: number of rows compared.
-        lost: number of events in the range that were too late for their window.
-        total: number of differences; `differences` lists the first of them.
-        kinds: number of differences by kind.
-        quarantined: number of compared rows that are quarantined instead of published.
-        quarantined_by: the same by the expectation that they fail; a row may fail several.
+        as_of: the arrival through which the windows outside of backfilled ranges are complete.
+        windows: the number of rows compared.
+        lost: the number of events in the range that were too late for their window.
+        total: the number of differences.
+        differences: the first differences.
+        kinds: the number of differences by kind.
+        quarantined: the number of compared rows that are quarantined instead of published.
+        quarantined_by: the number of quarantined rows by the expectation that they fail. A row may
+            fail several expectations.
     """
 
     asset: str
@@ -84,7 +86,7 @@ class ParityReport:
 
     @property
     def wrong(self) -> int:
-        """Number of differences that are not explained by late events."""
+        """The number of differences that too-late events do not explain."""
         return self.total - self.kinds.get(_LATE_LOSS, 0)
 
 
@@ -96,13 +98,19 @@ def parity(
     *,
     most: int = 1000,
 ) -> ParityReport:
-    """Compare the published windows that start in [start, end) with a bounded computation."""
+    """Compare the published windows that start in [start, end) with a bounded computation.
+
+    Args:
+        start, end: instants in microseconds; None means no bound.
+        most: the maximum number of differences to list.
+    """
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
-    # A source that was never ingested raises its error below.
+    # If the source has never been ingested, its error is raised below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
-        # A quarantined row takes part, too: its values are at fault, not their computation.
+        # Quarantined rows are compared too: an expectation rejected their values, but the values
+        # must still be equal to the recomputed values.
         (published, quarantined), commit = read_unchanged(
             asset,
             lambda _: (
@@ -138,10 +146,12 @@ def parity(
 
 
 def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T, StateCommit]:
-    """Return the result of a function that reads an asset's tables, and the newest commit in them.
+    """Return the result of a function that reads an asset's tables, and their newest commit.
 
-    A stream may publish in the meantime, so it is called again until no table has changed. It gets
-    the commit.
+    If a stream changes the tables in the meantime, the function is called again.
+
+    Args:
+        read: the function, which is called with the newest commit.
     """
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
@@ -157,13 +167,13 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
 def recompute(
     asset: Asset, commit: StateCommit, ranges: Ranges, place: TempTables, *, few: bool
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Return the partials of windows that start in a range, counted from the log as of a commit.
+    """Recompute the windows that start in some ranges from the event log, as of a commit.
 
-    Also return the rows of these windows, without and with too-late events.
+    Return their partials, their rows without too-late events, and their rows with too-late events.
     """
     warehouse, transform = asset.warehouse, asset.transform
     coverage = rollups.coverage_after(transform, commit)
-    # A session may cross any bound.
+    # A session may cross the bounds of a range, so sessions are recomputed from all events.
     bounds = () if transform.window.merges else ranges
     counted = rollups.recount_partials(warehouse, transform, coverage, bounds)
     stored = place.materialize_frame(counted, few=few)
@@ -190,10 +200,11 @@ def compare_rows(
     Args:
         published: the existing rows.
         streamed, complete: the expected rows from `finish_windows`, without and with too-late
-        events.
+            events.
         by: the columns that identify a row.
-        columns: the compared columns.
-        keys: expression over the struct `key` (with the columns of `by`), shown as the row's keys.
+        columns: the columns to compare.
+        keys: an expression for the column `keys` of the result. It may refer to the struct `key`,
+            which contains the columns of `by`.
     """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 

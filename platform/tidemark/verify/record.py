@@ -1,8 +1,8 @@
 """Record the results of `parity` comparisons, for readers who did not see the command's output.
 
 The table `parities` has a row for each comparison that was requested on the command line. The rows
-are numbered from 0 without gaps, in the order of their commits. A process that reports comparisons
-elsewhere therefore needs to remember only one number.
+are numbered from 0 without gaps, in the order of their commits. A process that reports new
+comparisons elsewhere therefore needs to remember only the last reported number.
 """
 
 import json
@@ -24,7 +24,7 @@ from tidemark.verify.parity import Difference, ParityReport
 
 TABLE = tables.PARITIES
 _MAX_DIFFERENCES = 20
-"""Maximum number of differences that a row lists; it counts all of them."""
+"""Maximum number of differences that a row lists; its counts include all differences."""
 
 _APP = "parities"
 _MAX_ATTEMPTS = 20
@@ -48,9 +48,9 @@ class Comparison:
     """One recorded comparison.
 
     Args:
-        number: from 0, without gaps.
-        start, end: range of the compared window starts, microseconds; None means no bound.
-        report: the result, with the first of the differences.
+        number: the number of the comparison, from 0, without gaps.
+        start, end: the range of the compared window starts, in microseconds; None means no bound.
+        report: the result, which lists only the first differences.
     """
 
     number: int
@@ -60,7 +60,11 @@ class Comparison:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Comparison":
-        """Return the comparison in a row of the table, as Arrow returns it."""
+        """Return the comparison that a row of the table contains.
+
+        Args:
+            row: the row as Arrow converts it to Python.
+        """
         plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
         plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "quarantined_by")}
         plain["differences"] = [
@@ -78,7 +82,14 @@ class Comparison:
 def append(
     warehouse: Warehouse, report: ParityReport, start: int | None = None, end: int | None = None
 ) -> int:
-    """Record the comparison of the windows that start in [start, end); return its number."""
+    """Record a comparison of the windows that start in [start, end), and return its number.
+
+    Args:
+        start, end: instants in microseconds; None means no bound.
+
+    Raises:
+        ConflictError: other processes recorded comparisons at the same time, in every attempt.
+    """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line")
     plain = asdict(report)
     row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
@@ -103,7 +114,7 @@ def append(
 
 
 def delete_differences(warehouse: Warehouse, asset: str) -> None:
-    """Delete the listed differences of an asset's comparisons; the counts stay."""
+    """Delete the listed differences from an asset's recorded comparisons, but keep the counts."""
     if not warehouse.exists(TABLE):
         return
     rows = warehouse.take(TABLE, Equals("asset", asset))

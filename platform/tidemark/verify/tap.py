@@ -1,8 +1,8 @@
 """Tap: show the rows that a step of a run has read or written.
 
-No hook in the run is needed. The rows that it read, prepared, classified and aggregated are a
-function of the log and of its commit, so the same functions recompute them. The rows that it wrote
-carry the commit's number.
+This needs no hook in the run. The rows that the run read, prepared, classified and aggregated
+depend only on the event log and on the commit of the run. They are therefore recomputed with the
+functions that runs use. The rows that the run wrote have the number of its commit.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,9 +42,11 @@ class _Step:
     """A step of a run whose rows can be shown.
 
     Args:
-        again: recomputes a commit's rows from the log; None for rows that a run writes.
-        table: the attribute of a definition with the name of the table that the rows are written
-            to.
+        meaning: a description of the rows.
+        again: a function that recomputes the rows of a commit from the event log; None for a step
+            that writes its rows to a table.
+        table: the attribute of a definition that contains the name of this table; empty for
+            other steps.
     """
 
     name: str
@@ -55,7 +57,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class TapResult:
-    """The rows that passed a step, and whether there were `more`."""
+    """The rows of a step, up to a limit. `more` is true if the step has more rows."""
 
     rows: Sequence[dict[str, Any]]
     more: bool
@@ -110,7 +112,7 @@ STEPS = (
 
 
 def list_steps(transform: Definition) -> list[_Step]:
-    """Return the steps that an asset's runs have, in order."""
+    """Return the steps of an asset's runs, in order."""
     away = set[str]()
     if transform.follows is not None:
         away |= {step.name for step in STEPS if step.again is not None}
@@ -133,11 +135,16 @@ def find_step(transform: Definition, name: str) -> _Step:
 def tap(
     warehouse: Warehouse, transform: Definition, step: _Step, commit_number: int, limit: int
 ) -> TapResult:
-    """Return the rows that passed a step in one run.
+    """Return the rows of a step in one run.
 
     Args:
-        commit_number: number of the run's commit, as in the ledger.
-        limit: maximum number of rows, the first by arrival or window.
+        commit_number: the number of the run's commit, as in the ledger.
+        limit: the maximum number of rows. The first rows are returned, ordered by arrival and
+            position, or by window if the rows have no arrival.
+
+    Raises:
+        DataError: the asset has no run with this commit. A step that writes its rows to a table
+            returns no rows instead.
     """
     asset = Asset(warehouse, transform)
     if step.again is None:
@@ -154,7 +161,7 @@ def tap(
 
 
 def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Table:
-    """Return the rows with a commit's number; none if the table does not exist yet."""
+    """Return the rows with a commit's number; no rows if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
     rows = warehouse.take(table, number_is("commit_number", commit_number))
@@ -162,7 +169,7 @@ def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Ta
 
 
 def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows in Python with their verdicts as words."""
+    """Return rows as dicts, in which the lateness of an event is a word instead of a code."""
     displayed = to_display(rows)
     for row in displayed:
         if VERDICT in row:

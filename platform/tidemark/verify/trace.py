@@ -1,12 +1,12 @@
-"""Trace one event from its arrival to every row that includes it.
+"""Trace one event from its arrival to every row that includes the event.
 
-A row of a derived source is traced back to the events of its bases, and an event to the rows of the
-sources that are derived from its own.
+A row of a derived source is traced back to the events of its bases. An event is traced to the rows
+of the sources that are derived from its source.
 
-An event is found in the log by its correlation id. The functions that runs use then prepare and
-classify it again, with the same result as in every run. The rows of its windows are looked up. For
-panes, and for triggers that decide which events are in a row, the windows are recounted. The only
-aggregate then is the number of times that they hold the event itself.
+An event is found in the event log by its correlation id. The functions that runs use then prepare
+and classify the event again, with the same result as in every run. The rows of its windows are read
+from the tables. For panes, and for triggers that decide which events are in a row, the windows are
+recomputed with a single aggregate: how often the window counts the event.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,27 +46,29 @@ from tidemark.store.warehouse import Warehouse
 _Row = Mapping[str, Any]
 
 NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
-"""Progress of an event in an asset.
+"""The progress of an event in an asset.
 
-`NOT_RUN`: the asset never ran. `NOT_YET`: it has not processed the arrival yet. `LEFT_OUT`: its
-function left the event out (for a roll-up: no window of its base counts the event). `PLACED`: it
-has classified the event.
+- `NOT_RUN`: the asset has never run.
+- `NOT_YET`: the asset has not processed the event's arrival yet.
+- `LEFT_OUT`: the asset's function left the event out. For a roll-up: no window of its base counts
+  the event.
+- `PLACED`: the asset has assigned the event to windows and classified its lateness.
 """
 _THROUGH = helper("through")
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event as stored in the log.
+    """An event as stored in the event log, or a dead letter.
 
     Args:
-        arrival: the arrival that brought it. The arrival's `before` is the watermark that
-            classifies the event's lateness.
-        position: its position in the arrival, unique within it.
-        read_from: its origin: a file and line, or a topic, partition and offset.
-        dead_letter: why it could not be decoded; None for an event, which is in the log.
+        arrival: the arrival that contains the event. The arrival's `before` is the watermark by
+            which the event's lateness is classified.
+        position: the position of the event in its arrival, which is unique there.
+        read_from: the origin of the event: a file and line, or a topic, partition and offset.
+        dead_letter: the reason why the record could not be decoded; None for an event.
         columns: the source's own columns; empty for a dead letter.
-        origins: for a row of a derived source, the events that it was computed from.
+        origins: for a row of a derived source, the events from which the row was computed.
     """
 
     source: str
@@ -80,25 +82,28 @@ class Event:
 
     @property
     def place(self) -> tuple[str, int, int, bool]:
-        """The source, the arrival, the position and the table, which identify an event."""
+        """The identity of the event: source, arrival, position, and whether it is in the event log.
+
+        The last item is False for a dead letter.
+        """
         return self.source, self.arrival.arrival, self.position, self.dead_letter is None
 
 
 @dataclass(frozen=True)
 class WindowMembership:
-    """An event in one window and for one combination of keys.
+    """The relation of an event to one of its windows, for one combination of keys.
 
     Args:
-        start, end: bounds of the window in microseconds; None without an event time. For sessions,
-            these are the event's own bounds until it is merged into a published session.
-        verdict: one of `classification.VERDICTS`.
-        counts: true if the event counts: it is not too late, or a backfill or correction admitted
-            it.
-        row: the published row of the window, if any.
-        in_row: true if that row includes the event.
-        quarantined: the window's quarantined row, with the reason; None if there is none.
-        panes: the window's panes that include the event, in order.
-        late: the event's row in the late table.
+        start, end: the bounds of the window in microseconds; None if the event has no event time.
+            For sessions, the bounds of the session that the event alone would form.
+        verdict: the lateness of the event, one of `classification.VERDICTS`.
+        counts: true if the window counts the event: the event is not too late, or a backfill or
+            correction admitted it.
+        row: the published row of the window, if there is one.
+        in_row: true if the published row includes the event.
+        quarantined: the quarantined row of the window, with the reason, if there is one.
+        panes: the panes of the window that include the event, in order.
+        late: the row of the event in the late table, if there is one.
     """
 
     start: int | None
@@ -115,13 +120,14 @@ class WindowMembership:
 
 @dataclass(frozen=True)
 class Fate:
-    """An event's windows and rows in one asset.
+    """The windows and rows of an event in one asset.
 
     Args:
-        follows: the asset that a roll-up follows.
+        follows: the asset that a roll-up follows; None for other assets.
         state: one of `NOT_RUN`, `NOT_YET`, `LEFT_OUT` and `PLACED`.
-        watermark: the source's watermark after the last arrival that the asset has processed,
+        watermark: the source's watermark after the last arrival that the asset has processed, in
             microseconds.
+        places: the windows of the event.
     """
 
     asset: str
@@ -134,8 +140,8 @@ class Fate:
 def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[Event]:
     """Yield the events and dead letters of a source with a correlation id, in order of arrival.
 
-    Both tables are searched by that column alone. Only the arrivals that have a match are read in
-    full.
+    Only the columns `arrival` and `correlation_id` of both tables are searched. All columns are
+    then read only for arrivals with a match.
     """
     named = Equals("correlation_id", correlation_id)
     yield from _find(warehouse, source, [named], [named])
@@ -144,7 +150,7 @@ def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> It
 def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> Iterator[Event]:
     """Yield the rows of a derived source that were computed from an event, in order of arrival.
 
-    If the event takes no part in it, yield the row with the reason.
+    If the event takes no part in the derived source, yield its dead letter there, with the reason.
     """
     arrival, position = event.arrival.arrival, event.position
     for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
@@ -174,7 +180,7 @@ def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
 
 
 def _find_places(source: DerivedSource, event: Event) -> Iterator[tuple[str, int, int]]:
-    """Yield the base, the arrival and the position of each row that a row was computed from."""
+    """Yield the base, the arrival and the position of each event from which a row was computed."""
     if event.dead_letter is not None:
         yield from parse_origins(event.read_from or "")
         return
@@ -191,9 +197,13 @@ def _find(
     of_events: Sequence[Condition],
     of_letters: Sequence[Condition] | None,
 ) -> Iterator[Event]:
-    """Yield the events and dead letters with conditions, in order of arrival.
+    """Yield the events and dead letters of a source that meet conditions, in order of arrival.
 
-    Only the columns of the conditions are read, and the arrivals that have a match.
+    The columns of the conditions are read first, and all columns only for arrivals with a match.
+
+    Args:
+        of_events: the conditions on rows of the event log.
+        of_letters: the conditions on dead letters; None to search no dead letters.
     """
     log = Log(warehouse, source)
     last = log.last() if warehouse.exists(source.timeline_table) else None
@@ -228,9 +238,9 @@ def _find(
 
 
 def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
-    """Return an event's fate in each asset on its source, a roll-up after its base.
+    """Return the fate of an event in each asset on its source. A roll-up comes after its base.
 
-    The list is empty for a dead letter, which is not an event.
+    Return an empty list for a dead letter, because assets do not process dead letters.
     """
     fates: dict[str, Fate] = {}
     if event.dead_letter is not None:
@@ -251,7 +261,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
         return Fate(transform.name, transform.follows, NOT_RUN)
     coverage = rollups.coverage_after(transform, commit)
     watermark = coverage.at.watermark
-    # A too-late event that a correction counts in the base counts in the roll-up, too.
+    # If a correction counts a too-late event in the base, the roll-up counts the event too.
     taken_in = base is not None and any(
         p.counts and p.verdict == classification.VERDICTS[classification.TOO_LATE]
         for p in base.places
@@ -271,7 +281,11 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 
 
 def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
-    """Return one row for each window of the event, with `by_window`, `VERDICT` and `ADMITTED`."""
+    """Return a row for each window of the event, with its `by_window`, `VERDICT` and `ADMITTED`.
+
+    Args:
+        complete: true if too-late events count.
+    """
     own, number = asset.counting, event.arrival.arrival
     rows = classify_scope(asset.log, own, Scope(number - 1, number, complete=complete))
     rows = rows.where(F.col("position") == event.position)
@@ -282,7 +296,11 @@ def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool)
 
 
 def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) -> WindowMembership:
-    """Return an event in one of its windows, with that window's rows in the asset's tables."""
+    """Return the relation of an event to one of its windows, with the window's rows in all tables.
+
+    Args:
+        row: a row of `_classify`, as a dict.
+    """
     warehouse, transform = asset.warehouse, asset.transform
     keys = {key: row[key] for key in transform.keys}
     place = WindowMembership(
@@ -326,11 +344,13 @@ def _find_firings(
     *,
     complete: bool,
 ) -> tuple[bool, list[_Row]]:
-    """Return whether a firing of a window includes the event, and the published panes that include
-    it.
+    """Return whether a firing of a window includes the event, and the panes that include the event.
+
+    Args:
+        complete: true if too-late events count.
     """
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
-    # Any name of an aggregate works, because no key has it.
+    # The name of any aggregate works as a column, because no key has the same name.
     name = next(iter(asset.counting.aggregates))
     aggregates = {name: agg.count(where=itself)}
     own = replace(asset.counting, aggregates=aggregates, expectations=())
@@ -352,7 +372,10 @@ def _find_firings(
 
 
 def _window_ranges(transform: Definition, row: _Row) -> Ranges:
-    """Return the range of a window's start. For a session, that of its possible parts."""
+    """Return the range that contains only the window's start.
+
+    For a session, return the range that contains the starts of all windows merged into the session.
+    """
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
@@ -378,7 +401,9 @@ def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row 
 def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bool:
     """Return whether a backfill or a correction counts a too-late event.
 
-    It counts all too-late events of the window that had arrived by then.
+    A backfill or correction counts all too-late events of the window that have arrived before the
+    run. An event is therefore counted if the newest counted too-late event arrived with it or
+    later.
     """
     merges = asset.transform.window.merges
     assert place.start is not None
@@ -397,8 +422,9 @@ def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bo
 def _read_window(
     warehouse: Warehouse, transform: Definition, table: str, place: WindowMembership
 ) -> list[dict[str, Any]]:
-    """Return a table's rows for the keys and window of `place`, or for the session that contains
-    it.
+    """Return a table's rows with the keys and the window of `place`.
+
+    For sessions, return the rows whose session contains that window.
     """
     if not warehouse.exists(table):
         return []
