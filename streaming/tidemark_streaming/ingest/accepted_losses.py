@@ -1,21 +1,22 @@
 """Accepted losses: lost records that a user has agreed to skip.
 
 Records that were deleted from Kafka or a Delta table before they were ingested stop their source. A
-user who accepts the losses knows only those in the error message, so later ones are not accepted.
-An arrival records the losses that it skips.
+user who accepts the losses knows only the losses in the error message, so later losses are not
+accepted. An arrival records the losses that it skips.
 """
 
 import json
 from collections.abc import Sequence
 
 _KEY = "skipped"
-"""The key in a position. Topic names can't contain a space, so it does not collide with one."""
+"""The key of the losses in a position. A Kafka topic with this name would collide with it."""
 
 
 class Acceptance:
     """The losses that a connector may skip.
 
-    With `given`, these are the losses that its first poll finds. Later losses are not accepted.
+    If `given` is true, these are the losses that the connector's first poll finds. Losses that
+    later polls find are not accepted.
     """
 
     def __init__(self, *, given: bool) -> None:
@@ -23,19 +24,24 @@ class Acceptance:
         self._first: frozenset[str] | None = None
 
     def select_refused(self, lost: Sequence[str]) -> list[str]:
-        """Return those losses that a poll has found and that are not accepted, in words."""
+        """Return the losses that are not accepted.
+
+        Args:
+            lost: descriptions of all losses that a poll has found.
+        """
         if self._first is None:
             self._first = frozenset(lost if self._is_accepted else ())
         return [each for each in lost if each not in self._first]
 
 
 def with_losses(position: str, lost: Sequence[str]) -> str:
-    """Return a position, as JSON, with the losses that the arrival at this position skips."""
+    """Return a position, as JSON, to which the losses that its arrival skips are added."""
     return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
 
 
 def without_losses(position: str) -> str:
-    """Return a position for an arrival that repeats it, and skips nothing itself."""
+    """Return a position without losses, for an arrival that repeats the position of the previous
+    arrival but skips no records."""
     parsed = json.loads(position)
     if not isinstance(parsed, dict) or _KEY not in parsed:
         return position
@@ -43,6 +49,6 @@ def without_losses(position: str) -> str:
 
 
 def skipped_losses(position: str) -> list[str]:
-    """Return the losses that an arrival has skipped, in words, from its position."""
+    """Return descriptions of the losses that an arrival has skipped, from its position."""
     parsed = json.loads(position)
     return list(parsed.get(_KEY, ())) if isinstance(parsed, dict) else []

@@ -35,7 +35,10 @@ class Facts:
     """A summary of the rows of one chunk.
 
     Args:
-        misfit: the reason of its dead letters, if all have the same.
+        rows: the number of events, without dead letters.
+        observed: the values from which the watermark is computed, as `Watermark.advance` takes
+            them.
+        misfit: the reason of the dead letters, if all of them have the same reason.
         unreadable_marks: the number of events on which the watermark's expression failed.
         undeclared: fields that the source does not declare.
         future_timestamps: the number of events dated later than the source accepts.
@@ -72,9 +75,10 @@ def observe(
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:
-    """Return whether the rows can be summarized without the engine. They can if the watermark
-    depends only on the newest event of each partition, and if Arrow and Spark give the partition
-    column's values the same text.
+    """Return whether the rows can be summarized without the engine.
+
+    They can if the watermark depends only on the newest event of each partition, and if Arrow and
+    Spark convert the values of the partition column to the same texts.
     """
     by = source.watermark.by
     parts = pa.string() if by is None else rows.schema.field(by).type
@@ -217,7 +221,10 @@ def fold(
     """Return the chunks as arrivals that follow `last`, with their watermarks.
 
     Args:
+        last: the last arrival of the timeline; None if there is none.
+        facts: the summaries of chunks, by index. A chunk without a summary has no rows.
         versions: the versions of the source's lookup tables, as JSON.
+        schema_version: the schema version of the event log.
     """
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
@@ -257,14 +264,14 @@ def fold(
 
 
 MANY_MISFITS = 100
-"""The minimum number of rows, all of which fail, that indicates a changed column."""
+"""The minimum number of rows of an arrival that indicates a changed column, if all rows fail."""
 
 
 class ColumnChangedError(DataError):
     """An arrival whose rows all fail on one column.
 
     Args:
-        before: the number of the commit's arrivals that come before it.
+        before: the number of arrivals of the same commit that come before this arrival.
     """
 
     def __init__(self, message: str, before: int) -> None:
@@ -280,7 +287,10 @@ def check_columns(source: str, facts: Mapping[int, Facts]) -> None:
     continuing would publish windows without any of them. A person must decide.
 
     Args:
-        facts: the facts of the arrivals of a commit, by their index in it.
+        facts: the summaries of a commit's arrivals, by index.
+
+    Raises:
+        ColumnChangedError: all rows of an arrival fail on one column.
     """
     for place, found in sorted(facts.items()):
         misfit = found.misfit or ""

@@ -1,13 +1,14 @@
 """Find dead letters, and reprocess corrected ones, each once.
 
-Reprocessing adds an arrival like any other. It has the events of some dead letters, decoded again,
-and its position in the timeline names the dead letters:
+Reprocessing adds an arrival like any other. The arrival has the events of some dead letters,
+decoded again, and its position in the timeline names these dead letters:
 
     {"replayed": [[3, 17, 17], [3, 40, 52]]}
 
-This arrival reprocessed those of arrival 3 at the positions 17 and 40 to 52. One commit therefore
-both adds their events and marks them. A process that is killed has done both or neither.
-Reprocessing the same dead letters again has no effect. The table of dead letters itself only grows.
+This arrival reprocessed the dead letters of arrival 3 at the positions 17 and 40 to 52. One commit
+therefore adds the events and marks their dead letters as reprocessed. A process that is killed has
+done both or neither. Reprocessing the same dead letters again has no effect. Nothing is removed
+from the table of dead letters.
 """
 
 import json
@@ -43,7 +44,7 @@ def read_dead_letters(
     `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
 
     Args:
-        columns: columns of their table, at least `arrival` and `position`.
+        columns: columns of the table of dead letters, at least `arrival` and `position`.
     """
     timeline = snapshot.timeline(source.name)
     found = snapshot.tables.read(source.dead_letters_table, list(columns))
@@ -60,7 +61,7 @@ def read_dead_letters(
 
 
 def places(letters: pa.Table) -> list[Place]:
-    """Return the keys of dead letters."""
+    """Return the keys of dead letters: arrival and position."""
     columns = (letters[name].to_pylist() for name in ("arrival", "position"))
     return list(zip(*columns, strict=True))
 
@@ -68,7 +69,7 @@ def places(letters: pa.Table) -> list[Place]:
 def find_reprocessed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
     # The first arrival that names a dead letter counts: an arrival without rows may repeat the
-    # position of the one before it.
+    # position of the previous arrival.
     return {
         place: one.arrival
         for one in reversed(timeline)
@@ -81,9 +82,10 @@ class Outcome:
     """The result of decoding dead letters again.
 
     Args:
-        arrivals: the arrivals with the events that now fit.
-        refused: the dead letters that still do not fit, each with the reason; they stay dead
-            letters.
+        arrivals: the new arrivals, with the events that could be decoded.
+        brought: the number of these events.
+        refused: the keys of the dead letters that still can't be decoded, each with the reason.
+            They stay dead letters.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -92,13 +94,17 @@ class Outcome:
 
 
 def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Outcome:
-    """Decode dead letters again, and add those that now fit to the log, as new arrivals.
+    """Decode dead letters again, and add the events that can be decoded to the event log, as new
+    arrivals.
 
-    The processing time of these arrivals is now, and their lateness is classified by the current
-    watermark. Dead letters that were reprocessed before are skipped.
+    The processing time of the arrivals is now, and the lateness of their events is classified by
+    the current watermark. Dead letters that were reprocessed before are skipped.
 
     Args:
-        letters: rows of their table, in which `bytes` may be corrected.
+        letters: rows of the table of dead letters, in which `bytes` may be corrected.
+
+    Raises:
+        DataError: the connector can't decode dead letters.
     """
     if not letters.num_rows:
         return Outcome((), 0, {})

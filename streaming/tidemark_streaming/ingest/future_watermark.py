@@ -1,15 +1,15 @@
 """Find a watermark far ahead of the processing clock and the event that caused it, and lower it.
 
-A watermark that is years ahead makes every later event too late. `find` reports it without the
-engine. `lower` recomputes the recorded watermarks of a source from its event log, with the current
-definition, which must have a `max_future_skew`. It never raises a watermark, so no event becomes
-late that was on time. The caller recomputes the assets afterwards.
+A watermark that is years ahead makes every later event too late. `find` reports such a watermark
+without the engine. `lower` recomputes the recorded watermarks of a source from its event log, with
+the current definition, which must have a `max_future_skew`. `lower` never raises a watermark, so
+that no event that was on time becomes late. The caller recomputes the assets afterwards.
 
 | a process that is killed | leaves |
 | --- | --- |
-| before the event log's commit | everything as it was |
-| between that and the timeline's | lower watermarks in the event log alone: lower them again |
-| after both | assets that have to be recomputed |
+| before the commit to the event log | everything as it was |
+| before the following commit to the timeline | lower watermarks only in the event log: rerun |
+| after both commits | assets that have to be recomputed |
 """
 
 import time
@@ -49,10 +49,11 @@ class FutureWatermark:
     """A watermark that is far ahead of the processing clock. Instants are microseconds.
 
     Args:
-        arrival: the arrival that moved it there.
+        arrival: the number of the arrival that caused the watermark.
         clock: the processing time of the newest arrival.
-        event_time: the newest event time of that arrival.
-        read_from: where that event was read, as in `2.csv#1`; None if it has been deleted.
+        event_time: the newest event time of the arrival `arrival`.
+        read_from: where the event with this time was read, as in `2.csv#1`; None if the event has
+            been deleted.
     """
 
     source: str
@@ -77,12 +78,13 @@ class FutureWatermark:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """The recorded watermarks of a source that were lowered.
+    """The result of lowering the recorded watermarks of a source.
 
     Args:
-        arrivals: the number of arrivals with another watermark before or after them.
-        first: the first of them; None if all watermarks match the definition.
-        before, after: the watermark of the source, in microseconds.
+        arrivals: the number of arrivals whose recorded watermarks or times were changed.
+        first: the number of the first such arrival; None if no arrival was changed.
+        before, after: the current watermark of the source before and after it was lowered, in
+            microseconds.
     """
 
     arrivals: int
@@ -92,12 +94,13 @@ class _Lowered:
 
 
 def is_far_ahead(watermark: int | None, clock: int) -> bool:
-    """Return whether a watermark requires a warning; that of an ended source does not."""
+    """Return whether a watermark is so far ahead of the processing clock that it requires a
+    warning. The watermark of a source that has ended does not."""
     return watermark is not None and watermark < INFINITY and watermark - clock > FAR
 
 
 def find(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
-    """Return the watermark of a source if it is far ahead of the processing clock."""
+    """Return the watermark of a source if it is far ahead of the processing clock; else None."""
     table = snapshot.tables.read(source.timeline_table, _COLUMNS)
     if table is None or not table.num_rows:
         return None
@@ -143,9 +146,14 @@ def future_timestamps(
 
 
 def lower(warehouse: Warehouse, source: Source) -> _Lowered:
-    """Lower the recorded watermarks of a source to those that its definition gives for its log.
+    """Lower the recorded watermarks of a source to the watermarks that its definition computes from
+    the event log.
 
-    A processing time after now becomes now. No stream of the source's assets may run.
+    A processing time in the future is lowered to now (plus `CLOCK_SLACK`). No stream of the
+    source's assets may run.
+
+    Raises:
+        DataError: the source has no arrivals.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table):
@@ -169,7 +177,8 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
 
 
 def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
-    """Return the arrivals with the watermarks of the definition, none above the recorded one."""
+    """Return the arrivals with the watermarks of the definition. A watermark that would be higher
+    than the recorded watermark keeps its recorded value."""
     source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
     events = log.read(-1, recorded[-1].arrival)

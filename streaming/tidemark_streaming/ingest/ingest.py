@@ -1,8 +1,9 @@
 """Ingest a connector's records into the event log, exactly once.
 
-Every commit is a set of whole arrivals, and the timeline lists the committed ones. A process that
-is killed at any point leaves at most log rows that the timeline does not list. The next process
-removes these rows and continues after the timeline's last arrival. No other state can be lost.
+Every commit is a set of whole arrivals, and the timeline lists the committed arrivals. A process
+that is killed at any point leaves at most rows in the event log whose arrivals are not in the
+timeline. The next process removes these rows and continues after the timeline's last arrival. There
+is no other state that could be lost.
 """
 
 import json
@@ -74,10 +75,13 @@ _UNKNOWN = 1024
 
 @dataclass(frozen=True)
 class Ingested:
-    """A commit: its arrivals, and how many of the pending arrivals are committed by now.
+    """A commit of arrivals, and the progress after it.
 
     Args:
-        rows: the rows of the commit, as the log has them; None if they are not in memory.
+        arrivals: the arrivals of the commit.
+        done: the number of pending arrivals that have been committed so far.
+        pending: the number of arrivals that were pending at first.
+        rows: the rows of the commit, as in the event log; None if they are not in memory.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -87,7 +91,7 @@ class Ingested:
 
     @property
     def recent(self) -> RecentArrivals:
-        """Its arrivals, for a run that must not read them again."""
+        """The commit's arrivals, for a run that should not read them again."""
         return RecentArrivals(self.arrivals, self.rows)
 
 
@@ -97,8 +101,8 @@ def ingest(
     """Ingest the pending arrivals, and yield after each commit.
 
     Args:
-        batch: the number of arrivals per commit; None for all of them, a bulk load. The log is the
-            same in every case.
+        batch: the number of arrivals per commit; None to commit as many as possible at once (a bulk
+            load). The content of the event log does not depend on it.
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     with _open_log(warehouse, connector.source) as log:
@@ -118,13 +122,13 @@ def follow(
 
     While the source is silent, a commit may be a heartbeat (`Source.heartbeat`).
 
-    If a connector's servers or the engine do not respond, it waits for them. It stays the source's
-    only ingest during that time.
+    If a connector's servers or the engine do not respond, wait for them. During that time, no other
+    ingest of the source can run.
 
     Args:
         every: seconds between two polls.
         then: called with the arrivals of each commit before the next poll. At the start and after
-            an outage, it is called for the existing arrivals, of which none is in memory.
+            an outage, it is called without arrivals in memory, to process existing arrivals.
         again: opens the warehouse in a new session once the engine is back; without it, a lost
             engine ends the ingest.
         on_progress: receives a message when something does not respond, and one when it is back.
@@ -174,8 +178,8 @@ def follow(
                     outage.wait(error)
                 continue
             if then is None or not brought:
-                # Records that arrived during the runs have waited long enough, so the next poll
-                # follows at once.
+                # If `then` has processed arrivals, the next poll follows without a pause, because
+                # new records have waited during the runs.
                 time.sleep(every)
 
 
@@ -201,11 +205,12 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
 
 def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
-    """Create and fill the lookup tables that an ingestion provides, unless that was done before."""
+    """Create and fill the lookup tables that an ingestion provides, unless they have been filled
+    before."""
     for name, load in ingestion.lookups.items():
         table = ingestion.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
-        # filled it. The transaction that filled the table is what counts.
+        # filled the table. Check therefore whether the transaction that fills the table exists.
         if warehouse.transaction(table, _FURNISHED) < 0:
             rows = load(warehouse.spark)
             if not warehouse.create(table, rows, f"Lookup tables of {ingestion.source.name}."):
@@ -223,7 +228,8 @@ def ingest_each(
     """Ingest the pending arrivals of several connectors of a source, as one writer.
 
     Args:
-        connectors: each with its number, counted from 1, and the total number of connectors.
+        connectors: the connectors, each with its number, counted from 1, and the total number of
+            connectors.
         batch: as for `ingest`.
     """
     with _open_log(warehouse, source) as log:
@@ -234,7 +240,8 @@ def ingest_each(
 
 
 def in_warehouse(connector: Connector, location: str, database: str) -> Connector:
-    """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
+    """Return a connector that reads other tables of the warehouse with these arguments, if the
+    connector reads any; else return it unchanged."""
     if isinstance(connector, InWarehouse):
         return connector.in_warehouse(location, database)
     return connector
@@ -243,14 +250,16 @@ def in_warehouse(connector: Connector, location: str, database: str) -> Connecto
 def _poll(
     log: Log, timeline: list[Arrival], connector: Connector, silence: Silence
 ) -> Iterator[Ingested]:
-    """Commit the pending arrivals, or a heartbeat if there is no data and one is due."""
+    """Commit the pending arrivals, or a heartbeat if there is no data and a heartbeat is due.
+    Append them to `timeline`."""
     found_data = False
     for commit in _bring(log, timeline, connector, None):
         found_data = found_data or any(a.brings_data for a in commit.arrivals)
         yield commit
     if found_data:
         silence.end()
-    # Without an arrival there is no position to repeat, and no window to close.
+    # A source without arrivals needs no heartbeat: there is no position that the heartbeat could
+    # repeat, and no window to close.
     elif timeline and not timeline[-1].ends and (silent := silence.poll()) is not None:
         last = timeline[-1]
         clock = max(time.time_ns() // 1000, last.arrived_at)
@@ -286,7 +295,7 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
 def _bring(
     log: Log, timeline: list[Arrival], connector: Connector, batch: int | None
 ) -> Iterator[Ingested]:
-    """Commit the arrivals that are pending after `timeline`, and append them to it."""
+    """Commit the arrivals that are pending after `timeline`, and append them to `timeline`."""
     if log.source.mask and not getattr(connector, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
@@ -327,12 +336,13 @@ def _bring(
 def _together(
     chunks: Sequence[Chunk], timeline: Sequence[Arrival], batch: int | None, most: int
 ) -> Sequence[Chunk]:
-    """Return the leading chunks that one commit ingests together.
+    """Return the chunks at the beginning of `chunks` that one commit ingests.
 
     Args:
-        most: the approximate limit in bytes, if the connector has its rows in memory.
+        most: the approximate limit of their size in memory, in bytes. The limit applies only if the
+            connector reads its rows into memory.
     """
-    # A connector that knows the number of rows has them in memory.
+    # If a connector knows the number of rows, it reads the rows into memory.
     if batch is not None or not any(chunk.rows for chunk in chunks):
         return chunks[:batch]
     known = next((a for a in reversed(timeline) if a.rows), None)
@@ -348,7 +358,7 @@ def _commit(
     chunks: Sequence[Chunk],
     following: Sequence[Chunk] = (),
 ) -> tuple[list[Arrival], pa.Table | None]:
-    """Commit chunks. Return their arrivals, and the rows that were written if they are few.
+    """Commit chunks. Return their arrivals, and their rows as in the event log if they are few.
 
     Args:
         following: the chunks that will be requested from the connector next.
@@ -369,7 +379,8 @@ def _commit(
             clock.record_step("read")
             mode = Planning.of(few)
             if few and isinstance(rows, DataFrame) and isinstance(connector, EstimatesRows):
-                # Few rows of a base may have many partners, or end the waiting of many others.
+                # Even if a base has few new rows, they may join with many rows of the other base,
+                # or end the wait of many rows.
                 mode = Planning.for_repeated_query(connector.rows_to_read())
                 few = mode is not Planning.MANY
             planning = log.warehouse.planning
@@ -417,8 +428,9 @@ def _compute(
 ) -> ComputedRows:
     """Compute many rows of a join once, in the form of the event log.
 
-    They come from event logs, so their values have been checked, and computing them twice gives the
-    same rows. The watermarks of a derived source do not depend on its rows.
+    The rows come from event logs. Their values have therefore been checked, and computing them
+    twice gives the same rows. The arrivals need no summary of the rows, because the watermarks of a
+    derived source do not depend on its rows.
     """
     arrivals = fold(source, last, chunks, {}, "{}", 1)
     rows = _number_arrivals(rows, arrivals[0].arrival)
@@ -430,7 +442,7 @@ def _number_arrivals(rows: DataFrame, first: int) -> DataFrame: ...
 @overload
 def _number_arrivals(rows: pa.Table, first: int) -> pa.Table: ...
 def _number_arrivals(rows: Rows, first: int) -> Rows:
-    """Return rows with the number of their arrival; `first` is that of the first chunk."""
+    """Return rows with the column `arrival`. `first` is the arrival number of the first chunk."""
     if isinstance(rows, DataFrame):
         return rows.withColumn("arrival", F.col(CHUNK) + first)
     return rows.append_column("arrival", pa.array(rows[CHUNK].to_numpy() + first, pa.int64()))

@@ -1,9 +1,10 @@
 """The files of a source's ingest on this machine: lock, blocking error and last poll.
 
 Only one ingest of a source runs at a time. Some errors require manual action: an incompatible
-change of the source, records that were deleted, a file that was changed. Each blocks that source
-alone, with one message, until another ingest begins. Monitoring sees it for any ingest process. A
-sensor that is off leaves no trace in Tidemark's home; one that is on touches a file at each tick.
+change of the source, records that were deleted, a file that was changed. Such an error blocks only
+its own source, until another ingest of the source begins. The error is stored in a file, so that
+monitoring sees it, no matter which process ingests. A sensor that is on touches a file at each
+tick, because otherwise Tidemark's home does not show that the sensor is on.
 """
 
 import os
@@ -22,10 +23,14 @@ from tidemark.store.warehouse import Warehouse
 
 @contextmanager
 def lock_ingest(warehouse: Warehouse, source: Source) -> Iterator[None]:
-    """Hold the lock that makes this the only ingest of a source on this machine, for the block.
+    """Hold the ingest lock of a source for the duration of a `with` block, so that no other ingest
+    of the source runs on this machine.
 
-    If the source's events are being erased, wait. The lock is released when the process ends,
-    however it ends.
+    If the source's events are being erased, wait. The lock is also released when the process ends,
+    even if the process is killed.
+
+    Raises:
+        ConflictError: another process ingests the source.
     """
     wait_for_erasure(warehouse, source)
     handle = open_lock_file(warehouse, _file_name(source.name, "lock"))
@@ -51,7 +56,12 @@ def is_ingesting(settings: Settings, source: str) -> bool:
 
 
 def ingest_file(location: str, database: str, source: str, ending: str) -> Path:
-    """Return the path of a file on this machine next to a source's tables (`lock_file`)."""
+    """Return the path of a file of a source's ingest, next to its tables on this machine
+    (`lock_file`).
+
+    Args:
+        ending: the extension of the file, such as "lock".
+    """
     return lock_file(location, database, _file_name(source, ending))
 
 
@@ -60,14 +70,15 @@ def _file_name(source: str, ending: str) -> str:
 
 
 class Ingest:
-    """The errors of other work that an ingest does, which do not block its source."""
+    """An ingest that may also do other work, such as runs. Errors of other work do not block the
+    source."""
 
     def __init__(self) -> None:
         self.other_error: TidemarkError | None = None
 
     @contextmanager
     def other_work(self) -> Iterator[None]:
-        """Mark the block as other work."""
+        """Mark the work in a `with` block as other work than the ingest."""
         try:
             yield
         except TidemarkError as error:
@@ -77,8 +88,8 @@ class Ingest:
 
 @contextmanager
 def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
-    """Run an ingest in the block. Clear the stored error first, and store the error that ends the
-    ingest.
+    """Run an ingest in a `with` block. Delete the stored error first. If an error that requires
+    manual action ends the ingest, store it.
     """
     ingest = Ingest()
     file = ingest_file(warehouse.location, warehouse.database, source.name, "refused")
@@ -97,7 +108,7 @@ def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
 
 
 def blocking_error(settings: Settings, source: str) -> str | None:
-    """Return the error of a source's newest ingest that blocks it; None if it is not blocked."""
+    """Return the message of the error that blocks a source; None if the source is not blocked."""
     file = ingest_file(settings.warehouse, settings.database, source, "refused")
     try:
         return file.read_text() or None
@@ -121,7 +132,7 @@ def is_polled(settings: Settings, source: str, now: float) -> bool:
     """Return whether a sensor polled a source in the last two minutes.
 
     Args:
-        now: the time, in seconds.
+        now: the current time, in seconds since 1970.
     """
     try:
         return 0 <= now - _poll_file(settings, source).stat().st_mtime <= POLL_STALE_SECONDS

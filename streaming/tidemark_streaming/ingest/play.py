@@ -1,6 +1,6 @@
-"""Play a recording: write its data as files to a source's folder, and ingest them.
+"""Play a recording: write its data as files to a source's folder, and ingest the files.
 
-A source with recorded data (`Ingestion.play`) is therefore ingested in the same way as a live one.
+Recorded data (`Ingestion.play`) is therefore ingested in the same way as live data.
 """
 
 import json
@@ -43,13 +43,14 @@ def play(
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:
-    """Refuse to play files into a log that has the records from Kafka: they would be ingested
-    twice.
+    """Refuse to play files into an event log that has the same records from Kafka, because they
+    would be ingested twice.
     """
     if not warehouse.exists(source.timeline_table):
         return
     came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
-    # Positions of Kafka have an object for each topic; those of replayed dead letters have neither.
+    # A file's position has the key "file", a Kafka position has an object for each topic, and the
+    # position of replayed dead letters has neither.
     ways = [
         (n, "file" in p)
         for n, p in came

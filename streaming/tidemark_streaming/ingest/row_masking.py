@@ -10,10 +10,11 @@ from tidemark.define.source import Source
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source with a column that can't be protected in rows of this kind.
+    """Refuse a source with a column that can't be protected as declared: only the Kafka connector
+    can tokenize a column with the type of Kafka headers.
 
     Args:
-        what: the connector that reads the source, for the message.
+        what: the connector that reads the source, for the error message.
     """
     for name, way in source.mask.items():
         kind = source.columns.get(name, "STRING").replace(" ", "").upper()
@@ -25,7 +26,7 @@ def check(source: Source, what: str) -> None:
 
 
 def mask_columns(rows: pa.Table, source: Source) -> dict[str, Any]:
-    """Return a source's columns of rows, protected."""
+    """Return the source's columns of some rows, protected as the source declares."""
     return {name: _column(rows, source, name) for name in source.columns}
 
 

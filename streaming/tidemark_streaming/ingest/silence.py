@@ -1,10 +1,10 @@
 """Measure how long an ingest has found a source silent, and when a heartbeat is due.
 
-Only what this process has seen counts: the silence begins with the first poll that found no data
-since the process started, since the last data, and since the last outage. While an ingest or a
-broker was down, the source may not have been silent: its producers may be about to send what they
-kept. The same is true after the machine has slept. Its clock has then jumped. A clock that was set
-looks the same, so in both cases the silence begins again.
+Only polls of this process count. The silence begins with the first poll without data after the
+process started, after the last data, or after the last outage, whichever is latest. While an ingest
+or a broker was down, the source may not have been silent: its producers may have buffered records
+that they are about to send. The same is true after the machine has slept, which shows as a jump of
+the wall clock. A clock that was set looks the same, so in both cases the silence begins again.
 """
 
 import time
@@ -18,7 +18,8 @@ class Silence:
 
     Args:
         heartbeat: the time between two heartbeats, in microseconds; None for no heartbeats.
-        elapsed: returns seconds that only pass while the machine runs, and never go back.
+        elapsed: returns the seconds of a clock that runs only while the machine runs, and never
+            goes back.
         wall: returns the wall clock, in seconds.
     """
 
@@ -35,13 +36,12 @@ class Silence:
         self._offset = self._last = 0.0
 
     def end(self) -> None:
-        """Note that the source has data, or that polls have failed."""
+        """End the silence, because the source has data or polls have failed."""
         self._since = None
 
     def poll(self) -> int | None:
-        """Note a poll that found no data. If a heartbeat is due, return the silence so far.
-
-        It is in microseconds.
+        """Record a poll that found no data. If a heartbeat is due, return the length of the silence
+        so far, in microseconds; else return None.
         """
         if self._heartbeat is None:
             return None

@@ -1,9 +1,9 @@
 """Refuse values that no table can store, whichever connector they come from.
 
-These are times outside the years 1 to 9999, the range of SQL, Python, and Delta, and texts that are
-not UTF-8. Every connector's rows are checked before they are appended to the event log. A row with
-such a value in one of its columns, at any depth, is a dead letter. The event time is the exception:
-the late tables have such an event as `invalid_timestamp`.
+Such values are times outside the years 1 to 9999 (the range of SQL, Python, and Delta) and texts
+that are not UTF-8. Every connector's rows are checked before they are appended to the event log. A
+row with such a value in one of its columns, at any depth, becomes a dead letter. The event time is
+an exception: an event with an invalid event time goes to the late tables as `invalid_timestamp`.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,9 +46,9 @@ class _Check:
     """A check of the values of some types.
 
     Args:
-        types: the types, none of which has parts.
-        reason: why a value fails, after "The field 'x' ".
-        in_memory: returns which values of an array fail; None if none does.
+        types: the scalar Spark types whose values are checked.
+        reason: the end of the reason of a dead letter that begins with "The field 'x' ".
+        in_memory: returns a mask of the values of an array that fail; None if no value fails.
         in_engine: returns whether a value of a type fails.
     """
 
@@ -58,12 +58,12 @@ class _Check:
     in_engine: Callable[[Column, DataType], Column]
 
     def applies_to(self, kind: DataType) -> bool:
-        """Return whether values of a type have values of the check's types, at any depth."""
+        """Return whether a type is one of the check's types, or contains one at any depth."""
         return isinstance(kind, self.types) or any(map(self.applies_to, _parts(kind)))
 
 
 def check_values(source: Source, rows: Rows | Iterator[pa.Table]) -> Rows | Iterator[pa.Table]:
-    """Return the rows of a connector; those with a value that fails a check are dead letters."""
+    """Check the rows of a connector. A row with a value that fails becomes a dead letter."""
     if isinstance(rows, DataFrame):
         return _in_engine(source, rows)
     if isinstance(rows, pa.Table):
@@ -72,7 +72,7 @@ def check_values(source: Source, rows: Rows | Iterator[pa.Table]) -> Rows | Iter
 
 
 def _columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
-    """Yield the columns, except the event time, with their types and the checks of each."""
+    """Yield each column, except the event time, with its type and a check that applies to it."""
     for name, ddl in source.columns.items():
         kind = data_type(ddl)
         for check in _CHECKS:
