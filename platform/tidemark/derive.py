@@ -1,4 +1,4 @@
-"""Sources that are computed from others: joins, as-of joins, unions, row assets, chains."""
+"""Sources that are computed from other sources: joins, as-of joins, unions, row assets, chains."""
 
 from tidemark.define.derived.as_of import as_of
 from tidemark.define.derived.chain import chain
