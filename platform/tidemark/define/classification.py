@@ -4,13 +4,13 @@ For a window [start, end), the watermark W recorded with the event and the allow
 
 | verdict  | rule              |
 | -------- | ----------------- |
-| on time  | W is null, W < end |
+| on time  | W is null or W < end |
 | late     | end <= W < end + L |
 | too late | end + L <= W       |
 
 W is recorded when the event arrives, so the verdict is the same in every run. An event without an
-event time has no window: it is `NO_EVENT_TIME`. A duplicate is `DUPLICATE`, on time or not: it
-never counts.
+event time has no window: it is `NO_EVENT_TIME`. A duplicate is `DUPLICATE` even if it is on time,
+because it never counts.
 """
 
 from pyspark.sql import Column
@@ -29,7 +29,7 @@ VERDICTS = {
 
 
 def is_uncounted() -> Column:
-    """Return whether stored partials are of too-late events that are not counted."""
+    """Return whether a stored partial consists of too-late events that are not counted."""
     return (F.col(VERDICT) == TOO_LATE) & ~F.col(ADMITTED)
 
 
@@ -39,14 +39,14 @@ def verdict(
     allowed_lateness: int,
     duplicate: Column | None = None,
 ) -> Column:
-    """Return the verdict on events, a TINYINT, for windows that end at `window_end`.
+    """Return the lateness of events for windows that end at `window_end`: a code, TINYINT.
 
     Args:
-        window_end: TIMESTAMP, the exclusive end of the window; null without an event time.
+        window_end: TIMESTAMP, the exclusive end of the window; null if the event has no event time.
         watermark: TIMESTAMP, the source's watermark just before the event's arrival; null is minus
             infinity.
         allowed_lateness: microseconds.
-        duplicate: BOOLEAN, true if the event is a duplicate; the default is false.
+        duplicate: BOOLEAN, true if the event is a duplicate; by default, no event is.
     """
     lag = F.unix_micros(watermark) - F.unix_micros(window_end)
     return (

@@ -60,7 +60,11 @@ class UnknownTypeError(ValueError):
 
 @cache
 def data_type(text: str) -> DataType:
-    """Return the type that a text declares, without NOT NULL and comments."""
+    """Return the type that a text declares, without NOT NULL and comments.
+
+    Raises:
+        UnknownTypeError: the text is not a supported type.
+    """
     tokens = _Tokens(text)
     found = _type(tokens)
     _suffix(tokens)
@@ -79,7 +83,7 @@ def simple_type(text: str) -> str:
 
 
 class _Tokens:
-    """The words and signs of a type, read one at a time."""
+    """The tokens of a type (words and punctuation), read one at a time."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -24,7 +24,9 @@ from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Window
 
 COMPLETE = "_complete"
-"""Suffix of an aggregate's column that includes too-late events, next to its column as streamed."""
+"""Suffix of a column in the late-loss table: the aggregate's value including too-late events. The
+column without the suffix has the streamed value.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +34,8 @@ class Definition(ABC):
     """The definition of an asset.
 
     Args:
-        side_of: for a rebuild or a replay, the asset that owns these side tables. They have their
-            own names, so that the asset's tables stay unchanged.
+        side_of: for the side tables of a rebuild or a replay, the asset that owns them; otherwise
+            None. Side tables have different names, so that the asset's tables stay unchanged.
     """
 
     name: str
@@ -87,12 +89,12 @@ class Definition(ABC):
 
     @property
     def follows(self) -> str | None:
-        """The asset whose partials are merged; None if this asset aggregates events itself."""
+        """The name of the asset whose partials are merged; None if this asset aggregates events."""
         return None
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """Further facts about the asset, as readable labels and values."""
+        """Further information about the asset, as readable labels and values."""
         return {}
 
     @property

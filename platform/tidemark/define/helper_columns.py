@@ -12,7 +12,7 @@ def helper(name: str) -> str:
 
 
 def is_helper(column: str) -> bool:
-    """Return whether a name is reserved for helper columns; the engine ignores its case."""
+    """Return whether a name is reserved for helper columns, ignoring case as the engine does."""
     return column.lower().startswith(PREFIX)
 
 
@@ -23,19 +23,25 @@ VERDICT = helper("verdict")
 ADMITTED = helper("admitted")
 """Whether an event counts in a window, BOOLEAN."""
 FIRST = helper("first")
-"""Whether a window is the first of its event's windows to end, BOOLEAN, if windows overlap."""
+"""Whether no other window of the row's event ends before the row's window, BOOLEAN. The column
+exists only if windows overlap.
+"""
 FIRST_EVENTS = helper("first_events")
-"""The number of events in a partial whose first window to end is the partial's, BIGINT, if windows
-overlap.
+"""The number of a partial's events for which `FIRST` is true, BIGINT. The sum over all windows
+counts each event once. The column exists only if windows overlap.
 """
 SLOT = helper("slot")
 """The slot of an event in a window, BIGINT."""
 WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))
 """The watermark before and after an arrival, and its processing time, BIGINT microseconds."""
 MARKER = helper("marker")
-"""The facts of a commit of the state (`CommitInfo`) as JSON, STRING; null in rows of partials."""
+"""The description of a commit to the state (`CommitInfo`) as JSON, STRING; null in the rows of
+partials.
+"""
 PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
-"""The firing that a partial has joined, and the arrival at which it fired (`slot.select_fired`)."""
+"""The phase and the firing that a partial has joined, and the arrival at which its slot fired.
+`slot.select_fired` adds these columns.
+"""
 IS_DELETED = helper("is_deleted")
 """Whether a row is deleted from the published table, BOOLEAN."""
 OBSERVED = helper("observed")

@@ -23,9 +23,9 @@ class Preparation:
     Args:
         source: the source of the rows.
         function: takes the rows, and lookup tables of the source by their names.
-        needed: the columns that its result must have, in addition to the event time and the facts
-            of the arrival.
-        marked: true if the rows are marked as duplicates or not.
+        needed: the columns that the function's result must have, in addition to the event time and
+            the columns of the arrival.
+        marked: true if the rows have the column `MARK`, which shows whether a row is a duplicate.
     """
 
     asset: str
@@ -58,8 +58,8 @@ class Preparation:
         prepared = self._call_function(rows, lookups or {})
         if _CHECKED not in self.__dict__ or lookups:
             self._check_prepared(prepared.columns)
-            # Reading the columns sends the rows to the engine, so it is done once: the same source
-            # columns always give the same result.
+            # Reading the columns sends the query to the engine for analysis, so it is done once:
+            # the function returns the same columns for the same source columns.
             object.__setattr__(self, _CHECKED, True)
         return prepared
 

@@ -28,8 +28,8 @@ KEY = secret("env:TIDEMARK_TOKENIZATION_KEY")
 """The default reference to the key of tokens."""
 
 _MIN_KEY_CHARACTERS = 32
-"""The shortest allowed key, in characters: someone who knows some values must not be able to guess
-it.
+"""The shortest allowed key, in characters. Someone who knows some values and their tokens must not
+be able to guess the key.
 """
 
 HEADERS = "ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
@@ -43,7 +43,7 @@ class Protection(ABC):
     """A way to protect a column."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
-    """The column types that it accepts, in capitals without spaces; empty for any type."""
+    """The accepted column types, in capitals without spaces. An empty tuple stands for any type."""
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class Mask(Protection):
 
     Args:
         keep_last: the number of last characters to keep after the asterisks. None are kept if the
-            value is shorter than twice this number, because that would reveal most of it.
+            value is shorter than twice this number, because they would be most of the value.
 
     Raises:
         DefinitionError: `keep_last` is negative.
@@ -124,7 +124,7 @@ class Tokenize(Protection):
     Args:
         key: the reference to the key, which has 32 characters or more (`openssl rand -hex 32`
             creates one). Columns with the same key have the same token for the same value, so that
-            you can join them by it.
+            you can join the columns by their tokens.
     """
 
     key: Secret = KEY

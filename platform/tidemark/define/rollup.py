@@ -1,12 +1,12 @@
 """Roll-ups: larger windows that are merged from the partials of smaller ones.
 
-A roll-up has no state of its own: it reads its base's state by larger windows. Each window of the
-base lies completely inside one window of the roll-up, and partials merge, so nothing is counted
-again. Counts, minima, maxima and sketches are equal to the bit to those computed from the events.
+A roll-up stores no state: it merges the partials in the state of its base. Each window of the base
+lies completely inside one window of the roll-up, so no event has to be aggregated again. Counts,
+minima, maxima and sketches are equal, to the bit, to results that are computed from the events.
 
 An event counts in the larger window if it counts in its smaller one, so the hours of a day add up
-to the day. Its lateness is classified again: an event that was late for its hour may be on time for
-its day. `compute.rollups` explains how the partials are read.
+to the day. The event's lateness is classified again: an event that was late for its hour may be on
+time for its day. `compute.rollups` explains how the partials are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class RollUp(Definition):
 
     @property
     def state_table(self) -> TableName:
-        """The state table of its base."""
+        """The state table of the base."""
         return self.base.state_table
 
     @property
@@ -64,13 +64,16 @@ def rollup(
     expectations: Sequence[object] = (),
     description: str = "",
 ) -> RollUp:
-    """Define larger windows of an asset. Its allowed lateness is that of the base.
+    """Define an asset whose windows are merged from those of another asset, its base.
+
+    The roll-up has the source and the allowed lateness of the base.
 
     Example:
         daily = rollup(of=visits_hourly, name="visits_daily", window=Tumbling("1 day"))
 
     Args:
-        of: the base: an asset with tumbling or calendar windows that fires at each late arrival.
+        of: the base: an asset with tumbling or calendar windows that fires late at each arrival,
+            which is the default.
         name: the name of the roll-up, and of its published table.
         window: windows that contain each window of the base completely.
         keys: the keys of the base to keep; all by default.
@@ -80,7 +83,7 @@ def rollup(
 
     Raises:
         DefinitionError: the base can't be rolled up, the window would split a window of the base,
-            or the base does not have a key or an aggregate.
+            or the base lacks one of the given keys or aggregates.
     """
     if isinstance(of, RollUp):
         raise DefinitionError(

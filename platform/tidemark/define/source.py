@@ -21,7 +21,9 @@ from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.define.watermarks import Watermark
 
 CORRELATION = "correlation_id"
-"""The only arrival column with a value from outside; it may be protected like a source column."""
+"""The only arrival column whose value may come from the data. It may be protected like a column of
+the source.
+"""
 
 _SHORTEST_HEARTBEAT = duration("1 second")
 
@@ -43,33 +45,34 @@ class Source:
         )
 
     Args:
-        name: lowercase letters, digits and underscores; names the tables `<name>_log`,
+        name: lowercase letters, digits and underscores. The source's tables are `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
-        rename: data fields whose column has another name, as in `{"position": "place"}`. All others
-            have the name of their column.
+        rename: maps data fields to columns of another name, as in `{"position": "place"}`. All
+            other fields have the name of their column.
         event_time: the column with the time at which an event happened, a `timestamp`.
         watermark: the strategy that advances the source's watermark.
         lookups: Delta tables that transforms may join with the events: names in the warehouse's
-            database, or paths. Each arrival records their current versions.
+            database, or paths. Each arrival records the current versions of these tables.
         max_future_skew: how far an event time may be after the event's arrival, as in `"1 hour"`.
             An event beyond that does not advance the watermark and is not in any window; it is in
-            the late tables, with the reason `future_timestamp`. Without it, every date of the years
+            the late tables, with the reason `future_timestamp`. By default, every date of the years
             2 to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
         heartbeat: how often `tidemark ingest --follow` records a heartbeat while the source is
-            silent: an arrival without rows, which costs no run. At least one second; none by
-            default. With `idle` in the watermark strategy, heartbeats close the last windows of a
-            silent source. Without them, the watermark moves only with data.
-        mask: how columns, or `correlation_id`, are protected before anything is written. Like
-            its columns, the protection of an existing log can't be changed.
+            silent: at least one second. By default, there are no heartbeats. A heartbeat is an
+            arrival without rows, which needs no run unless it closes or fires a window. With `idle`
+            in the watermark strategy, heartbeats close the last windows of a silent source. Without
+            heartbeats, the watermark moves only with data.
+        mask: how columns, or `correlation_id`, are protected before anything is written. The
+            protection of a column that the event log already has can't be changed.
 
     Raises:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
             timestamp; the watermark's column is missing; a column has the name of an arrival column
             or of a column that runs add; a lookup table has no usable name; `max_future_skew` is
             negative; `heartbeat` is shorter than a second or longer than `idle` of the watermark,
-            or is missing although the watermark has `idle`; a column can't be protected in this
-            way.
+            or is missing although the watermark has `idle`; a column can't be protected as `mask`
+            specifies.
     """
 
     name: str
@@ -83,7 +86,7 @@ class Source:
     heartbeat: str | timedelta | None = None
 
     dead_letter_noun: ClassVar[str] = "dead letter"
-    """What messages call a row of `dead_letters_table`."""
+    """The term that messages use for a row of `dead_letters_table`."""
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -228,7 +231,7 @@ class Source:
         """Return the event time, a TIMESTAMP; null if missing, impossible or too far in the future.
 
         Args:
-            arrived_at: the clock at the event's arrival, BIGINT microseconds.
+            arrived_at: the processing time of the event's arrival, BIGINT microseconds.
         """
         time = F.col(f"`{self.event_time}`")
         believed = self.possible
@@ -270,12 +273,12 @@ class Source:
 
 
 def lookup_name(lookup: str) -> str:
-    """Return a lookup table's parameter name in functions: the table, or its path's last part."""
+    """Return the parameter name of a lookup table: its name, or the last part of its path."""
     return lookup.rstrip("/").rpartition("/")[2]
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that is not valid for a table, whose folder has the name with a suffix."""
+    """Refuse a name that can't be the start of a table's name, which is also a folder's name."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "

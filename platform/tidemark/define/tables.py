@@ -1,14 +1,14 @@
 """Table names: one namespace for the tables of sources, assets, lookup tables and Tidemark itself.
 
-A table's name carries its owner and its role in it. Both become properties of the Delta table,
-which identify an existing table; its name alone never does. A writer refuses a table of another
-owner. Erase, drop and maintain find an asset's tables by the property.
+A `TableName` also has the table's owner and role. Both become properties of the Delta table. These
+properties identify an existing table; its name alone never does. A writer refuses a table of
+another owner. Erase, drop and maintain find an asset's tables by the property `tidemark.owner`.
 
 | property | value |
 | --- | --- |
 | `tidemark.owner` | `source orders`, `asset visits`, or `tidemark` |
 | `tidemark.role` | one of `Role` |
-| `tidemark.side` | for a rebuild or a replay: the name under which it writes the asset's tables |
+| `tidemark.side` | for a side table of a rebuild or a replay: the side's name, `<asset>__<name>` |
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ OWNER, ROLE, SIDE = "tidemark.owner", "tidemark.role", "tidemark.side"
 
 
 class Role(StrEnum):
-    """The purpose of a table. The value is what messages call it."""
+    """The purpose of a table. The value is the term that messages use."""
 
     EVENT_LOG = "event log"
     TIMELINE = "timeline"
@@ -41,8 +41,8 @@ class TableName(str):
     """A table's name, with its owner and role.
 
     Args:
-        owner: the owner, as the property has it.
-        side: for a rebuild or a replay, the name under which it writes; otherwise empty.
+        owner: the value of the property `tidemark.owner`.
+        side: the value of the property `tidemark.side`; empty if the table does not have it.
     """
 
     __slots__ = ("owner", "role", "side")
@@ -61,7 +61,10 @@ class TableName(str):
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str | None]) -> Self | None:
-        """Return the name of an existing table by its properties; None if it has no owner."""
+        """Return the name of an existing table, with owner and role from its properties.
+
+        Return None if it has no owner, or no known role.
+        """
         owner, role = properties.get(OWNER), properties.get(ROLE)
         if not owner or role not in set(Role):
             return None
@@ -74,7 +77,7 @@ class TableName(str):
 
     @property
     def identity(self) -> tuple[str, Role, str]:
-        """Owner, role and side, which are equal for the same table."""
+        """Owner, role and side. Two names with equal identity belong to the same table."""
         return self.owner, self.role, self.side
 
     def describe(self) -> str:
@@ -106,7 +109,7 @@ def asset(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableName]) -> None:
-    """Refuse two different tables with the same name, system tables included."""
+    """Refuse two different tables with the same name, ignoring case. Include the system tables."""
     known: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):
         other = known.setdefault(table.casefold(), table)
@@ -115,7 +118,7 @@ def check_names(tables: Iterable[TableName]) -> None:
 
 
 def clash(known: TableName, wanted: TableName) -> str:
-    """Return the message for a table that already belongs to another owner or role."""
+    """Return the message for a table name that two owners, or two roles, would share."""
     kind = wanted.owner.partition(" ")[0] if wanted.owner != _SYSTEM else ""
     advice = f"rename the {kind}" if kind else "use another database"
     return (

@@ -1,8 +1,8 @@
 """The columns that Tidemark adds to the tables of sources and assets, and their types.
 
-They are a public interface, in one namespace with the user's columns. A definition is therefore
-refused if it has a column of the same name in the same table. All other columns that Tidemark adds
-exist only while it processes rows, and start with a prefix (`helper_columns`).
+Their names are a public interface and share a namespace with the user's columns. A definition is
+therefore refused if it has a column of the same name in the same table. All other columns that
+Tidemark adds exist only while it processes rows, and start with a prefix (`helper_columns`).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ ARRIVAL_COLUMNS = {
     "read_from": "STRING",
     "correlation_id": "STRING",
 }
-"""The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
+"""The columns that describe an event's arrival, stored with the event in the log, and their Spark
+DDL types.
+"""
 
 ARRIVAL_MEANINGS = {
     "arrival": "Number of the arrival that contains the row: 0, 1, 2, … without gaps",
@@ -30,7 +32,7 @@ ARRIVAL_MEANINGS = {
 
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
 _MISSED = {"lateness_seconds": "double", "reason": "string", "commit_number": "bigint"}
-"""The facts of a too-late event, in the late table."""
+"""The columns that describe a too-late event in the late table, without the window's bounds."""
 
 PUBLISHED = {
     "events": "bigint",
@@ -54,10 +56,10 @@ FIRED = {"pane": "int", "timing": "string", "is_last": "boolean", "retraction": 
 LOST = {"lost_events": "bigint"}
 
 LATE_COLUMNS = {**BOUNDS, **_MISSED}
-"""The columns of the late table that are not the event's own."""
+"""The columns that the late table has in addition to those of a prepared event."""
 
 EVENT_TABLES = {"event log": ARRIVAL_COLUMNS, "late table": LATE_COLUMNS}
-"""The columns that Tidemark adds to the tables with a source's columns, by table."""
+"""The columns that Tidemark adds to tables that contain a source's columns, by table."""
 
 WINDOW_TABLES = {
     "event log": ARRIVAL_COLUMNS,
@@ -66,10 +68,13 @@ WINDOW_TABLES = {
     "panes table": FIRED,
     "late-loss table": LOST,
 }
-"""The columns that Tidemark adds to the tables with an asset's aggregates, by table."""
+"""The columns that Tidemark adds to tables that contain an asset's keys or aggregates, by table."""
 
 
 def find_table(column: str, *tables: Mapping[str, Mapping[str, str]]) -> str | None:
-    """Return the first table to which Tidemark adds a column of that name; case is ignored."""
+    """Return the first table to which Tidemark adds a column of that name, or None.
+
+    Case is ignored.
+    """
     each = (item for some in tables for item in some.items())
     return next((table for table, columns in each if column.lower() in columns), None)

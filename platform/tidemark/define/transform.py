@@ -2,7 +2,7 @@
 
 A definition specifies the aggregates, the keys, the windows and the allowed lateness of events. The
 decorated function is the row-level preparation. Everything else is data, which the batch runner,
-the streaming runner, the orchestrator and the command line read without running it.
+the streaming runner, the orchestrator and the command line read without calling the function.
 """
 
 import inspect
@@ -171,17 +171,19 @@ def windowed_asset(
         keys: columns of the function's result; there is one result for each combination of values.
         allowed_lateness: how long an event still counts after the watermark passed its window's
             end.
-        trigger: when a window's result is published in addition to its end, by default again at
-            each arrival that brings it late events.
-        accumulation: keep a table of panes, with a row for each firing. A pane has the events of
-            that firing alone (`discarding`), or all events so far (`accumulating`), or all events
-            so far after the previous row again as a retraction (`retracting`).
+        trigger: when a window's result is published in addition to the firing at its end. By
+            default, the result is published again at each arrival with late events of the window.
+        accumulation: the content of the panes table, which has a row for each firing; by default,
+            there is no such table. A row contains only the events of its firing (`discarding`), or
+            all events so far (`accumulating`). With `retracting`, it contains all events so far,
+            and follows a retraction, which repeats the previous row.
         deduplicate: how to recognize a duplicate event, which is not counted again. Without it,
             every event counts.
         expectations: the expectations that rows must meet to be published: those of
             `tidemark.quality`, and any expectation of Great Expectations.
-        sink: a sink for its panes in addition to its tables, such as a `KafkaSink`. The
-            accumulation determines what these panes contain. The sink does not change any result.
+        sink: a system that gets the asset's panes in addition to the asset's tables, such as a
+            `KafkaSink`. The accumulation determines what the panes contain. The sink does not
+            change any result.
 
     Raises:
         DefinitionError: the definition can't be run; the message says why.

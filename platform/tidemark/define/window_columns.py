@@ -2,7 +2,7 @@
 
 A type is known if the definition determines it: for a column of the source, for a column that
 Tidemark adds, and for an aggregate whose result always has the same type, such as a count. All
-other types depend on the transform's code; only the existing table has them.
+other types depend on the transform's code; only the existing table shows them.
 """
 
 from tidemark.define.definition import COMPLETE, Definition
@@ -35,7 +35,7 @@ WINDOW_MEANINGS = {
 
 
 def published_columns(transform: Definition) -> dict[str, str | None]:
-    """Return the columns of the published table, with their types; None if a type is unknown."""
+    """Return the columns of the published table, with their types; None for an unknown type."""
     return {**BOUNDS, **_keys(transform), **_values(transform), **PUBLISHED}
 
 
@@ -69,5 +69,6 @@ def _keys(transform: Definition) -> dict[str, str | None]:
 
 
 def _values(transform: Definition) -> dict[str, str | None]:
-    # The function may change the types of the source's columns, so they determine no result.
+    # The function may change the types of the source's columns. An aggregate's type is therefore
+    # not derived from them.
     return {name: value.result_type({}) for name, value in transform.aggregates.items()}

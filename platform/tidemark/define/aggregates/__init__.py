@@ -12,20 +12,20 @@ An aggregate without such a form, such as a median over all values, is refused w
 | `sum(x)` | exact, except for doubles | null | `totals` |
 | `mean(x)` | exact, except for doubles | null | `means` |
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
-| `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
-| `last_n(x, n)` | exact, in the order of event time | [] | n values and their places |
-| `top_n(x, n, by)` | exact; the first to arrive among equal ones | [] | n values and their places |
+| `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its sort key |
+| `last_n(x, n)` | exact, in the order of event time | [] | n values and their sort keys |
+| `top_n(x, n, by)` | exact; of equal values, the first to arrive | [] | n values and sort keys |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
-| `quantile(x, q)` | exact for 10,000 values, then within 0.03 % of `q` | null | a sketch |
+| `quantile(x, q)` | exact up to 10,000 values, then within 0.03 % of `q` | null | a sketch |
 | `count_distinct(x)` | exact; null above 10,000 | 0 | a sketch of up to 8 bytes a value |
 | `top_k(x, k)` | exact; null above 10,000 different values | [] | each value and its count |
-| `collect(x)` | the values in order; the 10,000 least | [] | the same |
+| `collect(x)` | the values in order, at most the 10,000 smallest | [] | the same |
 | `python(name, x, ...)` | the result of three functions of yours | yours | yours |
 
-Each takes a SQL expression over the transform's columns and, as `where`, a SQL condition for the
-events that count. All except `count()` ignore null values. The result does not depend on how the
-events are divided into partials. There are two exceptions: the order in which doubles are added,
-and a `quantile` of more values than it keeps exactly.
+Each function takes a SQL expression over the transform's columns and, as `where`, a SQL condition
+for the events that count. All except `count()` ignore null values. The result does not depend on
+how the events are divided into partials. There are two exceptions: the order in which doubles are
+added, and a `quantile` of more values than it keeps exactly.
 """
 
 from tidemark.define.aggregates.basic import count, max, mean, min, sum

@@ -1,10 +1,10 @@
 """Counts, sums, extremes and means, whose partials are a few numbers.
 
-Counts, sums and means can also subtract retractions: a retraction repeats an earlier row that no
-longer holds. The partials then have the *net* number of values: those of rows minus those of
-retractions. A sum or a mean is null if it is zero. NaN and the infinities can't be subtracted:
-their difference is NaN. They are left out of the sums and counted, so that a sum is finite again
-when the last of them is retracted.
+Counts, sums and means can also subtract retractions: a retraction repeats an earlier row that is no
+longer valid. The partials then have the *net* number of values: the number of values in rows minus
+the number of values in retractions. A sum or a mean is null if the net number is zero. NaN and the
+infinities can't be subtracted, because their difference is NaN. They are therefore counted and not
+added, so that a sum is finite again when the last of them is retracted.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
 
 @check_arguments
 def min(column: str, where: str | None = None) -> Aggregate:
-    """Find the least value of a SQL expression; null without values.
+    """Find the smallest value of a SQL expression; null without values.
 
     Example:
         agg.min("celsius")
@@ -156,7 +156,7 @@ def _sum_counts(partials: Column) -> Column:
 
 
 _NONFINITE = {"nan": "nan", "plus": "inf", "minus": "-inf"}
-"""The values that are counted apart from finite ones, by their field in a partial."""
+"""The non-finite values, which are counted and not added, by the field with their net number."""
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
@@ -191,7 +191,10 @@ def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: st
 
 
 def _partial(of_values: Callable[[Column], Column], value: Column, retraction: str) -> Column:
-    """Return a partial of finite values, subtracted in retractions, with net numbers of values."""
+    """Return a partial of the finite values, from which retracted values are subtracted.
+
+    The partial also has the net numbers of all values and of each non-finite value.
+    """
     double = value.cast("double")
     finite = F.when(F.abs(double) < float("inf"), value)
     own = of_values(F.when(F.col(retraction), -finite).otherwise(finite))
@@ -213,12 +216,12 @@ def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
 
 
 def _with_nonfinite(merged: Column) -> Column:
-    """Return the merged partial of finite values with the sum of all values."""
+    """Return the merged partial of finite values, but with the sum of all values."""
     nans, plus, minus = (merged[name] for name in _NONFINITE)
     # A retraction of a value has the opposite sign.
     up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
     text = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
-    # The engine knows the type of the sum, but Python does not: JSON with its text as the schema.
+    # Only the engine knows the type of the sum, and `from_json` takes a type as text.
     own = merged["values"]["sum"]
     json = F.concat(F.lit('{"sum": "'), text, F.lit('"}'))
     found = F.from_json(json, F.concat(F.lit("sum "), F.typeof(own)))["sum"]
@@ -226,12 +229,12 @@ def _with_nonfinite(merged: Column) -> Column:
 
 
 def _subtracting(found: Aggregate) -> Aggregate:
-    """Return an aggregate that already subtracts retractions, and says so."""
+    """Return an aggregate that subtracts retractions, and whose `signed` returns the same one."""
     return replace(found, signed=lambda _: _subtracting(found))
 
 
 def _net(value: Column, retraction: str) -> Column:
-    """Return the number of values that are not null, minus those of retractions."""
+    """Return the net number of non-null values: a retracted value counts as -1."""
     sign = F.when(F.col(retraction), -1).otherwise(1)
     return _sum(F.when(value.isNotNull(), sign))
 

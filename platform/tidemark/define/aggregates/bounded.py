@@ -1,8 +1,9 @@
 """Exact aggregates that keep the values that they have seen, up to a bound.
 
 State must not grow with a stream forever. These aggregates are exact up to `max_values` values.
-Above that bound two of them return null, and `collect` keeps the least values. In every case the
-result depends on the events alone and not on how they were divided into partials.
+Above that bound, `count_distinct` and `top_k` return null, and `collect` keeps the smallest values.
+In every case, the result depends on the events alone and not on how they were divided into
+partials.
 """
 
 from collections.abc import Callable
@@ -66,7 +67,7 @@ def count_distinct(column: str, where: str | None = None, *, max_values: int = B
 def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Find the `k` most frequent values: an array of (value, count), the most frequent first.
 
-    Values with equal counts are ordered from the least. The counts are exact. The result is null if
+    Values with equal counts are in ascending order. The counts are exact. The result is null if
     there are more than `max_values` distinct values, and an empty array without values.
 
     Example:
@@ -124,10 +125,10 @@ def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BO
 
 @check_arguments
 def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
-    """Collect the values in ascending order, with duplicates, up to the `max_values` least.
+    """Collect the values in ascending order, with duplicates, at most the `max_values` smallest.
 
     Null values are left out; the array is empty without values. A run holds all values of a
-    window in memory before it selects the least.
+    window in memory before it selects the smallest.
 
     Example:
         agg.collect("order_id", max_values=100)
@@ -155,21 +156,21 @@ def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -
 
 
 def _different(value: Column, max_values: int) -> Column:
-    """Return a theta sketch of the distinct values, which keeps at least `max_values` of them.
+    """Return a theta sketch, which is exact for up to `max_values` distinct values.
 
-    If there are more, it keeps a sample larger than `max_values`, and never estimates fewer values
-    than it keeps.
+    If there are more, the sketch keeps a sample larger than `max_values`. Its estimate is never
+    below the size of the sample, and so always shows that there are more.
     """
     return F.theta_sketch_agg(identity(value), F.lit(_size(max_values)))
 
 
 def _size(max_values: int) -> int:
-    """Return the binary logarithm of a sketch's size, which is greater than `max_values`."""
+    """Return the binary logarithm of a sketch size that is greater than `max_values`."""
     return max(4, max_values.bit_length())
 
 
 def _sum_entries(entries: Column) -> Column:
-    """Return (value, count) entries sorted by value, with one entry per value."""
+    """Return the entries (value, count) sorted by value, added up to one entry per value."""
 
     def totals(sorted_: Column, starts: Column) -> Column:
         def total(start: Column, number: Column) -> Column:

@@ -16,11 +16,11 @@ BOUND = 10_000
 _LARGEST_BOUND = 999_999
 
 SLACK = "_slack"
-"""A struct column of window rows with, by aggregate, the largest difference between two results
-that were computed from the same events; null if it is unknown."""
+"""A struct column of window rows with a field for each aggregate: the largest difference that two
+results computed from the same events can have; null if it is unknown."""
 
 OVERFLOWED = "_overflowed"
-"""An array column of window rows with the aggregates whose result exceeds its type, and is null."""
+"""An array column of window rows: the aggregates whose result exceeds its type and is thus null."""
 
 _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 """A text, a number or a boolean in JSON.
@@ -31,7 +31,9 @@ Possessive quantifiers are required: Java's matcher would overflow its stack in 
 
 
 _ResultType = Callable[[Mapping[str, str]], str | None]
-"""Returns the type of a result, given the types of the columns by name; None if it is unknown."""
+"""A function that takes the types of columns by name, and returns the result's type; None if it is
+unknown.
+"""
 
 
 def fixed_type(kind: str) -> _ResultType:
@@ -42,10 +44,11 @@ def fixed_type(kind: str) -> _ResultType:
 def type_like(column: str, derive: Callable[[str], str | None] = str) -> _ResultType:
     """Return the `result_type` of an aggregate whose result has a type that depends on a column.
 
-    It is unknown if the SQL expression is not the name of a column, which may be in backticks.
+    The type is unknown if the SQL expression is not the name of a column (with or without
+    backticks).
 
     Args:
-        derive: returns the type of the result for the type of the column; the same by default.
+        derive: takes the column's type and returns the result's type; by default, both are equal.
     """
     name = column.strip("`")
     return lambda types: derive(types[name]) if name in types else None
@@ -74,21 +77,22 @@ class Aggregate:
 
     Args:
         name: the aggregate's name in messages and metadata, as in `mean(dep_delay)`.
-        partial: returns an aggregate expression over event rows. These have the columns that the
+        partial: returns an aggregate expression over event rows. The rows have the columns that the
             transform prepared, `arrival`, `position`, and the event time as
             `_tidemark_happened_at`.
-        merge: from a column of partials, an aggregate expression over partials.
-        finish: from a merged partial, its result.
-        slack: from a merged partial, the largest difference between two results of the same events,
-            if they are DOUBLE. The default is 1e-9 of the result.
-        overflowed: from a merged partial, whether the result is null because no value of its type
-            can hold it. If so, the window is quarantined.
-        number: returns an expression over event rows that must give numbers. Without it, the engine
-            decides which types it accepts, and may convert strings.
-        result_type: returns the type of its result, given the types of the source's columns; None
-            if only the engine knows it. A chain needs it.
-        signed: returns the aggregate for rows that may be retractions, given the BOOLEAN column
-            that marks them: a retraction takes back an earlier row. None if it can't subtract.
+        merge: takes a column of partials, and returns an aggregate expression over the partials.
+        finish: takes a merged partial, and returns the result.
+        slack: takes a merged partial, and returns the largest difference that two DOUBLE results
+            computed from the same events can have. The default is 1e-9 of the result.
+        overflowed: takes a merged partial, and returns whether the result is null because it
+            exceeds its type. If so, the window is quarantined.
+        number: returns an expression over event rows that must give numbers. By default, the engine
+            decides which types the aggregate accepts, and may convert strings.
+        result_type: takes the types of the source's columns, and returns the type of the result, or
+            None if only the engine knows it. A chain needs this type.
+        signed: takes the name of the BOOLEAN column that marks retractions, and returns an
+            aggregate that subtracts them; a retraction takes back an earlier row. None if the
+            aggregate can't subtract.
     """
 
     name: str
@@ -117,9 +121,9 @@ def values(column: str, where: str | None) -> Column:
 def identity(value: Column) -> Column:
     """Return a 64-bit hash that distinguishes values of any type; null for null.
 
-    0.0 and -0.0 have one hash, and so have all NaNs. The engine's own hash skips nulls, including
-    those within arrays and structs, and ignores where a nested array begins. Arrays and structs are
-    therefore hashed together with their shape: their JSON, with a `v` in the place of each value.
+    0.0 and -0.0 have the same hash, and so have all NaNs. The engine's own hash skips nulls,
+    including nulls within arrays and structs, and ignores where a nested array begins. Arrays and
+    structs are therefore hashed with their shape: their JSON, with `v` instead of each value.
     """
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
     nested = F.typeof(value).rlike("^(array|struct)")

@@ -30,8 +30,8 @@ def python(
     `partial` takes the values of some events, in ascending order, and returns their contribution.
     `merge` takes such partials, in ascending order, and returns the partial of all of them.
     `finish` takes a partial and returns the result. The partial of no values is `partial([])`. Null
-    values are left out. Your functions return a struct as a tuple, and can read its fields by name,
-    as in `p.total`, when they take one. A timestamp is a naive datetime in UTC.
+    values are left out. Your functions return a struct as a tuple. If they take a struct, they can
+    read its fields by name, as in `p.total`. A timestamp is a naive datetime in UTC.
 
     All values of a window are in memory at once, and each passes through Python: prefer the other
     aggregates if they are sufficient.
@@ -55,7 +55,7 @@ def python(
     Args:
         name: the aggregate's name in messages and metadata.
         column: a SQL expression for the values.
-        partial_type: the Spark DDL type of a partial; the engine must be able to sort its values.
+        partial_type: the Spark DDL type of a partial; the engine must be able to sort partials.
         result_type: the Spark DDL type of the result.
         where: a SQL condition for the events that count.
 

@@ -2,21 +2,21 @@
 
 A partial has the `count` of the values and their sum, in one of two forms:
 
-| fields | of FLOAT, DOUBLE, integers and most DECIMALs | of a wide DECIMAL |
+| fields | for FLOAT, DOUBLE, integers and most DECIMALs | for a wide DECIMAL |
 | --- | --- | --- |
 | `sum` | the sum of the values | null |
-| `plus` | the sum of the sizes \\|x\\|; null for a DECIMAL | null |
+| `plus` | the sum of the absolute values \\|x\\|; null for a DECIMAL | null |
 | `high`, `low` | null | the sum of the values, in two parts |
-| `like` | null | null; its type is that of the values |
+| `like` | null | null; shows `merge` and `average` the type of the values |
 
 The engine's sum of a DECIMAL has 10 digits more than its values, but at most 38. A DECIMAL is
-*wide* if that leaves no room for 10 more digits. A wide value is stored as an integer, in units of
-the mean's last decimal: `high * 10^19 + low`. Each part has at most 19 digits, so the sum of any
-number of parts fits.
+*wide* if its values, with all decimals of the mean, have more than 28 digits, which leaves no room
+for 10 more. A wide value is stored as an integer, in units of the mean's last decimal:
+`high * 10^19 + low`. Each part has at most 19 digits, so the sum of any number of parts fits.
 
 The mean of a wide `DECIMAL(p, s)` is a `DECIMAL(38, d)` with room for all p - s digits before the
 point, so it always fits. The number of decimals d is s + 2, and at least 6, but at most
-38 - (p - s). The mean is rounded only once, at its last decimal: half up, away from zero.
+38 - (p - s). The mean is rounded only once, at its last decimal; halves are rounded away from zero.
 """
 
 from pyspark.sql import Column
@@ -27,13 +27,13 @@ from tidemark.define.aggregates.totals import ROUNDING, total_type
 _MAX_DIGITS = 38
 """The maximum number of digits of a DECIMAL."""
 _SUM_DIGITS = 10
-"""The number of digits that the engine's sum of a DECIMAL has more than its values."""
+"""The number of digits by which the engine's sum of a DECIMAL is longer than its values."""
 _INTEGER = f"decimal({_MAX_DIGITS}, 0)"
 _PART = "1" + 19 * "0"
 
 
 def partial(value: Column) -> Column:
-    """Return the partial of the mean of values."""
+    """Return the partial of values."""
     # Division turns an integer into a DOUBLE, whose sum does not overflow.
     number = value / 1
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
@@ -70,7 +70,7 @@ def average(merged: Column) -> Column:
     """Return the mean; null without values."""
     like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
     wide, scale = _is_wide(like), _mean_scale(like).cast("string")
-    # JSON with the type's text as its schema: the only cast to a type that the engine knows, but
+    # `from_json` takes a type as text: the only way to cast to a type that the engine knows, but
     # Python does not.
     kind = F.when(wide, F.concat(F.lit(f"decimal({_MAX_DIGITS}, "), scale, F.lit(")")))
     json = F.concat(
@@ -81,7 +81,7 @@ def average(merged: Column) -> Column:
 
 
 def average_type(kind: str) -> str | None:
-    """Return the type of the mean of values of a type; None for a DECIMAL."""
+    """Return the type of a mean of values of a type; None for a DECIMAL and non-numeric types."""
     return "double" if total_type(kind) else None
 
 

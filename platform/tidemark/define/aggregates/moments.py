@@ -24,8 +24,8 @@ from tidemark.define.aggregates.totals import ROUNDING
 def variance(column: str, where: str | None = None) -> Aggregate:
     """Compute the sample variance as a DOUBLE; null for fewer than two values.
 
-    That is the sum of (x - mean)² over all n values, divided by n - 1, merged without loss of
-    digits.
+    The sample variance is the sum of (x - mean)² over all n values, divided by n - 1. Partials are
+    merged without loss of digits.
 
     Example:
         agg.variance("celsius")
@@ -63,7 +63,7 @@ def _moment_aggregate(
     def partial() -> Column:
         value = values(column, where).cast("double")
         # A sum is rounded, so the mean of equal values may differ from them and their variance may
-        # not be zero. The mean is therefore limited to the range from the least to the greatest
+        # not be zero. The mean is therefore limited to the range from the smallest to the greatest
         # value.
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
@@ -104,8 +104,8 @@ def _deviation(merged: Column) -> Column:
 def _variance_slack(merged: Column) -> Column:
     """Return the largest difference between two variances of the same values.
 
-    Two means of the same values differ by the rounding of values about as large as the mean plus
-    the deviation. The squared differences from the mean change by the effect of that shift.
+    Two means of the same values differ by the rounding errors of values that are about as large as
+    the mean plus the deviation. This shift also changes the squared differences from the mean.
     """
     n, m2 = merged["n"], merged["m2"]
     mean = ROUNDING * n * (F.abs(merged["mean"]) + F.sqrt(m2 / n))

@@ -1,7 +1,9 @@
-"""The first and the last values in the order of event time, and the greatest ones in any order.
+"""The first and the last values by event time, and the greatest values by any expression.
 
-A partial is each value with its place: event time, then arrival, then position in the arrival. The
-place comes from the event's own row, so the result does not depend on how a stream was read.
+A partial has values with their sort keys. The sort key is the event time, then the arrival, then
+the position in the arrival. For `top_n`, the expression comes first, instead of the event time. The
+sort key is computed from the event's own row, so the result does not depend on how a stream was
+read.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from tidemark.define.aggregates.combiner import (
 from tidemark.define.helper_columns import HAPPENED_AT
 
 _MOST_ROWS = 100_000
-"""The largest `n` of `top_n` and `last_n`, which is also that of the engine's `max_by`."""
+"""The largest `n` of `top_n` and `last_n`, which is also the limit of the engine's `max_by`."""
 
 
 @check_arguments
@@ -72,13 +74,13 @@ def top_n(column: str, n: int, by: str | None = None, where: str | None = None) 
     Args:
         column: a SQL expression over the transform's columns; `struct(...)` for several columns.
         n: the number of events, from 1 to 100,000; the state has as many values.
-        by: a SQL expression that orders the events. The default is their values.
+        by: a SQL expression that orders the events. The default is `column`.
         where: a SQL condition for the events that count.
 
     Raises:
         DefinitionError: `n` is out of range.
     """
-    # A further argument of the name only if it is given.
+    # The aggregate's name contains `by` only if it is given.
     others = (n,) if by is None else (n, f"by={by}")
     return _first_n(
         "top_n",
@@ -95,8 +97,8 @@ def top_n(column: str, n: int, by: str | None = None, where: str | None = None) 
 def last_n(column: str, n: int, where: str | None = None) -> Aggregate:
     """Return the values of the `n` events with the latest event times: an array.
 
-    They are in the order of event time, then of arrival: the last value is that of `last`. Events
-    without a value are skipped.
+    The values are in the order of event time, then of arrival: the last one is that of `last`.
+    Events without a value are skipped.
 
     Example:
         agg.last_n("price", 10)

@@ -43,9 +43,9 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
         return F.hll_sketch_agg(identity(values(column, where)), F.lit(_HLL))
 
     def finish(merged: Column) -> Column:
-        # The estimate of a sketch that read the values itself depends on their order; that of a
-        # merged sketch does not. Merging a sketch with itself removes the order and changes nothing
-        # else.
+        # The estimate of a sketch that was built from values depends on their order; the estimate
+        # of a merged sketch does not. Merging a sketch with itself removes the effect of the order
+        # and changes nothing else.
         return F.hll_sketch_estimate(F.hll_union(merged, merged))
 
     return Aggregate(
@@ -61,14 +61,14 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 def quantile(
     column: str, q: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:
-    """Find the least value v such that a share `q` of all values is at most v; 0.5 is the median.
+    """Find the smallest v such that a share `q` of all values is at most v; 0.5 is the median.
 
     The result is one of the values, as a DOUBLE, and never lies between two of them. 0 gives the
-    least value and 1 the greatest. NaN is left out. The result is null without values.
+    smallest value and 1 the greatest. NaN is left out. The result is null without values.
 
     Up to `exact_to` values the result is exact. For more values, a KLL sketch keeps a random
-    sample. With the default, the share of values that are not above the result is then within 0.03
-    % of `q`, in 99 cases of 100. Two computations of such a window may differ by as much.
+    sample. With the default, the share of values that are at most the result is then within 0.03 %
+    of `q`, in 99 cases of 100. Two computations of such a window may differ by as much.
 
     Example:
         agg.quantile("dep_delay", 0.95)
@@ -77,8 +77,8 @@ def quantile(
         column: a SQL expression over the transform's columns, a number.
         q: a number from 0 to 1.
         where: a SQL condition for the events that count.
-        exact_to: the number of values up to which all are kept, from 8 to 65,535. For more values,
-            the sketch grows to about 20 bytes for each of these.
+        exact_to: the number of values up to which the result is exact, from 8 to 65,535. For more
+            values, the sketch has about `exact_to` * 20 bytes.
 
     Raises:
         DefinitionError: `q` or `exact_to` is out of range.

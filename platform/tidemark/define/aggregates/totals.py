@@ -1,30 +1,33 @@
 """The partials of sums, which also show whether the sum is reliable.
 
-A partial has the values' `sum` and `count`, and three fields that detect an overflow:
+A partial has the `sum` and `count` of the values. Three further fields bound the rounding error of
+floating-point numbers, and detect an overflow of other numbers:
 
-| field | of FLOAT and DOUBLE | of other numbers |
+| field | for FLOAT and DOUBLE | for other numbers |
 | --- | --- | --- |
-| `plus` | the sum of the sizes \\|x\\| | the sum of the values from 0 |
+| `plus` | the sum of the absolute values \\|x\\| | the sum of the values of 0 or more |
 | `minus` | null | the sum of the values below 0 |
-| `over` | false | whether `plus` or `minus` is more than the type holds |
+| `over` | false | whether `plus` or `minus` exceeds its type |
 
 A sum overflows if its positive values, or its negative ones, add up to more than its type holds.
-That depends on the events alone. An overflow of the intermediate sum would depend on the order of
-addition, and therefore on how the events were divided into runs.
+This rule depends on the events alone. An overflow of the intermediate sum would depend on the order
+of addition, and therefore on how the events were divided into runs.
 
-The order of addition changes the last digits of a sum of doubles. Two sums of n values differ by at
-most `n * 2^-52` of the sizes added up, however small the sum is.
+The order of addition changes the last digits of a sum of doubles. Two sums of the same n values
+differ by at most `n * 2^-52` times the sum of the absolute values, however small the sum itself is.
 """
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 ROUNDING = 2.0**-52
-"""The largest effect of the order of addition, per value, as a share of the sizes added up."""
+"""The largest effect of the order of addition, per value, as a share of the sum of the absolute
+values.
+"""
 
 
 def partial(value: Column) -> Column:
-    """Return the totals of values."""
+    """Return the partial of values."""
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
     floating = F.typeof(value).isin("float", "double")
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
@@ -39,7 +42,7 @@ def partial(value: Column) -> Column:
 
 
 def merge(partials: Column) -> Column:
-    """Return the totals of the values of all partials."""
+    """Return the partial of the values of all partials."""
     known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
@@ -56,7 +59,7 @@ def total(merged: Column) -> Column:
 
 
 def total_type(kind: str) -> str | None:
-    """Return the type of the sum of values of a type; None for a DECIMAL."""
+    """Return the type of a sum of values of a type; None for a DECIMAL and non-numeric types."""
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return "bigint"
     return "double" if kind in ("float", "double") else None
@@ -72,5 +75,5 @@ def total_slack(merged: Column) -> Column:
 
 
 def _overflows(values: Column) -> Column:
-    """Return whether the sum of values is more than their type holds."""
+    """Return whether the sum of values exceeds the type of the sum."""
     return (F.count(values) > 0) & F.try_sum(values).isNull()

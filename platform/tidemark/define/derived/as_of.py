@@ -1,4 +1,4 @@
-"""As-of joins: each event of a source with the version of its key that was valid at its time."""
+"""As-of joins, which join an event with the version of its key that was valid at its event time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ _How = Literal["inner", "left"]
 class AsOfJoin(Pairing):
     """How an as-of join is computed.
 
-    The events of the left source look for a version. Each event of the right one is a version, from
-    its event time on.
+    Each event of the right source is a version of its key, valid from its event time on. Each event
+    of the left source is joined with the version that is valid at its event time.
 
     Args:
         how: `left` keeps left rows without a version, `inner` does not.
-        lateness: how far a row may be behind its own base's watermark to take part, in
+        lateness: how far a row may be behind the watermark of its own base and still take part, in
             microseconds.
-        deleted: SQL over the columns of the right source; a version for which it is true ends the
-            one before, and is none itself. None if versions never end.
+        deleted: a SQL condition over the columns of the right source. An event that meets it ends
+            the previous version, and is not a version itself. None if no event does.
     """
 
     how: _How
@@ -51,7 +51,7 @@ class AsOfJoin(Pairing):
 
     @property
     def partner_keys(self) -> tuple[str, ...] | None:
-        # No row names an event that ended a version.
+        # Derived rows do not name the events that ended a version.
         return self.on if self.deleted is None else None
 
     @property
@@ -92,12 +92,12 @@ def as_of(
     deleted: str | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> AsOfSource:
-    """Return a source with each event of a source, and the version of its key at its time.
+    """Return a source that joins each left event with the version of its key at its event time.
 
-    Each event of the right source is a version of its key, valid from its event time until that of
-    the next one. A left event gets the newest version that is not after it. If versions have equal
-    event times, the one that arrived last is the newest. The rows do not depend on how the arrivals
-    are cut into runs.
+    Each event of the right source is a version of its key, valid from its event time until the next
+    version. A left event gets the newest version that is not after it. If versions have equal event
+    times, the one that arrived last is the newest. The rows do not depend on how the arrivals are
+    cut into runs.
 
     Example:
         orders = Source(
@@ -115,18 +115,18 @@ def as_of(
         priced = as_of(name="priced", left=orders, right=rates, on=["currency"])
 
     Args:
-        name: the name of the join, as of any source.
-        left: the source whose events look for a version, which may be a derived source.
+        name: the name of the join, with the same rules as for any source.
+        left: the source whose events get a version; it may be a derived source.
         right: the source of the versions.
-        on: the columns with the keys; each has one type in both sources.
-        how: "inner" gives left events that have a version. "left" gives all: the right columns are
-            null without one.
-        allowed_lateness: how far an event may be behind the watermark of its own source to take
-            part. Left events wait this much longer for versions. Events that take no part are in
-            the table `<name>_unjoined`.
-        deleted: SQL over the columns of the right source, as in `"op = 'D'"`. An event for which it
-            is true ends the version of its key.
-        rename: new names of columns, by source and column, for those that both sources have.
+        on: the columns with the keys; each must have the same type in both sources.
+        how: "inner" gives only left events that have a version. "left" gives all left events; the
+            right columns are null if there is no version.
+        allowed_lateness: how far an event may be behind the watermark of its own source and still
+            take part. Left events wait this much longer for versions. Events that take no part are
+            in the table `<name>_unjoined`.
+        deleted: a SQL condition over the columns of the right source, as in `"op = 'D'"`. An event
+            that meets it ends the current version of its key.
+        rename: new names for columns that both sources have, as in `{"rates.note": "rate_note"}`.
 
     Raises:
         DefinitionError: an argument is not possible; the message says what is.

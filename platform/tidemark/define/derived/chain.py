@@ -1,9 +1,9 @@
 """Chains: the windows of an asset as the events of a source.
 
-| rows | content | downstream |
+| rows | content | aggregates over the chain |
 | --- | --- | --- |
-| `final` | each window once, when nothing can change it any more | any aggregate |
-| `changes` | each firing; before it the row that it replaces, as a retraction | count, sum, mean |
+| `final` | each window once, when nothing can change it any more | all |
+| `changes` | each firing, after a retraction of the row that it replaces | count, sum, mean |
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ ChainRows = Literal["final", "changes"]
 FIRST, LAST = "window_first", "window_last"
 """The columns with the first and the last instant of a window."""
 RETRACTION = "retraction"
-"""The column of changes that marks the rows that are replaced."""
+"""The BOOLEAN column of a chain with `rows="changes"` that is true in retractions."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Chain:
     """How a chain is computed.
 
     Args:
-        rows: its final windows, or each firing.
+        asset: the asset whose windows are the events.
+        rows: `final` for the asset's final windows, `changes` for each firing.
     """
 
     asset: Definition
@@ -54,14 +55,19 @@ class Chain:
 
     @property
     def wait(self) -> int:
-        """How far the watermark must pass the end of a window until nothing can change it.
+        """How far the watermark must pass a window's end until nothing can change the window.
 
-        An event within a gap of the end of a session can be on time and still join it.
+        In microseconds. For sessions it includes the gap: an event within a gap of a session's end
+        can be on time and still extend the session.
         """
         return self.asset.allowed_lateness + self.asset.window.merge_gap
 
     def settled_end(self, watermark: int | None) -> int | None:
-        """Return the end through which no event can change a window; None if there is none."""
+        """Return the latest end of windows that no event can change; None if there are none yet.
+
+        Args:
+            watermark: the watermark of the asset's source, in microseconds.
+        """
         if watermark is None or watermark == INFINITY:
             return watermark
         return watermark - self.wait
@@ -73,22 +79,22 @@ def chain(
 ) -> DerivedSource:
     """Return a source with the windows of an asset or a roll-up.
 
-    By default, each published window is one event. It is added once, with the arrival after which
-    the window can't change any more: when the watermark has passed its end by the allowed lateness,
-    and for sessions also by the gap. The event time is the last instant of the window, in the
-    column `window_last`. The events of a chain of final windows are never late.
+    By default, each published window is one event. The event is added once, with the arrival after
+    which the window can't change any more: when the watermark has passed the window's end by the
+    allowed lateness, and for sessions also by the gap. The event time is the last instant of the
+    window, in the column `window_last`. The events of a chain of final windows are never late.
 
     Example:
         hours = chain(name="hours", of=visits_hourly)
 
     Args:
-        name: the name of the chain, as of any source.
+        name: the name of the chain, with the same rules as for any source.
         of: the asset. Its keys and aggregates are columns of the chain.
         rows: "final" gives each window once. "changes" gives each firing of each window, and before
-            it the row that it replaces, with `retraction` true. Assets over it can use only counts,
-            sums and means, which subtract retractions.
-        types: the types of columns that can't be determined from the definition, such as keys that
-            the asset's function computes, and sums of DECIMAL values.
+            it the row that the firing replaces, with `retraction` true. Assets over such a chain
+            can use only counts, sums and means, which subtract retractions.
+        types: the types of columns for which the definition does not determine a type, such as keys
+            that the asset's function computes, and sums of DECIMAL values.
 
     Raises:
         DefinitionError: the asset has a global window, the type of a column is missing, or a column

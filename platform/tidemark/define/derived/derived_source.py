@@ -26,12 +26,13 @@ INSTANT, NUMBER = "timestamp", "bigint"
 
 @dataclass(frozen=True)
 class Lineage:
-    """The columns of a derived source that identify the row of one base in its event log.
+    """The columns of a derived row that identify the row of one base in the base's event log.
 
     Args:
-        arrival, position: the columns with the row's arrival and its position; null if the base has
-            no part in the derived row.
-        only: further columns, and the values that they have if the two are about this base.
+        arrival, position: the names of the columns with the arrival and the position of the base's
+            row. The columns are null if the derived row was computed without a row of this base.
+        only: if several bases share these two columns, further columns with the values that they
+            have in derived rows of this base.
     """
 
     arrival: str
@@ -40,12 +41,12 @@ class Lineage:
 
     @property
     def condition(self) -> str:
-        """SQL that is true if the columns are about this base."""
+        """SQL that is true for derived rows in which `arrival` and `position` are of this base."""
         return " AND ".join(f"{name} = '{value}'" for name, value in self.only.items()) or "true"
 
 
 class _Derivation(Protocol):
-    """The way in which a derived source is computed from its bases."""
+    """How a derived source is computed from its bases."""
 
     @property
     def bases(self) -> tuple[Source, ...]:
@@ -54,21 +55,27 @@ class _Derivation(Protocol):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The columns that it adds to those of the bases; a further derivation leaves them out."""
+        """The columns that the derivation adds to the bases' columns.
+
+        A further derivation, from the derived source, leaves them out.
+        """
         ...
 
     @property
     def lineage(self) -> tuple[Lineage, ...]:
-        """For each base, the columns that identify its rows; none if no row of a base is kept."""
+        """For each base, the columns that identify its rows.
+
+        Empty if derived rows do not record from which rows they were computed.
+        """
         ...
 
     @property
     def partner_keys(self) -> tuple[str, ...] | None:
-        """The columns, of all bases and the derived source, that rows of different bases share.
+        """The columns whose values are equal in a derived row and in all rows that it depends on.
 
-        A row of a base has no effect on derived rows with other values. Without such columns, each
-        derived row depends on one row of a base. None if derived rows do not name all rows that
-        they depend on.
+        All bases and the derived source have these columns. A row of a base therefore affects only
+        derived rows with the same values. Empty if each derived row depends on a single row of one
+        base. None if derived rows do not name all rows that they depend on.
         """
         ...
 
@@ -79,21 +86,22 @@ class _Derivation(Protocol):
 
     @property
     def asset(self) -> Definition | None:
-        """The asset whose results are its rows; None if its rows come from the bases' event logs.
+        """The asset whose results are the derived rows.
 
-        Its steps then go only as far as the asset has published the arrivals of the base.
+        Steps then exist only for arrivals of the base that the asset has published. None if the
+        derived rows are computed from the bases' event logs.
         """
         ...
 
     @property
     def expressions(self) -> Mapping[str, str]:
-        """The SQL expressions of the definition, by argument."""
+        """The SQL expressions of the definition, by the name of the argument."""
         ...
 
 
 @dataclass(frozen=True)
 class WatermarkOfBases(Watermark):
-    """The watermark of a derived source, which its connector computes from those of the bases."""
+    """The watermark of a derived source, computed by its connector from the bases' watermarks."""
 
     by_newest = True
 
@@ -112,9 +120,10 @@ class DerivedSource(Source):
     """A source that is computed from other sources; `tidemark.derive` creates it.
 
     Args:
-        derivation: how it is computed.
-        idle: the silence, in microseconds, after which a heartbeat of a base raises its effective
-            watermark to the least of the others (`store.event_log.steps`); None for never.
+        derivation: how the source is computed from its bases.
+        idle: how long a base must be silent, in microseconds, before a heartbeat raises the base's
+            effective watermark to the earliest one of the other bases (`store.event_log.steps`).
+            None if heartbeats never raise it.
         retraction: the BOOLEAN column that marks rows that take back an earlier row; None if no
             row does.
     """
@@ -127,12 +136,12 @@ class DerivedSource(Source):
 
     @property
     def bases(self) -> tuple[Source, ...]:
-        """The sources that it reads."""
+        """The sources from which this source is computed."""
         return self.derivation.bases
 
     @property
     def inputs(self) -> list[TableName]:
-        """The tables whose rows it is computed from."""
+        """The tables that this source reads: event logs, or an asset's published table."""
         asset = self.derivation.asset
         return [base.log_table for base in self.bases] if asset is None else [asset.table]
 
@@ -155,11 +164,13 @@ class DerivedSource(Source):
     def raised_watermark(
         self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
     ) -> int | None:
-        """Return the effective watermark to which an arrival of a base raises the base's own.
+        """Return the raised effective watermark of a base; None if an arrival does not raise it.
 
-        None if it does not. A base that has ended does not count: it is not waited for.
+        It is the earliest effective watermark of the other bases. Bases that have ended are left
+        out, because no event of them is still expected.
 
         Args:
+            base: the name of the base of the arrival.
             clock: the processing time of the arrival.
             silent_since: for a heartbeat, the time since which the base has been silent.
             reached: the effective watermarks of all bases, by name.
@@ -172,7 +183,7 @@ class DerivedSource(Source):
 
 
 def retraction_column(source: Source) -> str | None:
-    """Return the column that marks the retractions of a source; None if it has none."""
+    """Return the column that marks the retractions of a source; None if it has no such column."""
     return source.retraction if isinstance(source, DerivedSource) else None
 
 
@@ -199,7 +210,9 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
 
 
 def own_columns(base: Source) -> list[str]:
-    """Return the columns of a base without those that its own derivation added."""
+    """Return the columns of a base. Leave out those that its own derivation added, except the event
+    time.
+    """
     added = base.derivation.added if isinstance(base, DerivedSource) else ()
     return [column for column in base.columns if column not in added or column == base.event_time]
 
@@ -210,7 +223,7 @@ def name_columns(
     """Return the name that each column of a base has in the derived source.
 
     Args:
-        columns: the columns of the bases, each as the name of its base and its own.
+        columns: the columns of the bases, each as the base's name and the column's name.
         rename: the new names, by `base.column`.
         added: the columns that the derivation adds.
     """

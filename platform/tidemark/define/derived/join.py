@@ -39,7 +39,7 @@ JOINED_AT = "joined_at"
 @checked_class
 @dataclass(frozen=True, init=False)
 class Between:
-    """The range of event times of the right rows, relative to that of the left row.
+    """The range of event times of the right rows, relative to the event time of the left row.
 
     Both ends are included.
 
@@ -47,8 +47,8 @@ class Between:
         Between("-5 minutes", "1 hour")  # from 5 minutes before the left row to 1 hour after it
 
     Args:
-        start: the least difference of a right row's event time to the left row's.
-        end: the greatest difference.
+        start: the smallest allowed difference: the right row's event time minus the left row's.
+        end: the greatest allowed difference.
 
     Raises:
         DefinitionError: the end is before the start, or a text is not a length of time.
@@ -72,21 +72,21 @@ class Between:
         return f"from {describe(self.low)} to {describe(self.high)} after the left row"
 
     def covers(self, left: Column, right: Column) -> Column:
-        """Return whether two event times, BIGINT microseconds, can be those of a pair."""
+        """Return whether rows with two event times, BIGINT microseconds, can be a pair."""
         return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
 
     def left_end(self, time: Column) -> Column:
-        """Return the last event time of a right row with which a left row can pair."""
+        """Return the latest event time of right rows with which a left row of `time` can pair."""
         return time + F.lit(self.high)
 
     def right_end(self, time: Column) -> Column:
-        """Return the last event time of a left row with which a right row can pair."""
+        """Return the latest event time of left rows with which a right row of `time` can pair."""
         return time - F.lit(self.low)
 
 
 @dataclass(frozen=True)
 class _SameWindow:
-    """Both rows are in the same tumbling window."""
+    """The reach of a join whose pairs are in the same tumbling window."""
 
     window: Tumbling
 
@@ -121,14 +121,14 @@ class Join(Pairing):
     """How a join is computed.
 
     Args:
-        reach: which event times can pair. `low` and `high` bound the distance from the left row's
-            event time to the right row's, in microseconds; if `exact`, the reach of every left row
-            has these bounds.
-        how: which rows without a partner are rows of the join: none, those of the left side, or
-            those of both.
-        lateness: how far a row may be behind its own base's watermark to take part, in
-            microseconds; None for any row.
-        condition: SQL over the structs `l` and `r`; None for none.
+        reach: which event times can pair. `low` and `high` bound the right row's event time minus
+            the left row's, in microseconds. If `exact`, all differences within these bounds are
+            allowed; otherwise only some.
+        how: which rows without a partner are rows of the join: none (`inner`), left rows, or the
+            rows of both sides (`full`).
+        lateness: how far a row may be behind the watermark of its own base and still take part, in
+            microseconds; None if all rows take part.
+        condition: SQL over the structs `l` and `r`, or None.
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 
@@ -152,7 +152,7 @@ class Join(Pairing):
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        """How far results may be behind the watermarks of the bases and still be on time."""
+        """For each base, how far results may be behind its watermark and still be on time."""
         before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
         if self.how == "inner":
             return (0, 0) if self.event_time == "latest" else (0, after)
@@ -175,7 +175,7 @@ def join(
     event_time: str = "latest",
     idle: str | timedelta | None = None,
 ) -> DerivedSource:
-    """Return a source with the pairs of two sources' events that belong together.
+    """Return a source whose rows are pairs of matching events of two sources.
 
     Two events are a pair if their keys are equal and not null, their event times are within reach
     of each other, and the condition is true. The pairs do not depend on how the arrivals are cut
@@ -202,24 +202,25 @@ def join(
         )
 
     Args:
-        name: the name of the join, as of any source.
+        name: the name of the join, with the same rules as for any source.
         left, right: the sources to join, which may be derived sources.
-        on: the columns with the keys; each has one type in both sources.
+        on: the columns with the keys; each must have the same type in both sources.
         within: a `Between`, or a `Tumbling` window that must contain both events.
-        how: "inner" gives pairs only. "left" also gives the left events that pair with no event,
-            once none can come any more: the right columns are null. "full" gives those of both
-            sides. A row is never both without a partner and part of a pair.
-        allowed_lateness: how far an event may be behind the watermark of its own source to take
-            part. The default is any distance in an inner join, and zero in the others. Events that
-            take no part are in the table `<name>_unjoined`.
+        how: "inner" gives only pairs. "left" also gives left events without a partner, once no
+            partner can arrive any more; their right columns are null. "full" gives the events
+            without a partner of both sides. An event that was given without a partner never becomes
+            part of a pair.
+        allowed_lateness: how far an event may be behind the watermark of its own source and still
+            take part. The default is any distance in an inner join, and zero in the others. Events
+            that take no part are in the table `<name>_unjoined`.
         where: a further condition, in SQL over the rows `l` and `r`, as in `"l.amount <= r.limit"`.
-        rename: new names of columns, by source and column, for those that both sources have.
-        event_time: the event time of a pair: "latest", the later of the two, in the column
-            `joined_at`, or "left", that of the left event, in its own column.
-        idle: the silence of one source after which it no longer holds back the other, such as
-            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after it, the
-            silent source counts as complete up to the watermark of the other. Its later events
-            before that are late.
+        rename: new names for columns, as in the example. Columns that both sources have need one.
+        event_time: the event time of a pair: "latest" for the later of the two event times, in the
+            column `joined_at`; "left" for the left event's, in the column that the left source has.
+        idle: how long one source must be silent before it no longer holds back the other, such as
+            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after this
+            time, the silent source counts as complete up to the watermark of the other. Events
+            that it sends later are late if they are before that watermark.
 
     Raises:
         DefinitionError: an argument is not possible; the message says what is.

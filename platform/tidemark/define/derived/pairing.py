@@ -1,4 +1,4 @@
-"""The parts that joins and as-of joins have in common: each row is made of rows of two sources."""
+"""The common base of joins and as-of joins, whose rows each combine rows of two sources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ SIDES = (Lineage(*LINEAGE[:2]), Lineage(*LINEAGE[2:]))
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """A derivation whose rows are each made of rows of two sources with equal keys.
+    """A derivation whose rows each combine rows of two sources with equal keys.
 
     Args:
-        on: the key columns, which both have.
-        left_columns, right_columns: the columns of each base and their names in the derived source,
-            without the keys.
+        on: the key columns, which both sources have.
+        left_columns, right_columns: the columns of each base, except the keys, mapped to their
+            names in the derived source.
     """
 
     left: Source
@@ -47,15 +47,15 @@ class Pairing:
 
 
 def is_paired(source: Source) -> bool:
-    """Return whether the rows of a source are each made of rows of two sources."""
+    """Return whether the rows of a source each combine rows of two sources."""
     return isinstance(source, DerivedSource) and isinstance(source.derivation, Pairing)
 
 
 def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:
-    """Return the key columns of two sources, each once.
+    """Return the key columns without repetitions. Refuse keys that can't join the sources.
 
     Args:
-        owner: the start of a message, as in "Join 'paid'".
+        owner: the start of an error message, as in "Join 'paid'".
     """
     if left.name == right.name:
         raise DefinitionError(f"{owner}: '{left.name}' can't be joined with itself.")
@@ -93,15 +93,15 @@ def paired_columns(
     rename: Mapping[str, str],
     added: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Return the columns of a source with rows of two others.
+    """Return the columns of a source whose rows combine rows of two sources.
 
     Args:
-        rename: new names, by source and column.
+        rename: new names, by `source.column`.
         added: the columns that the derivation adds, with their types.
 
     Returns:
-        The columns with their types: the keys, those of the left side, of the right side, and the
-        added ones. Then the names of the columns of each side, without the keys.
+        All columns with their types: the keys, the left columns, the right columns, and the added
+        ones. Then, for each side, its columns except the keys, mapped to their new names.
     """
     sides = {left.name: left, right.name: right}
     others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]

@@ -1,4 +1,4 @@
-"""Row assets: the events of one source after a function of the user, row by row."""
+"""Row assets: the events of one source, prepared row by row by a function of the user."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,11 +46,11 @@ def row_asset(
 ) -> Callable[[Callable[..., DataFrame]], DerivedSource]:
     """Define a table of prepared rows; the decorated function prepares the source's rows.
 
-    The function is like that of a `windowed_asset`: it works row by row, may add, cast, filter and
-    explode, may join the source's lookup tables, which it takes as further parameters by their
-    names, and must not change the event time. Its name is that of the row asset. The table is
-    `<name>_log`. The function processes each event exactly once, and the table is a source for
-    other definitions.
+    The rules for the function are those of a `windowed_asset`. It works row by row: it may add,
+    cast, filter and explode, but must not change the event time. It may join the source's lookup
+    tables, which it takes as further parameters by their names. Its name is the row asset's name,
+    and the table is `<name>_log`. The function processes each event exactly once. The row asset is
+    a source for other definitions.
 
     Example:
         @row_asset(source=visits, columns={"at": "TIMESTAMP", "page": "STRING", "site": "STRING"})
@@ -60,7 +60,7 @@ def row_asset(
     Args:
         source: the source of the events, which may be a derived source.
         columns: the columns of the function's result that are kept, and their Spark DDL types; by
-            default those of the source. The event time must be one of them.
+            default, the columns of the source. The event time must be one of them.
 
     Raises:
         DefinitionError: the definition can't be run; the message says why.

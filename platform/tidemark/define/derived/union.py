@@ -30,7 +30,7 @@ class Union:
     """How a union is computed.
 
     Args:
-        columns: for each base, its columns and their names in the union.
+        columns: for each base, its columns mapped to their names in the union.
     """
 
     bases: tuple[Source, ...]
@@ -57,20 +57,20 @@ class Union:
 def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = None) -> DerivedSource:
     """Return a source with the events of several sources.
 
-    Columns of the same name are one column, and it is null for events of a source without it. The
-    event time is in the column of the first source's event time. The column `origin` is the name of
-    an event's source. The watermark is the least of the sources' watermarks.
+    Columns of the same name become one column, which is null for events of sources that do not have
+    it. All event times are in the event-time column of the first source. The column `origin` has
+    the name of an event's source. The watermark is the earliest of the sources' watermarks.
 
     Example:
         movements = union(name="movements", of=[orders, payments])
 
     Args:
-        name: the name of the union, as of any source.
+        name: the name of the union, with the same rules as for any source.
         of: at least two sources, which may be derived sources.
-        idle: the silence of one source after which it no longer holds back the others, such as
-            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after it, the
-            silent source counts as complete up to the least watermark of the others. Its later
-            events before that are late.
+        idle: how long one source must be silent before it no longer holds back the others, such as
+            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after this
+            time, the silent source counts as complete up to the earliest watermark of the others.
+            Events that it sends later are late if they are before that watermark.
 
     Raises:
         DefinitionError: there are fewer than two sources, or a column has two types.

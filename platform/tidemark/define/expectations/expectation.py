@@ -1,14 +1,14 @@
 """Expectations: conditions on the rows that a run is about to publish.
 
-An expectation is declared with the transform. Every run validates its rows against it before
-anything is published. If rows fail at level `error`, they are quarantined and all others are
+An expectation is declared with the transform. Every run validates its rows against all expectations
+before anything is published. If rows fail at level `error`, they are quarantined and all others are
 published. If rows fail at level `warning`, they are published and marked, and the failure is
 recorded.
 
 | expectation | validates | module |
 | --- | --- | --- |
-| general | the values of a row, or of all rows of a run together (Great Expectations) | `general` |
-| windowed | a window against the log, its earlier revision, its peers, its lateness | `windowed` |
+| general | the values of a row, or the rows of a run as a whole (Great Expectations) | `general` |
+| windowed | a window, compared with the log, its earlier revision, or other windows | `windowed` |
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ FACTS = (
 
 
 class ValidatedDefinition(Protocol):
-    """The facts that an expectation knows about the asset whose rows it validates."""
+    """The properties of an asset that an expectation on its rows can use."""
 
     @property
     def name(self) -> str: ...
@@ -63,22 +63,22 @@ class Evidence(Protocol):
 
     @property
     def unvalidated_rows(self) -> DataFrame:
-        """The rows, without the columns that other expectations have joined to them."""
+        """The rows to validate, without the columns that other expectations have joined to them."""
         ...
 
     @property
     def recounted(self) -> DataFrame:
-        """The events of every window that the commit can change, counted again from the event log.
+        """The number of events, counted again, of every window that the commit can change.
 
         The columns are the window, the keys and `events`.
         """
         ...
 
     def published_rows(self, back: int = 0) -> DataFrame:
-        """Return the published rows of windows that the commit can change, and of earlier windows.
+        """Return the published rows of windows that the commit can change.
 
         Args:
-            back: how much earlier these windows may have started, in microseconds.
+            back: also return windows that started up to this much earlier, in microseconds.
         """
         ...
 
@@ -87,7 +87,10 @@ class Evidence(Protocol):
         ...
 
     def same_window(self, left: str, right: str) -> Column:
-        """Return whether rows of two named sets have equal window and keys; nulls are equal."""
+        """Return the condition that rows of two DataFrame aliases have equal window and keys.
+
+        Null keys are equal.
+        """
         ...
 
 
@@ -98,9 +101,9 @@ class Expectation:
     Args:
         name: the expectation as code: `between(mean_delay, -60, 600)`.
         expected: the condition in a few words.
-        columns: the columns of the rows that it reads.
+        columns: the columns of the rows that the expectation reads.
         level: `error` or `warning`.
-        description: its purpose, shown with the check.
+        description: the expectation's purpose, shown with the check.
         notes: further information, as Markdown.
         meta: further metadata, as JSON values.
     """
@@ -127,7 +130,7 @@ class Expectation:
         """Refuse a transform whose rows the expectation can't validate.
 
         Raises:
-            DefinitionError: it reads a column that the rows don't have.
+            DefinitionError: the expectation reads a column that the rows don't have.
         """
         available = (*transform.keys, *transform.aggregates, *FACTS)
         for column in self.columns:
@@ -139,11 +142,11 @@ class Expectation:
 
 
 class Validation(NamedTuple):
-    """The validation of rows, as columns.
+    """The result of validating rows, as columns.
 
     Args:
         rows: the rows, with the columns that `fails` and `observed` need.
-        fails: BOOLEAN; null if there is nothing to compare with.
+        fails: BOOLEAN, true if the row fails; null if there is nothing to compare the row with.
         observed: the observed value, as text.
     """
 
@@ -154,17 +157,17 @@ class Validation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(Expectation):
-    """An expectation that Tidemark validates itself, based on windows.
+    """An expectation on windows, which Tidemark validates without Great Expectations.
 
     Args:
-        validate: from rows and the evidence, the validation of each row. The rows have their
-            window, keys, `FACTS`, `commit_number` and `columns`.
-        absent: from the same arguments, failures that have no row, so that nothing can be
-            quarantined. Their columns are `window_start`, the keys, and `OBSERVED`.
-        supports: refuses a transform whose windows it can't validate, as `check` does.
+        validate: takes rows and the evidence, and returns the validation of each row. The rows have
+            their window, keys, `FACTS`, `commit_number` and `columns`.
+        absent: takes the same arguments, and returns the failures of windows without a row, for
+            which nothing can be quarantined. Columns: `window_start`, the keys, and `OBSERVED`.
+        supports: raises a DefinitionError for a transform whose windows can't be validated.
         confirmed: true if a failure indicates a fault in Tidemark itself. Such a failure is checked
-            a second time before rows are quarantined for it.
-        slack: true if it needs the rows' column `SLACK`.
+            a second time before rows are quarantined.
+        slack: true if `validate` needs the column `SLACK` of the rows.
     """
 
     validate: Callable[[DataFrame, Evidence], Validation] | None = None

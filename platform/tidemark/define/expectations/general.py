@@ -1,10 +1,11 @@
 """Adapt expectations of Great Expectations to the rows of windows.
 
-A transform's list may contain an object of any of its expectation classes. The object's `severity`
-becomes the level: `critical` is `error`, `warning` and `info` are `warning`. The functions here are
-short names of some classes. An expectation on each row (a column map) quarantines the rows that
-fail. An expectation on all rows together, such as a mean or a count, quarantines all rows of the
-run. The object's `description`, `notes` and `meta` appear with its check.
+A transform's `expectations` may contain an object of any expectation class of Great Expectations.
+The object's `severity` becomes the level: `critical` is `error`, `warning` and `info` are
+`warning`. The functions of this module are short forms for some classes. An expectation on each row
+(a column map) quarantines the rows that fail. An expectation on the rows as a whole, such as a mean
+or a count, quarantines all rows of the run if it fails. The object's `description`, `notes` and
+`meta` appear with its check.
 
 Great Expectations takes seconds to import, so a definition only names the class that it needs.
 """
@@ -68,8 +69,8 @@ def between(
 
     Args:
         column: a column of the published rows.
-        least: the least value that is allowed; None for no bound.
-        most: the greatest value that is allowed; None for no bound.
+        least: the smallest allowed value; by default, there is no lower bound.
+        most: the greatest allowed value; by default, there is no upper bound.
         level: `error` quarantines rows that fail; `warning` publishes them.
         more: further arguments of the Great Expectations class, such as `description`.
 
@@ -119,7 +120,7 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
 
 @check_arguments
 def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
-    """Expect each value to be one of those listed; null is skipped.
+    """Expect each value to be one of the allowed values; null is skipped.
 
     Example:
         one_of("carrier", ["AA", "DL"])
@@ -203,7 +204,8 @@ def _short(
     """Return an expectation of a class of Great Expectations.
 
     Args:
-        own, more: the arguments of that class, ours and the caller's.
+        own: the arguments of that class that the calling function sets.
+        more: further arguments of that class, from the user.
     """
     allowed = (*_MORE, *_MORE_OF.get(kind, ()))
     if odd := [k for k in more if k not in allowed]:
@@ -226,7 +228,7 @@ def _short(
 
 
 def _check_bounds(what: str, least: object, most: object) -> None:
-    """Refuse bounds that no value is between."""
+    """Refuse bounds between which there is no value."""
     pair: Any = least, most
     if any(bound != bound for bound in pair):
         raise DefinitionError(

@@ -4,11 +4,11 @@
 | --- | --- | --- |
 | `matches_log()` | if its events are not exactly those of the log | the log |
 | `unique_key()` | if it has two rows for the same keys | the rows themselves |
-| `max_change_after_close(x)` | if a value changed by more than x after it closed | its last row |
+| `max_change_after_close(x)` | if its closed value changed by more than a share x | its last row |
 | `volume_within(x, of)` | if its events are off by more than the share x | earlier windows |
 | `late_share_below(x)` | if the share x of its events, or more, were late | its own row |
 | `no_gap(n)` | if its key has had no window for n windows | the key's newest window |
-| `values_fit()`, never declared | if a value exceeds its type, and is null | its own row |
+| `values_fit()`, automatic | if a value is null because it exceeds its type | its own row |
 """
 
 import re
@@ -38,9 +38,9 @@ _GAP_MEMORY_FACTOR = 10
 
 
 def values_fit() -> Windowed:
-    """Expect the type of each aggregate to hold its value.
+    """Expect the value of each aggregate to fit its type.
 
-    Every asset with an aggregate that can overflow has this expectation.
+    Every asset with an aggregate that can overflow has this expectation automatically.
     """
 
     def validate(rows: DataFrame, _: Evidence) -> Validation:
@@ -59,10 +59,11 @@ def values_fit() -> Windowed:
 def matches_log(*, level: str = ERROR) -> Windowed:
     """Expect a window to contain exactly those events of the log that belong to it.
 
-    No event is missing, no event counts twice, and every window that has events in the log is
-    there. The events are counted again from the log, in a pass that does not use the state. A
-    failure is counted a second time before rows are quarantined: it indicates a fault in Tidemark,
-    or another writer to its tables.
+    No event is missing, no event counts twice, and every window with events in the log has a row.
+    The events are counted again from the log and not from the state, except for too-late events
+    that an earlier backfill or correction has included. After a failure, they are counted a second
+    time before rows are quarantined, because a failure indicates a fault in Tidemark, or another
+    writer to Tidemark's tables.
 
     Example:
         matches_log()
@@ -129,19 +130,19 @@ def unique_key(*, level: str = ERROR) -> Windowed:
 
 @check_arguments
 def max_change_after_close(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
-    """Expect a window that had closed not to change any more by more than a share of its value.
+    """Expect a column of a closed window to change by no more than a share of its value.
 
-    It fails if `|now - before| > share * |before|`. `before` is the window's newest published row
-    that was not an early firing. A sum or mean of doubles may also differ by the effect of the
-    order of addition. It also fails if the column changes from null to a value, or from a value to
-    null.
+    A window fails if `|now - before| > share * |before|`. `before` is the value in the window's
+    newest published row that was not an early firing. A sum or mean of doubles may in addition
+    differ by the rounding error that depends on the order of addition. A window also fails if the
+    column changes from null to a value, or from a value to null.
 
     Example:
         max_change_after_close(0.1)  # no more than a tenth of its events more, or fewer
         max_change_after_close(0.05, "mean_delay", level="warning")
 
     Args:
-        share: greater than 0; 0.1 is a tenth.
+        share: the allowed change, greater than 0; 0.1 is a tenth of the value before.
         column: the column to compare, a number.
         level: `error` quarantines windows that fail; `warning` publishes them.
 
@@ -193,9 +194,9 @@ def volume_within(
 ) -> Windowed:
     """Expect a closed window's volume to be close to that of earlier comparable windows.
 
-    It fails if `|value - earlier| > share * earlier`. Earlier windows count with their computed
-    values, whether they were published or quarantined, so that a backfill validates as a stream
-    does. A window without such an earlier window is not validated.
+    A window fails if `|value - earlier| > share * earlier`. Earlier windows count with their
+    computed values, whether they were published or quarantined, so that a backfill validates as a
+    stream does. A window is not validated if there is no comparable earlier window.
 
     Example:
         volume_within(0.3, of="the same hour last week", over=4, at_least=10)
@@ -268,16 +269,17 @@ def volume_within(
 
 @check_arguments
 def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
-    """Expect less than a share of a window's events to be late: after the watermark passed its end.
+    """Expect less than a share of a window's events to be late.
 
-    It fails if `late_events / events >= share`. Too-late events are not part of the window; they
-    are in the late table.
+    An event is late if it arrived after the watermark had passed the window's end. A window fails
+    if `late_events / events >= share`. Too-late events are not part of the window; they are in the
+    late table.
 
     Example:
         late_share_below(0.2)
 
     Args:
-        share: greater than 0; 0.2 is a fifth.
+        share: the share at which a window fails, greater than 0; 0.2 is a fifth.
         level: `error` quarantines windows that fail; `warning` publishes them.
 
     Raises:
@@ -300,22 +302,23 @@ def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
 
 @check_arguments
 def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
-    """Expect every key to have at least one window in any sequence of `windows` consecutive ones.
+    """Expect every key to have at least one row in any `windows` consecutive windows.
 
     A silent key has no row, so nothing is quarantined. The check fails for as long as the key is
     silent, and in a run that computes a window on either side of a gap. The check ignores a key
-    that has been silent for ten times as long.
+    that has been silent for ten times `windows`.
 
     Example:
         no_gap(3)
 
     Args:
-        windows: the number of consecutive windows without one of the key that fails, 1 or more.
+        windows: the number of consecutive windows without a row of the key at which the check
+            fails, 1 or more.
         level: `error` or `warning`, the severity of a failed check.
 
     Raises:
-        DefinitionError: `windows` is less than 1. An asset whose windows are not consecutive, such
-            as sessions, also raises it.
+        DefinitionError: `windows` is less than 1, or, when the asset is defined, its windows are
+            not consecutive, as with sessions.
     """
     if windows < 1:
         raise DefinitionError(f"no_gap: `windows` must be 1 or more (got {windows}).")
@@ -336,7 +339,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         order = Order.partitionBy(*keys or [F.lit(0)]).orderBy("window_start")
         following = F.lead("window_start").over(order)
         length = F.unix_micros(F.coalesce(following, "_newest")) - F.unix_micros("window_start")
-        # Between two windows of a key lies one window less than their distance.
+        # Between two windows of a key that are n periods apart, there are n - 1 windows.
         silent = F.round(length / period).cast("int") - following.isNotNull().cast("int")
         is_newest = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
         gaps = starts.withColumns({"_silent": silent, "_is_newest": is_newest, "_next": following})

@@ -2,19 +2,19 @@
 
 A fingerprint is a hash of everything that an asset's result depends on, except its data. It is the
 same in every process that has the same definition, including a worker that received the definition.
-It changes if any part changes that would change a run. Names and descriptions do not count.
+It changes with every part that affects a run. The asset's name and all descriptions do not count.
 
 | part | hashed |
 | --- | --- |
 | a value: a window, a trigger, an expectation, … | its class and its fields |
-| a user's function | its compiled code, its defaults, its closure, and the names that it uses |
+| a user's function | its compiled code, defaults, closure, and the module's names that it uses |
 | a function of a library, including Tidemark | its name and closure: `mean("x")` encloses "x" |
 
 The names that a function uses in its module are hashed in the same way if they are plain values or
 functions of the function's own package. The compiled code is hashed and not the source: a file may
-have changed since it was loaded, and the loaded code is what runs. Docstrings, comments and line
-numbers are ignored. Another minor version of Python may compile the same source to other code, and
-so give another fingerprint.
+have changed since it was loaded, but the loaded code is what runs. Docstrings, comments and line
+numbers are ignored. Another minor version of Python may compile the same source to other code,
+which has another fingerprint.
 """
 
 import dis
@@ -44,7 +44,8 @@ def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source, own = transform.source, base_transform(transform)
     joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
-    # Without a bound, the fingerprint is the one from before the bound existed.
+    # Without `max_future_skew`, nothing is added. Fingerprints that are older than this argument
+    # therefore stay valid.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
     definition = {
         # The source's columns are left out: a log never changes the type of a column, and the
@@ -77,7 +78,7 @@ class _Describer:
         self._functions: dict[int, str] = {}
 
     def describe(self, part: object) -> list[Any]:
-        """Return a part as plain JSON values, nested as deep as the part is."""
+        """Return a part as nested lists of plain JSON values."""
         if isinstance(part, _PLAIN):
             return [type(part).__name__, repr(part)]
         if id(part) in self._within:
@@ -91,7 +92,7 @@ class _Describer:
     def _describe(self, part: object) -> list[Any]:
         match part:
             case Never():
-                # `Never` has the hash of None, which had its meaning before the class existed.
+                # `Never` has the hash of None: before the class existed, None had this meaning.
                 return self.describe(None)
             case Mapping():
                 return [

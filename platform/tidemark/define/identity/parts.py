@@ -7,10 +7,10 @@ definition stores its parts, so that Tidemark can report what has changed when t
 | --- | --- |
 | the source's columns, the description | none |
 | expectations | the next run validates windows against them; nothing is recomputed |
-| function, lateness, `deduplicate`, event time, lookup tables | runs continue, and apply |
-| | the change to new arrivals; earlier results stay as they are |
+| function, lateness, `deduplicate`, event time, | runs continue, and apply the change to new |
+| `max_future_skew`, lookup tables | arrivals; earlier results stay as they are |
 | window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
-| the source's name | the same: the other log has its own arrivals, numbered from 0 |
+| the source's name | the same: the arrivals of the other log are numbered from 0 again |
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from tidemark.define.source import lookup_name
 
 
 class Effect(StrEnum):
-    """The effect of a change, from the least to the greatest."""
+    """The effect of a change. The members are in ascending order of severity."""
 
     NONE = "none"
     """No results change."""
@@ -53,7 +53,7 @@ class Change:
     """A part in which two definitions differ.
 
     Args:
-        before, after: the part in plain words; None if it does not exist.
+        before, after: the part in plain words; None if that definition does not have it.
     """
 
     part: str
@@ -94,12 +94,12 @@ def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Ch
 
 
 def combined_effect(changes: list[Change]) -> Effect:
-    """Return the combined effect of some changes, which is the greatest of their effects."""
+    """Return the most severe effect of some changes; `NONE` if there are none."""
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
 def reads_another_log(changes: list[Change]) -> bool:
-    """Return whether the source's name has changed, so that arrivals are of another log."""
+    """Return whether the source's name has changed, so that runs would read another event log."""
     return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
 
 

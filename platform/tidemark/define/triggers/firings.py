@@ -8,9 +8,9 @@ follows from the watermark and the clock that the timeline has for that arrival.
 | firing | the slot of an event | the slot has fired |
 | --- | --- | --- |
 | `Never()` | 0 | never on its own |
-| `EachArrival()` | arrival + 1; early 0 if that arrival closes the window | at once |
+| `EachArrival()` | arrival + 1; but 0 if early and the arrival closes the window | at once |
 | `Count(n)` | 1 for the window's first n events, 2 for the next n, … | when it has n events |
-| `Every(i)` | the first multiple of i after its arrival (microseconds) | when the clock is there |
+| `Every(i)` | the first multiple of i after its arrival (microseconds) | when the clock is at it |
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Side:
         name: `early` or `late`.
         until: the watermark at which slots stop firing on their own, BIGINT microseconds.
         arrival: the arrival as of which the firings are determined, BIGINT.
-        slots: a window specification that groups the partials of one slot.
+        slots: a window specification of Spark that groups the partials of a slot.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Firing:
     """True if an event's slot depends on the number of events before it."""
 
     by_arrival: ClassVar[bool] = False
-    """True if each arrival with events fires."""
+    """True if each arrival with events fires their windows."""
 
     @property
     def clock(self) -> int | None:
@@ -90,7 +90,7 @@ class Firing:
 @checked_class
 @dataclass(frozen=True)
 class Never(Firing):
-    """No firing. Early events wait for the ON_TIME one, late events until the window is final.
+    """No firing. On-time events wait for the ON_TIME firing, late ones until the window is final.
 
     Example:
         Trigger(late=Never())  # all late events of a window together, when it becomes final
@@ -134,7 +134,7 @@ class EachArrival(Firing):
 @checked_class
 @dataclass(frozen=True)
 class Count(Firing):
-    """A firing after every `n` events of a window and key; late events count separately.
+    """A firing after every `n` events of a window and key; late events are counted separately.
 
     Events are counted in the order (arrival, position). One arrival may therefore fire a window
     more than once, and the same events fire together in every run.
@@ -176,8 +176,8 @@ class Count(Firing):
 class Every(Firing):
     """A firing at multiples of an interval on the processing clock, counted from 1970.
 
-    Arrivals move the clock: events from before a multiple fire with the first arrival whose
-    processing time has reached it. Time does not pass without arrivals.
+    Arrivals move the clock: events that arrived before a multiple fire with the first arrival whose
+    processing time has reached that multiple. Time does not pass without arrivals.
 
     Example:
         Trigger(early=Every("1 minute"))  # with the first arrival of each minute

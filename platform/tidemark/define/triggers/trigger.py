@@ -3,8 +3,8 @@
 A window fires EARLY while it is open, if its trigger has early firings. It fires ON_TIME once, at
 the first arrival whose watermark passes its end, if it had any on-time event. It fires LATE when
 late events arrive that still count. It is final when the watermark has passed its end by the
-allowed lateness: no late event can change it after that. An event that is on time, within a gap of
-its end, can still extend a session.
+allowed lateness: no late event can change it after that. Only a session can still grow, by an event
+that is on time and within a gap of the session's end.
 
 | firing | EARLY | LATE |
 | --- | --- | --- |
@@ -12,12 +12,12 @@ its end, can still extend a session.
 | `Count(n)` | after every n events, in the order (arrival, position) | the same |
 | `EachArrival()` | after each arrival that brings events | the same |
 
-Events that reach no early firing join the ON_TIME one. Late events that reach no firing join one
-when the window becomes final. The arrival that moves the watermark past a window's end fires it
-ON_TIME, not EARLY. An instant of an interval is EARLY if it is not after the instant at which the
-watermark passed the end.
+On-time events that reach no early firing join the ON_TIME firing. Late events that reach no late
+firing fire when the window becomes final. The arrival that moves the watermark past a window's end
+fires the window ON_TIME, not EARLY. A multiple of an interval still fires EARLY if the clock
+reaches it no later than with that arrival.
 
-`firings` determines which events fire together. As of an arrival, the log alone determines if a
+`firings` determines which events fire together. The log alone determines as of which arrival a
 window has fired.
 """
 
@@ -46,15 +46,16 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 class Trigger:
     """The firings of a window in addition to its ON_TIME firing.
 
-    Events that reach no early firing join the ON_TIME one; late events that reach no late firing
-    join one when the window becomes final.
+    On-time events that reach no early firing join the ON_TIME firing. Late events that reach no
+    late firing fire when the window becomes final.
 
     Example:
         Trigger(early=Every("1 minute"), late=Count(100))
 
     Args:
         early: firings before the watermark passes the window's end; none by default.
-        late: firings after it; at each arrival by default.
+        late: firings after the watermark has passed the window's end; by default, at each arrival
+            with late events.
     """
 
     early: Firing

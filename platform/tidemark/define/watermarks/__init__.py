@@ -3,24 +3,24 @@
 A watermark W promises that no event with event time < W is still expected. It is a property of the
 source. It moves once per arrival, based on the contents of the arrival, and never goes back. `None`
 is minus infinity, the watermark before the first event. INFINITY is the watermark after the end of
-the stream; no strategy reaches it alone.
+the stream; a strategy alone never sets it.
 
 | strategy | watermark after an arrival |
 | --- | --- |
 | `BoundedOutOfOrderness(bound)` | newest event time so far - bound |
 | `MonotonicTimestamps()` | newest event time so far: events arrive in order |
-| `Punctuated(expression)` | the greatest value so far of an expression over the rows |
-| `PerPartition(column, bound, idle)` | the least of the bounds of each partition that is not idle |
-| `Perfect()` | none until the stream ends: complete history, nothing is late |
-| `Manual()` | given by the connector with the arrival, for sources that know it and for tests |
+| `Punctuated(expression)` | the latest value so far of an expression over the rows |
+| `PerPartition(column, bound, idle)` | the earliest watermark of the partitions that are not idle |
+| `Perfect()` | none until the stream ends: for complete history, in which nothing is late |
+| `Manual()` | the value that the connector gives with the arrival; also for tests |
 
 An ingest that follows a silent source records heartbeats, if the source has `heartbeat`. Once the
-silence has lasted for `idle` of the strategy, the watermark after each heartbeat is at least its
-processing time - `bound`, so the last windows close.
+silence has lasted for `idle` of the strategy, the watermark after each heartbeat is at least the
+heartbeat's processing time - `bound`, so the last windows close.
 
 A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text with all
-that the strategy needs from them. `advance` processes these texts in the order of the arrivals, in
-Python, and keeps its state between two arrivals as a second text. Many arrivals can therefore be
+that the strategy needs from the rows. `advance` processes these texts in the order of the arrivals,
+in Python, and keeps its state between two arrivals as a second text. Many arrivals can therefore be
 observed in one pass over the data, with the same result as one arrival at a time. To write your own
 strategy, derive from `Watermark`, which has an example.
 """

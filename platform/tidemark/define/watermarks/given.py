@@ -14,8 +14,8 @@ from tidemark.define.watermarks.strategy import Watermark
 class Perfect(Watermark):
     """A watermark for complete history: it stays at minus infinity until the stream ends.
 
-    Nothing is late, and no window fires ON_TIME before the stream ends. `tidemark end SOURCE` ends
-    it, or the last arrival of a connector that marks it as the last.
+    Nothing is late, and no window fires ON_TIME before the stream ends. The stream ends with
+    `tidemark end SOURCE`, or with an arrival that the connector marks as the last.
 
     Example:
         Perfect()
@@ -34,11 +34,11 @@ class Perfect(Watermark):
 @checked_class
 @dataclass(frozen=True)
 class Manual(Watermark):
-    """A watermark that the connector gives with each arrival; it stays if the connector gives none.
+    """A watermark that the connector gives with each arrival.
 
-    A connector gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a scenario
-    gives it as an item of its arrivals. A value before the current watermark has no effect: a
-    watermark never goes back.
+    A connector sets `watermark` of a `Chunk`, in microseconds since 1970; a scenario sets
+    `watermark` of an arrival. If an arrival has none, the watermark does not move. A value before
+    the current watermark has no effect, because a watermark never goes back.
 
     Example:
         Manual()

@@ -12,7 +12,7 @@ from tidemark.define.watermarks.seen import BOUND
 from tidemark.define.watermarks.strategy import Watermark, forward, newest_event_time
 
 _Partitions = dict[str | None, tuple[int, int]]
-"""The newest event time of each partition, and the clock when it last had an event."""
+"""For each partition, its newest event time and `Partition.heard_at`, both in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,11 @@ class Partition:
     """The progress of a partition as of an arrival; times are in microseconds.
 
     Args:
-        value: its value of the strategy's column.
-        watermark: its own watermark.
-        heard_at: the processing time of its last event.
-        idle: true if it does not hold back the others.
+        value: the partition's value of the strategy's column.
+        watermark: the newest event time of the partition - bound.
+        heard_at: the processing time of the newest arrival that had an event of the partition, or
+            for which one was waiting in the backlog.
+        idle: true if the partition is idle, so that it does not hold back the others.
     """
 
     value: str | None
@@ -37,29 +38,31 @@ class Partition:
 class PerPartition(Watermark):
     """A watermark for sources whose partitions advance at different paces.
 
-    A partition is a value of `column`, null included: a sensor, a shard, a region. Its events
-    arrive at most `bound` after a newer one of the same partition, so its own watermark is its
-    newest event time - bound. The watermark of the source is the least of these: the events of a
-    slow partition are not late because another partition is ahead.
+    A partition is a value of `column`, null included: a sensor, a shard, a region. An event is at
+    most `bound` older than any event of the same partition that arrived before it. The partition's
+    own watermark is therefore its newest event time - bound. The watermark of the source is the
+    earliest of the partitions' watermarks, so events of a slow partition do not become late when
+    another partition is ahead.
 
     A partition without events for `idle` of processing time is idle, and no longer holds back the
-    others; its next event makes it active again. A partition is not idle while it has events in a
-    backlog that is ingested as several arrivals, whichever of them brings its events. Time passes
-    only with arrivals: if nothing else arrives, heartbeats (arrivals without rows) advance it. If
-    all partitions are idle, none holds another back, and the watermark advances to the greatest of
-    theirs, as in Flink. Once the whole source has been silent for `idle`, the heartbeats of a
-    source with `heartbeat` move it further: to their processing time - `bound`.
+    others; its next event makes it active again. While a backlog is ingested as several arrivals, a
+    partition with events in any of these arrivals is not idle. Processing time advances only with
+    arrivals; in a silent source, heartbeats (arrivals without rows) advance it. If all partitions
+    are idle, the watermark advances to the latest of the partitions' watermarks, as in Flink. Once
+    the whole source has been silent for `idle`, the heartbeats of a source with `heartbeat` move
+    the watermark further: to the heartbeat's processing time - `bound`.
 
-    A partition is unknown before its first event. Events of a new partition, or of one that was
-    idle, may be behind the watermark. They are classified against it: the watermark never goes
-    back.
+    A partition is unknown before its first event. The first events of a new partition, or of one
+    that was idle, may be behind the watermark. They can then be late, because the watermark never
+    goes back.
 
     Example:
         PerPartition("sensor", "1 minute", idle="5 minutes")
 
     Args:
         column: a column of the source.
-        bound: how far out of order the events of one partition are, as in `BoundedOutOfOrderness`.
+        bound: how far out of order the events of one partition can be, as in
+            `BoundedOutOfOrderness`.
         idle: the processing time after which a partition without events is idle.
 
     Raises:
@@ -113,9 +116,10 @@ class PerPartition(Watermark):
         return after, self._to_json(known, clock, after)
 
     def partitions(self, state: str | None, clock: int) -> list[Partition]:
-        """Return the known partitions; the first one holds the watermark back unless it is idle.
+        """Return the known partitions: the active ones, then the idle ones, each by watermark.
 
-        A partition that was idle behind the watermark is no longer known.
+        The first partition holds the watermark back, unless all are idle. A partition that became
+        idle behind the watermark is no longer known.
 
         Args:
             state: the state after an arrival.
@@ -138,7 +142,7 @@ class PerPartition(Watermark):
         return clock - heard_at >= self.idle
 
     def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
-        """Return the state of active partitions, and of idle ones ahead of the watermark."""
+        """Return the state: the active partitions, and idle ones ahead of the watermark."""
         kept = [
             [value, time, heard]
             for value, (time, heard) in known.items()

@@ -17,10 +17,10 @@ BOUND = "The bound of a watermark"
 @checked_class
 @dataclass(frozen=True, init=False)
 class BoundedOutOfOrderness(Watermark):
-    """A watermark for events that arrive at most `bound` after a newer one: newest event time -
-    bound.
+    """A watermark for events that are at most `bound` out of order: newest event time - bound.
 
-    It moves with each arrival, to the newest event time of all arrivals so far minus the bound, and
+    An event may thus be up to `bound` older than an event that arrived before it. The watermark
+    moves with each arrival, to the newest event time of all arrivals so far minus the bound, and
     never goes back. A bound that is too small makes events late; one that is too large delays all
     windows. `tidemark lateness SOURCE` shows which bound would have been enough.
 
@@ -29,8 +29,8 @@ class BoundedOutOfOrderness(Watermark):
 
     Args:
         bound: a number and a unit from microseconds to weeks, zero or more.
-        idle: the silence after which the heartbeats of the source move the watermark: to their
-            processing time minus the bound. Without it, they do not.
+        idle: how long the source must be silent before its heartbeats move the watermark, to the
+            heartbeat's processing time minus the bound. By default, heartbeats do not move it.
 
     Raises:
         DefinitionError: the bound is negative, the idle time is not greater than zero, or one of
@@ -71,17 +71,17 @@ class BoundedOutOfOrderness(Watermark):
 @checked_class
 @dataclass(frozen=True, init=False)
 class MonotonicTimestamps(BoundedOutOfOrderness):
-    """A watermark for events in the order of their event time: the newest event time.
+    """A watermark for events that arrive in the order of event time: the newest event time.
 
-    It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it
-    is still on time if the watermark has not reached the end of its window.
+    It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that arrives out of order is still
+    on time if the watermark has not reached the end of its window.
 
     Example:
         MonotonicTimestamps()
 
     Args:
-        idle: the silence after which the heartbeats of the source move the watermark: to their
-            processing time. Without it, they do not.
+        idle: how long the source must be silent before its heartbeats move the watermark, to the
+            heartbeat's processing time. By default, heartbeats do not move it.
 
     Raises:
         DefinitionError: the idle time is not greater than zero, or is not a length of time.
@@ -100,11 +100,11 @@ _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
 @checked_class
 @dataclass(frozen=True)
 class Punctuated(Watermark):
-    """A watermark in the rows: the greatest value so far of an expression over them.
+    """A watermark that rows announce: the latest value so far of an expression over the rows.
 
-    A producer that knows up to which time it is complete can announce that in the stream. The
-    expression may fail on a row, for example because a text is not a time. Such a row does not move
-    the watermark, and the ingest reports it.
+    A producer that knows up to which time its data are complete can announce that time in a row.
+    The expression may fail on a row, for example because a text is not a time. Such a row does not
+    move the watermark, and the ingest reports it.
 
     Example:
         Punctuated("CASE WHEN kind = 'complete' THEN at END")
@@ -137,11 +137,12 @@ class Punctuated(Watermark):
         return F.count_if(self._mark().isNull())
 
     def _mark(self) -> Column:
-        """Return the watermark that a row announces: `_NOTHING` if none, null if the expression
-        fails.
+        """Return the watermark that a row announces: `_NOTHING` if it announces none.
+
+        Return null if the expression fails.
         """
         mark = F.coalesce(F.expr(self.expression), F.expr(_NOTHING))
-        # The sum of a time and an interval is null if any part of it fails.
+        # `try_add` returns null if the evaluation of an operand fails.
         return F.try_add(mark, F.expr("INTERVAL '0' DAY"))
 
 

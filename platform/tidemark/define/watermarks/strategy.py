@@ -26,12 +26,12 @@ class Watermark(Protocol):
     """
 
     by_newest: ClassVar[bool] = False
-    """True if `observe` is `newest_event_time`, which does not need the engine."""
+    """True if `observe` returns `newest_event_time`, which can be computed without the engine."""
 
     by_silence: ClassVar[bool] = False
     """True if the strategy measures how long each value of `by` has had no events.
 
-    `advance` then also receives the values that have more events to come.
+    `advance` then also receives the values whose events will come with later arrivals.
     """
 
     @property
@@ -55,9 +55,9 @@ class Watermark(Protocol):
         return None
 
     def observe(self, event_time: Column) -> Column:
-        """Return an aggregate over one arrival's rows, a STRING; null if it has no information.
+        """Return an aggregate over one arrival's rows, a STRING; null if they have no information.
 
-        If the strategy has a column `by`, the aggregate is computed for each value of it.
+        If the strategy has a column `by`, the aggregate is computed for each value of that column.
         """
         ...
 
@@ -70,7 +70,13 @@ class Watermark(Protocol):
         return F.lit(0).cast("bigint")
 
     def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
-        """Return the watermark that follows from one arrival alone."""
+        """Return the watermark that follows from one arrival alone, or None.
+
+        The default `advance` calls this method, and ignores a result before the current watermark.
+
+        Args:
+            observed, given: as in `advance`.
+        """
         return None if observed is None else int(observed)
 
     def advance(
@@ -85,27 +91,27 @@ class Watermark(Protocol):
 
         Args:
             state: the state that `advance` returned for the previous arrival; None at the first.
-            previous: the watermark before this arrival; the returned watermark is never below it.
+            previous: the watermark before this arrival; the result must not be earlier.
             observed: the result of `observe`; None for an arrival without rows. If the strategy has
                 a column `by`, a JSON array of pairs [value, the result of `observe` for it], in any
                 order; the value is a text or null. With `by_silence`, also [value, null] for a
-                value that has more events to come with the next arrivals.
+                value whose events will come with the next arrivals.
             clock: the processing time of the arrival, in microseconds, for idleness.
             given: the watermark that the connector gave with the arrival, if any.
         """
         return forward(previous, self.arrival_watermark(observed, given)), None
 
     def silent_watermark(self, clock: int) -> int | None:
-        """Return the watermark that follows from a silence of at least `shortest_silence`.
+        """Return the watermark that follows from a silence of at least `shortest_silence`, or None.
 
         Args:
-            clock: the processing time, in microseconds.
+            clock: the processing time of the heartbeat, in microseconds.
         """
         return None
 
 
 def newest_event_time(instant: Column) -> Column:
-    """Return the greatest instant, in microseconds: the observation of most strategies."""
+    """Return an aggregate, the latest instant in microseconds: the `observe` of most strategies."""
     return F.max(F.unix_micros(instant)).cast("string")
 
 
@@ -114,11 +120,12 @@ def after_heartbeat(
 ) -> int | None:
     """Return the watermark after a heartbeat, a record of the source's silence.
 
-    A source that has had no event stays at minus infinity: its first events may be history.
+    Before the first event of a source, the watermark stays at minus infinity, because the first
+    events may be history.
 
     Args:
-        previous: the watermark before it, in microseconds.
-        clock: its processing time.
+        previous: the watermark before the heartbeat, in microseconds.
+        clock: the processing time of the heartbeat.
         silent_since: the time since which the source has had no data.
     """
     idle = strategy.shortest_silence
@@ -128,10 +135,10 @@ def after_heartbeat(
 
 
 def forward(previous: int | None, reached: int | None) -> int | None:
-    """Return the watermark after `previous`: it never goes back, and does not end the stream.
+    """Return `reached`, limited so that the watermark never goes back or ends the stream.
 
-    Use it in your own strategies. Both arguments are in microseconds since 1970; None is minus
-    infinity.
+    Use this function in your own strategies. Both arguments are in microseconds since 1970; None is
+    minus infinity.
 
     Example:
         forward(20, 10)  # 20

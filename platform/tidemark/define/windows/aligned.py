@@ -17,7 +17,7 @@ _MAX_WINDOWS_PER_EVENT = 100_000
 
 
 class _Repeating(Window):
-    """Windows of one size, or growing to one, that start every `period` from an offset."""
+    """Windows that start every `period`, shifted by an offset, and have a fixed or growing size."""
 
     size: int
     offset: int
@@ -84,8 +84,8 @@ class Sliding(_Repeating):
 
     Window N is [N * slide + offset, N * slide + offset + size), for negative N too, counted in UTC
     from 1970. If the slide is longer than the size, there are gaps between windows. An event in a
-    gap belongs to no window, and is only in the event log. An event's lateness is classified for
-    each of its windows, so it may be on time for one and late for another.
+    gap belongs to no window, and is only in the event log. The lateness of an event is classified
+    for each of its windows: it may be on time for one window and late for another.
 
     Example:
         Sliding("1 hour", "10 minutes")  # six windows for each event
@@ -144,7 +144,7 @@ class Sliding(_Repeating):
         return self if self.size >= 2 * self.slide else None
 
     def slice_start(self, time: Column) -> Column:
-        """Return the start of the slice of an instant: the last start or end of a window."""
+        """Return the start of the slice of `time`: the last start or end of a window by then."""
         begun = floor_to(time, self.slide, self.offset)
         return F.greatest(begun, floor_to(time, self.slide, self.offset + self.size))
 
@@ -158,9 +158,9 @@ class Sliding(_Repeating):
 class Cumulating(_Repeating):
     """Windows that grow from a fixed start by `step` until they have their full size.
 
-    From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, up to
-    [S, S + size); N is counted in UTC from 1970. The windows of one start show how a total has
-    grown.
+    The windows from the start S = N * size + offset are [S, S + step), [S, S + 2 * step) and so on,
+    up to [S, S + size); N is counted in UTC from 1970. The windows with the same start show how a
+    total grows.
 
     Example:
         Cumulating("1 day", "1 hour")  # 00:00 to 01:00, 00:00 to 02:00, … 00:00 to 24:00
@@ -217,7 +217,7 @@ class Cumulating(_Repeating):
         return self.step
 
     def slice_start(self, time: Column) -> Column:
-        """Return the start of the slice of an instant: the last end of a window."""
+        """Return the start of the slice of `time`: the last start or end of a window by then."""
         return floor_to(time, self.step, self.offset)
 
     def first_end(self, time: Column) -> Column:
@@ -230,8 +230,8 @@ class Cumulating(_Repeating):
 class Global(Window):
     """One window that contains all of time; it closes when the stream ends.
 
-    The stream ends with `tidemark end SOURCE`, or with the last arrival of a connector that marks
-    it as the last. Before that, only early firings publish the window.
+    The stream ends with `tidemark end SOURCE`, or with an arrival that the connector marks as the
+    last. Before that, only early firings publish the window.
 
     Example:
         Global()
@@ -252,15 +252,15 @@ class Global(Window):
 
 
 def _is_first() -> Column:
-    """Return `FIRST`, computed from a window's position among the windows of its event.
+    """Return `FIRST`, computed from a window's position (`_PLACE`) among the windows of its event.
 
-    An event without a window has one row, which may have no position.
+    An event without a window has one row, in which the position may be null.
     """
     return (F.coalesce(_PLACE, F.lit(0)) == 0).alias(FIRST)
 
 
 def _check_overlap(window: str, size: int, step: int) -> None:
-    """Refuse windows of which an event is in so many that the engine runs out of memory."""
+    """Refuse windows that overlap so much that one event's windows exhaust the engine's memory."""
     count = -(-size // step)
     if count > _MAX_WINDOWS_PER_EVENT:
         raise DefinitionError(

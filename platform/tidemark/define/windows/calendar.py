@@ -1,4 +1,4 @@
-"""Windows of the civil calendar: days, weeks, months and years in the local time of a place."""
+"""Windows of the civil calendar: days, weeks, months and years in a time zone."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -27,7 +27,7 @@ class Calendar(Window):
 
     A window lasts from local midnight to local midnight, so a day on which the clock changes has 23
     or 25 hours. If a day has no midnight, it begins with its first instant. If midnight occurs
-    twice, the day begins with the first, even if the clock then goes back to the day before.
+    twice, the day begins with the first one, even if the clock then goes back to the day before.
 
     Example:
         Calendar("month", "America/New_York")
@@ -77,7 +77,7 @@ class Calendar(Window):
         return self.span(max(end - 1, BEGINNING + _DAY))[1]
 
     def span(self, at: int) -> tuple[int, int]:
-        """Return the window of an instant."""
+        """Return the start and the end of the window that contains an instant, in microseconds."""
         zone = ZoneInfo(self.timezone)
         day = as_datetime(at).astimezone(zone).date()
         after = self._after(day)
@@ -124,7 +124,7 @@ class Calendar(Window):
         begin = F.date_trunc(self.unit, local)
         bounds = [begin, *(begin + F.expr(f"INTERVAL {n} {self.unit}") for n in (1, 2))]
         start, end, next_end = (F.to_utc_timestamp(bound, self.timezone) for bound in bounds)
-        # As in `span`.
+        # As in `span`, the clock may go back across midnight.
         ended = F.col(event_time) >= end
         return rows.select(
             "*",
@@ -134,7 +134,7 @@ class Calendar(Window):
 
 
 def _shifts(timezone: str) -> set[int]:
-    """Return the distances from UTC, in microseconds, that a time zone has from 1970 to 2040."""
+    """Return all offsets from UTC, in microseconds, that a time zone has from 1970 to 2040."""
     zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
     shifts: set[int] = set()
     while moment < end:

@@ -43,7 +43,7 @@ class Window(ABC):
     def period(self) -> int | None:
         """The distance between the starts of consecutive windows, in microseconds.
 
-        If it varies it is the mean distance; it is None if windows are not consecutive.
+        The mean distance if it varies; None if windows are not consecutive.
         """
         return None
 
@@ -54,7 +54,7 @@ class Window(ABC):
 
     @property
     def slicing(self) -> "Slicing | None":
-        """The slices by which overlapping windows share work; None if they do not overlap."""
+        """The slices by which overlapping windows share work; None if slices would save no work."""
         return None
 
     @abstractmethod
@@ -62,15 +62,15 @@ class Window(ABC):
         """Return `rows` with `window_start` and `window_end`, one row per event and window.
 
         An event without an event time has one row with a null window. A window out of range gives a
-        row with a null window too (`with_window`). `rows` must have neither column. If windows
-        overlap, `FIRST` marks the row with the event's first window to end.
+        row with a null window too (`with_window`). `rows` must not have these two columns yet. If
+        windows overlap, `FIRST` is true in the row of the event's window that ends first.
         """
 
     def last_window_end(self, end: int) -> int:
         """Return the watermark at which every window that starts before `end` has ended.
 
-        A session that starts before `end` may continue beyond any watermark. For sessions it is the
-        watermark at which those without an event after `end` have ended.
+        A session that starts before `end` may continue beyond any watermark. For sessions, the
+        result is the watermark at which all sessions without an event after `end` have ended.
         """
         return min(end + self.max_extent, INFINITY)
 

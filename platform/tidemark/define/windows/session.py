@@ -14,7 +14,7 @@ from tidemark.define.windows.kind import Window, with_window
 @checked_class
 @dataclass(frozen=True, init=False)
 class Session(Window):
-    """A time of activity, which ends after a `gap` without an event.
+    """A period of activity of a key, which ends after a `gap` without an event.
 
     An event's own session is [t, t + gap). Sessions of a key that overlap or touch are merged. Two
     events exactly `gap` apart are therefore in one session, as in Spark, Flink and Kafka Streams,
