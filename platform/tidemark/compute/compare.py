@@ -1,4 +1,4 @@
-"""Compare rows column by column, and write rows, keys and instants as text that identifies them."""
+"""Compare rows column by column, and convert rows, keys and instants to text without loss."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
@@ -18,14 +18,15 @@ _TOLERANCE = 1e-9
 def find_differences(
     columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
 ) -> Column:
-    """Return the columns in which the structs `left` and `right` differ.
+    """Return an array of the fields in which the structs `left` and `right` differ.
 
-    The result is an array of structs (`column`, `left`, `right`) with the values as text. A null
-    struct counts as all nulls.
+    Each entry is a struct (`column`, `left`, `right`) with the field's name and its two values as
+    text. All fields of a null struct count as null.
 
     Args:
-        slack: the columns whose rounding error is in the field `SLACK` of `right`: the possible
-            difference between DOUBLE values of the same events.
+        columns: the names and types of the fields to compare.
+        slack: the DOUBLE fields whose possible rounding error is in the field `SLACK` of `right`:
+            the largest difference between two results for the same events.
     """
     each = [
         _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()
@@ -34,9 +35,13 @@ def find_differences(
 
 
 def same_window(transform: Definition, left: str, right: str) -> Column:
-    """Return whether two aliased sets of rows agree in window and keys; nulls are equal."""
+    """Return whether rows with the aliases `left` and `right` have the same window and keys.
+
+    Two nulls are equal.
+    """
     each = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window]
-    # In pairs: a chain of many keys would be nested deeper than a request to the engine may be.
+    # Combine the conditions in pairs. A chain of conditions on many keys would be nested more
+    # deeply than a request to the engine may be.
     while len(each) > 1:
         each = [reduce(and_, each[at : at + 2]) for at in range(0, len(each), 2)]
     return each[0]
@@ -48,7 +53,10 @@ def iso_text(instant: str) -> Column:
 
 
 def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
-    """Return columns, or fields of the struct column `struct`, as JSON, including nulls."""
+    """Return key columns as a JSON object that includes nulls.
+
+    With `struct`, the keys are fields of that struct column.
+    """
     if not keys:
         return F.lit("{}")
     fields = [F.col(key if struct is None else f"{struct}.{key}").alias(key) for key in keys]
@@ -73,7 +81,7 @@ def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool
     return F.when(~same, both)
 
 
-# By default, the engine leaves out nulls, and everything below a millisecond.
+# By default, the engine omits fields that are null, and the microseconds of times.
 _OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",

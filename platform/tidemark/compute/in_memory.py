@@ -1,14 +1,15 @@
-"""Merge and finish few partials in memory, with the same result as in the engine.
+"""Merge and finish a few partials in memory, with the same result as in the engine.
 
 A query to the engine takes tenths of a second, even for very few rows. Most assets use counts,
 sums, means, minimums and maximums of numbers, strings and timestamps. Their windows have fixed
-bounds and fire by the watermark or by arrivals. This module computes them by the rules of `slot`
-and `lifecycle.aligned`. For anything else, `compute_changes` returns None, and the engine computes
-the rows.
+bounds and fire by the watermark or by arrivals. This module computes the windows of such assets by
+the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` returns False or
+`compute_changes` returns None, and the engine computes the rows.
 
-| part | supported in memory |
+| | supported in memory |
 | --- | --- |
-| windows | windows of a transform (not of a roll-up) that don't merge and are all complete |
+| runs | increments |
+| windows | windows of a transform (not of a roll-up) that don't merge and are all up to date |
 | | through the same arrival |
 | firings | none, or each arrival |
 | aggregates | `count`; sums that are far from overflowing; means, except of decimals; |
@@ -47,7 +48,10 @@ _Array = Any
 _NO_TRIGGER, _NOT_FIRED = -1, -1
 _LARGEST_SUM = float(1 << 62)
 _MORE_DIGITS, _MAX_DIGITS = 10, 28
-"""The engine's sum of a decimal has 10 digits more than its values, which may have at most 28."""
+"""The engine's sum of DECIMAL values has 10 digits more than the values.
+
+A DECIMAL has at most 38 digits, so the values may have at most 28.
+"""
 _COMPARABLE_TYPES = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -85,9 +89,10 @@ class _Merging:
     """How the partials of an aggregate merge.
 
     Args:
-        parts: the parts that are merged, each with the merging function.
-        answer: computes the aggregate's values from the merged parts.
-        slack: computes from the merged parts how far apart two values of the same events can be.
+        parts: the arrays to merge, each with the name of the merging function.
+        answer: computes the aggregate's values from the merged arrays.
+        slack: computes, from the merged arrays, the largest possible difference between two results
+            for the same events.
     """
 
     parts: Sequence[tuple[_Array, str]]
@@ -112,11 +117,12 @@ def compute_changes(
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
-    They also have `IS_DELETED` and `SLACK`. Return None if only the engine can compute them.
+    The rows also have `IS_DELETED` and `SLACK`. Return None if only the engine can compute the
+    rows.
 
     Args:
-        partials: all partials of these windows after the commit.
-        marker: the facts of an increment for which `is_supported` is true.
+        partials: all partials, after the commit, of the windows that the commit can change.
+        marker: the record of an increment for which `is_supported` returns True.
     """
     if not all(_is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
@@ -147,8 +153,9 @@ def compute_changes(
 
 
 def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
-    """Return the keys of rows as JSON, as `compare.keys_as_json` does; None if only the engine can
-    do it.
+    """Return the keys of rows as JSON, with the same text as `compare.keys_as_json`.
+
+    Return None if the text might differ from the engine's.
     """
     if any(_is_written_otherwise(rows[key]) for key in keys):
         return None
@@ -158,9 +165,10 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
 
 
 def _is_written_otherwise(values: _Array) -> bool:
-    """Return whether the engine may write values of a key as another JSON text.
+    """Return whether the engine's JSON text for the values of a key may differ from Python's.
 
-    It has capital letters in the escapes of control characters.
+    The engine uses capital letters in the escapes of control characters, and its own format for
+    dates and timestamps.
     """
     if pa.types.is_string(values.type):
         return bool(pc.any(pc.match_substring_regex(values, r"[\x00-\x1f]")).as_py())
@@ -168,7 +176,10 @@ def _is_written_otherwise(values: _Array) -> bool:
 
 
 def _find_merge_function(aggregate: Aggregate) -> str | None:
-    """Return the function that merges an aggregate's partials, or None if only the engine can."""
+    """Return the name of the function that merges an aggregate's partials.
+
+    Return None if only the engine can merge the partials.
+    """
     known = (aggregate.merge, aggregate.finish)
     return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
 
@@ -237,7 +248,7 @@ def _is_far_from_overflow(partials: _Array) -> bool:
 
 
 def _has_engine_order(values: _Array) -> bool:
-    """Return whether values have the same order here as in the engine.
+    """Return whether values have the same order in Arrow as in the engine.
 
     For the engine, NaN is the greatest value, and -0.0 is not less than 0.0.
     """
@@ -248,7 +259,7 @@ def _has_engine_order(values: _Array) -> bool:
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
-    """Return whether values of a type have the same equality and order here as in the engine."""
+    """Return whether values of a type are equal and ordered in Arrow as in the engine."""
     return any(is_one(kind) for is_one in _COMPARABLE_TYPES)
 
 
@@ -260,7 +271,8 @@ def _compute_mean(sums: _Array, counts: _Array, _: _Array) -> _Array:
 def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
     """Return the admitted partials that have fired, with their firing, as `slot.select_fired` does.
 
-    Here `FIRED` is never null. It is less than any arrival if no trigger fired the slot.
+    In contrast to that function, `FIRED` is never null: if no trigger fired the slot, `FIRED` is
+    `_NO_TRIGGER`, which is less than any arrival.
     """
     counts = pc.and_(pc.is_valid(partials["window_start"]), partials[ADMITTED])
     counted = partials.filter(counts)
@@ -284,7 +296,10 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
 
 
 def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:
-    """Return the arrival at which the trigger fired each slot, as `Firing.fires` does."""
+    """Return the arrival at which the trigger fired each slot, as `Firing.fires` does.
+
+    Return `_NO_TRIGGER` for slots that the trigger has not fired.
+    """
     if isinstance(firing, EachArrival):
         return np.where(place > 0, place - 1, _NO_TRIGGER)
     return np.full(len(place), _NO_TRIGGER)
@@ -293,7 +308,7 @@ def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:
 def _merge_by_window(
     fired: pa.Table, transform: Definition, merging: Sequence[_Merging]
 ) -> pa.Table:
-    """Merge the fired partials of each window, with the columns that `_finish_windows` needs."""
+    """Merge the fired partials of each window, and return the columns for `_finish_windows`."""
     by = ["window_start", "window_end", *transform.keys]
     columns = {name: fired[name] for name in by}
     columns |= {f"_{name}": fired[name] for name in ("events", "last_arrival")}
@@ -315,7 +330,10 @@ def _merge_by_window(
 def _finish_windows(
     found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: TimelinePosition
 ) -> pa.Table:
-    """Return merged partials as rows, as `aligned.finish_windows` does, with `_fired`."""
+    """Return the rows of windows from their merged partials, as `aligned.finish_windows` does.
+
+    The column `_fired` is added: the latest arrival at which a trigger fired the window.
+    """
     now, end = _watermark(at), _micros(found["window_end"])
     phase, closing = found["_phase_max"].to_numpy(), found["_closing_max"].to_numpy() == 1
     punctual = found["_phase_min"].to_numpy() <= slot.ON_TIME

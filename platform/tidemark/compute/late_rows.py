@@ -1,9 +1,9 @@
-"""Compute the late table and the late loss: too-late events, and what windows lack without them.
+"""Compute the late table (too-late events) and the late loss (how they would change windows).
 
 No event is dropped silently. The asset's late table records each event that is too late for a
 window, with the window and the lag, and each event without an event time. For every window that
-lacks such events, the late loss shows the value as streamed next to the complete one. It shows the
-cost of the allowed lateness.
+lacks too-late events, the late loss shows the streamed values next to the values with these events.
+The difference is the cost of the chosen allowed lateness.
 """
 
 from pyspark.sql import DataFrame
@@ -48,7 +48,8 @@ def add_missing_columns(
 ) -> DataFrame:
     """Return late events, with null in the columns that only the late table has.
 
-    Columns that the source or the function has gained or lost leave the table's rows unchanged.
+    If the source or the function has gained or lost columns since the table was created, the
+    existing rows of the table stay unchanged.
     """
     existing = set(events.columns)
     lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in existing]
@@ -56,7 +57,10 @@ def add_missing_columns(
 
 
 def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
-    """Return a description of each late-event column with another type than in the late table."""
+    """Return a description of each column of late events whose type differs from the late table.
+
+    The list is empty if the late table does not exist.
+    """
     kept = {
         f.name: f.dataType.simpleString() for f in _late_table_schema(warehouse, transform).fields
     }
@@ -77,9 +81,10 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
 def late_loss(
     stored: DataFrame, transform: WindowedTransform, log: Log, marker: StateCommit
 ) -> DataFrame:
-    """Return the windows that lack too-late events, with the number of `lost_events`.
+    """Return the windows that lack too-late events, with the number of these as `lost_events`.
 
-    Each aggregate `x` is as streamed (null if the stream has no such window), next to `x_complete`.
+    For each aggregate `x`, the column `x` has the streamed value (null if the stream has no such
+    window), and `x_complete` the value with the too-late events.
     """
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
@@ -87,8 +92,8 @@ def late_loss(
     is_missed = classification.is_uncounted()
     if marker.recomputed is None:
         is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
-    # The merge determines which fragments share a session with a too-late event. Here, keep all
-    # fragments of that event's keys.
+    # Only merging shows which fragments share a session with a too-late event. So keep all
+    # fragments that have the keys of such an event.
     by = list(transform.keys) if transform.window.merges else on
     if by:
         lacking = stored.where(is_missed).select(F.struct(*by).alias("_lacking")).distinct()

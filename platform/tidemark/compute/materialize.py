@@ -1,8 +1,8 @@
 """Compute rows once and completely, before any step depends on them.
 
 The engine computes a cached frame at its first use, and a query that uses the frame twice may lose
-rows (SPARK-57547). So nothing is cached in the engine here. A few rows are fetched into memory,
-many are written to separate files, and the next steps read these.
+rows (SPARK-57547). This module therefore caches nothing in the engine: it fetches a few rows into
+memory, and writes many rows to separate files. The next steps read the rows from there.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
 class TempTables:
-    """Temporary files of one piece of work, removed when it ends."""
+    """Temporary files for one computation, removed when the computation ends."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -36,8 +36,8 @@ class TempTables:
         """Compute rows now and return them.
 
         Args:
-            few: true if the rows are known to fit into memory. Otherwise they come into memory only
-                if there are at most `INLINE_ROWS`, and are written to files if there are more.
+            few: true if the rows are known to fit into memory. Otherwise, up to `INLINE_ROWS` rows
+                are fetched into memory, and more rows are written to files.
         """
         if few:
             with translate_refusals("compute rows"):
@@ -45,7 +45,7 @@ class TempTables:
         return self._aside(rows, thresholds.INLINE_ROWS)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
-        """Gather one or more tables of rows in memory, or in files if they are too large."""
+        """Gather one or more Arrow tables in memory; in files if they exceed `GATHERED_BYTES`."""
         found, size = list[pa.Table](), 0
         for table in tables:
             found.append(table)
@@ -59,7 +59,8 @@ class TempTables:
         """Compute rows now and return them as a frame of the engine.
 
         Args:
-            few: true if the rows fit into memory; each query then sends them to the engine.
+            few: true if the rows fit into memory. Each query on the frame then sends the rows to
+                the engine.
         """
         materialized = self.materialize(rows, few=True) if few else self._aside(rows, 0)
         return frame(self._warehouse.spark, materialized)
@@ -78,10 +79,10 @@ class TempTables:
         """Remove the files, if any were written."""
         if self._used:
             try:
-                # An error in the removal must not hide the error that ended the work. It can occur
-                # because the engine continues for a moment with earlier queries and writes to the
-                # folder. The claim is released, so the next sweep (`claims`) or maintenance removes
-                # the rest.
+                # The removal can fail, because the engine may continue for a moment with earlier
+                # queries and write to the folder. An error in the removal must not hide the error
+                # that ended the work. The claim is released, so the next sweep (`claims`) or
+                # maintenance removes the remaining files.
                 with suppress(OSError):
                     self._warehouse.remove(self._name)
             finally:
@@ -90,7 +91,7 @@ class TempTables:
 
 @contextmanager
 def temp_tables(warehouse: Warehouse) -> Iterator[TempTables]:
-    """Yield a place for computed rows. They are removed when the block ends."""
+    """Provide temporary tables for the duration of a `with` block, and then remove their files."""
     place = TempTables(warehouse)
     try:
         yield place

@@ -1,8 +1,8 @@
 """Turn events into partials, and partials into the rows of windows.
 
-Each step is a function from DataFrame to DataFrame. Runs that store partials and one-off
-computations that do not store any use the same functions. `classify_scope` assigns events to
-windows and classifies their lateness, `aggregate_events` aggregates them by window, keys and slot,
+Each step is a function from DataFrame to DataFrame. Runs, which store partials, and one-off
+computations, which store none, use the same functions. `classify_scope` assigns events to windows
+and classifies their lateness, `aggregate_events` aggregates the events by window, keys and slot,
 and `finish_windows` merges the slots that have fired.
 """
 
@@ -34,15 +34,15 @@ def read_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFram
 
 
 def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return these rows after the transform's function."""
+    """Return the rows that may be in one of the scope's windows, after the transform's function."""
     return _prepare_scope(log, transform, scope).drop(uniqueness.MARK, HAPPENED_AT)
 
 
 def classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return the prepared rows of a scope, one for each of their windows in the scope.
+    """Return one row for each prepared event of a scope and each of its windows in the scope.
 
-    Adds `window_start` and `window_end`; `VERDICT`; `ADMITTED`, whether the event counts;
-    `HAPPENED_AT`, the event time.
+    Adds the columns `window_start` and `window_end`; `VERDICT`, the event's lateness in the window;
+    `ADMITTED`, whether the event counts in the window; and `HAPPENED_AT`, the event time.
     """
     again = F.col(uniqueness.MARK) if transform.deduplicate else None
     rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
@@ -77,8 +77,8 @@ def aggregate_events(
     """Return classified events, aggregated by window, keys and slot.
 
     Columns: window_start, window_end, the keys, `VERDICT`, `ADMITTED`, `SLOT`, events,
-    last_arrival, and a partial with the name of each aggregate. Sessions have the facts of
-    `fragments` instead of the slot.
+    last_arrival, and for each aggregate a column of the same name with its partial. For sessions,
+    other columns replace `SLOT` (see `fragments`).
 
     Args:
         before: the partials of earlier runs, which count triggers need.
@@ -91,9 +91,9 @@ def aggregate_events(
 
 
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return the rows that may be in one of the scope's windows.
+    """Return the rows that may be in one of the scope's windows, after the transform's function.
 
-    The column `HAPPENED_AT` is the event time, or null if it is implausible.
+    The column `HAPPENED_AT` is the event time, or null if the event time is implausible.
     """
     time_ranges = _event_time_ranges(transform, scope)
     rows = prepare_rows(
@@ -106,14 +106,18 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
 
 
 def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
-    """Return the ranges of event times that the scope's windows may hold; empty means no bound."""
+    """Return the ranges of event times that the scope's windows may contain.
+
+    Without a range, the scope includes all windows.
+    """
     reach = transform.window.assigned_extent
     return tuple((start, end + reach) for start, end in scope.ranges)
 
 
 def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
-    """Return the earliest and latest event time that the scope's windows may hold; None means no
-    bound.
+    """Return the bounds [start, end) of the event times that the scope's windows may contain.
+
+    Both bounds are None if the scope includes all windows.
     """
     time_ranges = _event_time_ranges(transform, scope)
     return min((s for s, _ in time_ranges), default=None), max(
@@ -124,12 +128,13 @@ def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int 
 def _classify(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
-    """Return events or slices with their lateness, one row for each of their windows in the scope.
+    """Return one row for each event or slice and each of its windows in the scope.
 
-    They have the columns of `classify_scope`.
+    The added columns are those of `classify_scope`.
 
     Args:
-        again: BOOLEAN, whether they are duplicates of earlier events.
+        rows: prepared events, or slices of events.
+        again: BOOLEAN, true for duplicates of earlier events; None without deduplication.
     """
     end, watermark = F.col("window_end"), F.col("watermark")
     verdict = classification.verdict(end, watermark, transform.allowed_lateness, again)
@@ -158,12 +163,15 @@ def finish_windows(
 
 
 def as_of(coverage: Coverage) -> AsOf:
-    """Return the moment through which each window is up to date, from the coverage."""
+    """Return the moment through which each window is up to date, according to a coverage."""
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 
 def check(log: Log, transform: WindowedTransform) -> None:
-    """Let the engine analyze the definition on the log's columns, without running it."""
+    """Raise an error if the engine can't run the definition on the log's columns.
+
+    The engine only analyzes the definition, and computes no rows.
+    """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform.preparation)
@@ -178,7 +186,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
 
 def _check_numbers(log: Log, transform: WindowedTransform) -> None:
-    """Refuse sums and means of values that are not numbers. The engine would convert them."""
+    """Refuse sums and means of values that are not numbers, which the engine would convert."""
     wanted = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
     if not wanted:
         return

@@ -29,7 +29,7 @@ from tidemark.store.event_log.log import Log
 def compute_panes(
     stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
 ) -> DataFrame:
-    """Return the pane rows of windows as of `at`, for the firings after `then`.
+    """Return the pane rows of windows as of `at`, for the firings after `then`, or for all firings.
 
     Columns: window_start, window_end, the keys, pane, timing, is_last, retraction, the aggregates.
     """
@@ -43,11 +43,12 @@ def compute_panes(
 
 
 def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> DataFrame:
-    """Return the rows of firings: window, keys, some facts, `retraction`, and the aggregates.
+    """Return the rows of firings: window, keys, `facts`, `retraction`, and the aggregates.
 
     Args:
         fired: firings with the columns of `aligned.list_firings`.
-        facts: the columns that are kept; together with the keys, they identify a firing.
+        facts: further columns of `fired` to return. With the window, the keys and `retraction`,
+            they must identify a row.
     """
     rows = fired.select(
         *transform.keys, *facts, F.explode(_list_versions(transform)).alias("_version")
@@ -84,7 +85,7 @@ def _list_versions(transform: Definition) -> Column:
 
 
 def _watermark_steps(log: Log) -> DataFrame:
-    """Return one row with `_steps`, an array of the watermarks after each arrival, in order."""
+    """Return one row with `_steps`: an array of the watermark after each arrival, in order."""
     pairs = log.watermarks_after().withColumn(
         WATERMARK_AFTER, F.coalesce(WATERMARK_AFTER, F.lit(-INFINITY))
     )

@@ -1,10 +1,10 @@
-"""Get the partials of an asset's windows, stored or recounted; those of a roll-up from its base.
+"""Get the partials of an asset's windows, either from the state or recounted from the event log.
 
-The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
-`assign_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
-base's commits since its last run at once. It publishes the windows that have fired since. If the
-base replaced windows, the run replaces the windows that contain them. Everything that it publishes
-is a function of the base's state, so a killed run is simply repeated.
+A transform's partials already have its own windows. A roll-up has no partials: `assign_windows`
+assigns the partials of its base to the roll-up's windows. A run of a roll-up processes at once all
+commits of the base since the roll-up's last run, and publishes the windows that have fired since
+then. If the base replaced windows, the run replaces the roll-up's windows that contain them. All
+published rows are a function of the base's state, so a killed run is simply repeated.
 """
 
 import time
@@ -37,10 +37,13 @@ from tidemark.store.warehouse import Warehouse
 
 
 def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
-    """Return the facts of a roll-up's next commit, and the number of its new events by lateness.
+    """Return the record of a roll-up's next commit, and the number of its new events by lateness.
 
     Returns:
         None if the base has committed nothing since the last run.
+
+    Raises:
+        DataError: the base has not run yet.
     """
     warehouse, transform = asset.warehouse, asset.transform
     assert isinstance(transform, RollUp)
@@ -57,7 +60,8 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
     ranges = _replaced_windows(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
-        # The existing rows are from a dropped and recreated base, or of another kind.
+        # The existing rows are from a base that was dropped and recreated, or from an earlier
+        # definition of the roll-up (`store.commits.rollup_generation`).
         ranges = ()
     marker = Following(
         run=uuid.uuid4().hex,
@@ -80,7 +84,8 @@ def assign_windows_within(
     """Return the partials of an asset's windows that start in one of the ranges.
 
     Args:
-        rows_of: returns the stored partials of windows that start in given ranges.
+        rows_of: a function that returns the partials of the windows that start in given ranges;
+            for a roll-up, the windows of its base.
         through: the coverage of these partials.
     """
     rows = rows_of(base_ranges(asset.transform, ranges))
@@ -110,14 +115,22 @@ def recount_partials(
 
 
 def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
-    """Return the starts of the base windows in the roll-up's windows that start in the ranges."""
+    """Return the ranges of window starts to read from a base, for roll-up windows in some ranges.
+
+    They contain the start of every base window that lies in a roll-up window that starts in one of
+    the ranges. The ranges of a transform stay unchanged.
+    """
     if not isinstance(transform, RollUp):
         return ranges
     return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
 
 
 def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
-    """Return the starts of the windows that hold a base window that starts in the ranges."""
+    """Return the ranges of roll-up window starts that belong to base windows in some ranges.
+
+    They contain the start of every roll-up window that contains a base window that starts in one
+    of the ranges. The ranges of a transform stay unchanged.
+    """
     if not isinstance(transform, RollUp):
         return ranges
     reach = transform.window.max_extent - 1
@@ -127,13 +140,13 @@ def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
 def assign_windows(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Return partials by the transform's own windows.
+    """Return partials with the transform's own windows.
 
-    For a roll-up, these are the base's admitted partials with their lateness in its windows. Late
-    partials are of one arrival each, so the watermark before it is known.
+    For a roll-up, the result is the base's admitted partials, with their lateness in the roll-up's
+    windows. Each late partial belongs to one arrival, so the watermark before its arrival is known.
 
     Args:
-        through: the coverage of a roll-up; late partials of later arrivals are left out.
+        through: the coverage of a roll-up; late partials of arrivals beyond it are left out.
     """
     if not isinstance(transform, RollUp):
         return rows
@@ -165,8 +178,11 @@ def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
-    """Return the coverage of a roll-up's windows: that of its least advanced base window."""
-    # The last base window of a range may end after the range.
+    """Return the coverage of a roll-up's windows.
+
+    Each window is up to date through the same arrival as the least advanced base window in it.
+    """
+    # The last base window that starts in a range may end after the range.
     closing = transform.base.window.last_window_end
     ahead = [*_merge_adjacent(base.covers), *base.covers]
     return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
@@ -175,7 +191,7 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
 def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     """Return the ranges, with adjacent ones merged.
 
-    A merged range is up to date through the arrival of its least advanced part.
+    A merged range is up to date through the same arrival as the least advanced range in it.
     """
     joint: list[BackfilledRange] = []
     for c in sorted(covers, key=lambda c: c.start):
@@ -190,10 +206,11 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
 def _replaced_windows(
     transform: RollUp, before: Coverage, commits: Sequence[StateCommit]
 ) -> Ranges | None:
-    """Return the starts of the windows of a roll-up that its next commit replaces.
+    """Return the ranges of the starts of the windows that a roll-up's next commit replaces.
 
-    These are the windows that contain a replaced window of the base, and those that may have fired
-    since. None means that the base has replaced no window.
+    The commit replaces the windows that contain a replaced window of the base, and the windows that
+    may have fired since the roll-up's last run. Return None if the base has replaced no window, and
+    an empty tuple if the commit replaces all windows.
     """
     replacing = [c.recomputed for c in commits if c.recomputed is not None]
     if not replacing:

@@ -43,7 +43,9 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
 
 
 def merge_columns_with_facts(transform: Definition) -> list[Column]:
-    """Return aggregate expressions over partials: the aggregates and the window's facts."""
+    """Return aggregate expressions over partials: the transform's aggregates, and the columns
+    `events`, `late_events` and `last_arrival`.
+    """
     late = F.when(F.col(VERDICT) != classification.ON_TIME, F.col("events")).otherwise(0)
     return [
         *merge_columns(transform),
@@ -54,9 +56,10 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
 
 
 def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """Return windows of merged partials, finished, with `timing` (from their `PHASE`) and `final`.
+    """Return the finished rows of windows from their merged partials.
 
-    The columns `SLACK` and `OVERFLOWED` are added for callers that validate the rows.
+    `timing` (computed from `PHASE`) and `final` are added. For callers that validate the rows,
+    `SLACK` and `OVERFLOWED` are added, too.
     """
     timing = name_timing(F.col(PHASE))
     final = F.coalesce(slot.final_watermark(transform) <= at.watermark, F.lit(False))

@@ -1,14 +1,15 @@
 """Slices: overlapping windows share the aggregation of their events.
 
-An event of a sliding window of ten slides is in ten windows. It is aggregated only once, together
-with the events of its *slice*. A slice is the span of time between two adjacent window bounds, so
-all its instants are in the same windows. The slice's partials are then merged in each of these
-windows.
+If a sliding window is ten slides long, each event is in ten windows. The event is aggregated only
+once, with the other events of its *slice*. A slice is the span of time between two adjacent window
+bounds, so all its instants are in the same windows. The slice's partials are then merged in each of
+these windows.
 
-How a window treats an event depends on the event's time and on its arrival: the watermark before it
-and the clock. Events of one slice and one arrival are therefore the same to every window, even if
-their lateness differs by window. Events that are on time for all their windows can also be
-aggregated across arrivals. Only events that are late for some window are kept separate by arrival.
+How a window treats an event depends on the event's time and on its arrival: on the watermark before
+the arrival, and on the arrival's processing time. Every window therefore treats all events of one
+slice and one arrival alike, even if their lateness differs from window to window. Events that are
+on time for all their windows can also be aggregated across arrivals. Only events that are late for
+some window are kept separate by arrival.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -28,7 +29,7 @@ IS_DUPLICATE = helper("again")
 def shared_slices(transform: WindowedTransform) -> Slicing | None:
     """Return the slices that a transform's windows share, or None if they share none.
 
-    With a count trigger, each event needs a rank in each of its windows, so they share no work.
+    With a count trigger, each event needs a rank in each of its windows, so the windows share none.
     """
     return None if transform.trigger.ranked else transform.window.slicing
 
@@ -40,25 +41,26 @@ def aggregate_slices(
     *,
     by_arrival: bool,
 ) -> DataFrame:
-    """Aggregate prepared rows by slice and keys, and by arrival if it matters.
+    """Aggregate prepared rows by slice and keys, and by arrival if the arrival matters.
 
     Columns:
 
-    - `HAPPENED_AT`: start of the slice, for all its instants; null without an event time
+    - `HAPPENED_AT`: the start of the slice, which replaces the event times of its events; null for
+      events without an event time
     - the keys
-    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. For several arrivals, the
-      first two are null. `arrived_at` is then the clock, rounded down to the trigger's early
-      interval, if any
+    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. If a row combines several
+      arrivals, `arrival` and `watermark` are null, and `arrived_at` is the processing time, rounded
+      down to a multiple of the trigger's early interval (null without one)
     - `IS_DUPLICATE` if the transform has `deduplicate`
-    - `events`, `last_arrival`, and a partial with the name of each aggregate
+    - `events`, `last_arrival`, and for each aggregate a column of the same name with its partial
 
     Args:
-        by_arrival: true if the arrival matters for every event.
+        by_arrival: true if the arrival of every event matters.
     """
     early = transform.trigger.early
     time = F.unix_micros(HAPPENED_AT)
     watermark = F.unix_micros("watermark")
-    # With an early firing for each arrival, the arrival that closes a window gives its events
+    # With an early firing for each arrival, the events of the arrival that closes a window have
     # another slot.
     if by_arrival or early.by_arrival:
         anywhere = F.lit(False)
@@ -71,7 +73,7 @@ def aggregate_slices(
         anywhere = anywhere & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
     if early.clock is not None:
-        # All arrivals since the last multiple of the interval wait for the same next one.
+        # All arrivals since the last multiple of the interval wait for the same next multiple.
         clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock, 0))
     facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
@@ -87,7 +89,7 @@ def aggregate_slices(
 
 
 def merge_slice_columns(slices: DataFrame, transform: Definition) -> list[Column]:
-    """Return aggregates over slices, with the same names and types as over the events."""
+    """Return aggregate expressions that merge slices, with the names and types of their columns."""
     # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
     merges = zip(transform.aggregates, merge_columns(transform), strict=True)

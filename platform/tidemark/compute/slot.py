@@ -1,9 +1,9 @@
 """Slots: the units in which the events of a window fire.
 
-`firings` defines which slot an event joins, and when a slot fires by its trigger. A multiple of an
-interval that the clock reaches after the window closed (for late events: became final) fires
-nothing. Events that no trigger has fired fire with the next phase: ON_TIME or, for late events,
-FINAL.
+`firings` defines which slot an event joins, and when a trigger fires a slot. If the clock reaches a
+multiple of an interval only after the window has closed (for late events: has become final), the
+multiple fires nothing. Events that no trigger has fired fire with the next phase: ON_TIME or, for
+late events, FINAL.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,9 @@ class AsOf:
     """The moment as of which windows are computed.
 
     Args:
-        arrival: the arrival through which they are complete, BIGINT; may differ by window.
-        watermark: the source's watermark after it, BIGINT microseconds, null for minus infinity.
+        arrival: the arrival through which windows are up to date, BIGINT; may differ by window.
+        watermark: the source's watermark after that arrival, BIGINT microseconds; null for minus
+            infinity.
     """
 
     arrival: Column
@@ -51,10 +52,11 @@ class AsOf:
 def assign_slots(
     events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
-    """Return classified events that have `ADMITTED`, with their `SLOT`.
+    """Return events with their `SLOT`.
 
     Args:
-        before: the partials that earlier runs have stored, if any.
+        events: classified events, with the columns `VERDICT` and `ADMITTED`.
+        before: the partials that earlier runs have stored, if any; only count triggers need them.
     """
     trigger = transform.trigger
     if trigger.ranked:
@@ -73,7 +75,8 @@ def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
     watermarks = log.few_watermarks_after()
     if not watermarks:
         return events.join(F.broadcast(log.watermarks_after()), "arrival")
-    # Inline a few watermarks in the query. A join would take the engine as long as all other steps.
+    # If there are few watermarks, they are constants in the query. A join would take the engine as
+    # long as all other steps.
     *others, (_, reached) = [
         (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark))
         for n, mark in watermarks

@@ -1,9 +1,10 @@
 """Determine whether a commit changes windows that a chain has already read.
 
-Arrivals never change a final window. A correction, a complete backfill, and a promoted rebuild do.
-A backfill that excludes too-late events computes the same rows again, unless one of the commits
-that it replaces had another definition, or included too-late events. The same is true of the
-recomputation after an erasure, which continues into the chain itself.
+Arrivals never change a final window. A correction, a backfill that includes too-late events, and a
+promoted rebuild do. A backfill that excludes too-late events computes the same rows again, unless
+one of the commits that it replaces had another definition, or included too-late events. The same
+rule applies to the recomputation after an erasure, because the erasure also changes the chain's own
+rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +17,13 @@ from tidemark.store.commits.kinds import Replacement
 def find_changes(
     commits: Sequence[StateCommit], known: int, transform: Definition, bound: int | None
 ) -> Iterator[StateCommit]:
-    """Yield the commits after `known` that change windows already read.
+    """Yield the commits that change windows that the chain has already read.
 
     Args:
-        commits: the facts of all commits of the asset, or of its base, in order.
-        bound: the end through which windows have been taken; None if none has.
+        commits: the records of all commits of the asset (of a roll-up: of its base), in order.
+        known: the number of the newest commit that the chain has taken into account.
+        bound: the instant through which the ends of windows have been read; None if the chain has
+            read no window.
     """
     if bound is None:
         return
@@ -37,7 +40,7 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
     """Return whether the rows before and after a change can be computed from the event log.
 
     Args:
-        commits: the facts of all commits of the asset, or of its base, in order.
+        commits: the records of all commits of the asset (of a roll-up: of its base), in order.
     """
     through = [each for each in commits if each.commit_number <= change.commit_number]
     earlier = drop_superseded(through[:-1])
@@ -47,12 +50,13 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
 
 
 def _reaches(commit: StateCommit, transform: Definition, bound: int) -> bool:
-    """Return whether a commit recomputes a window with an end up to the bound."""
+    """Return whether a commit may recompute a window that ends at the bound or earlier."""
     if commit.recomputed is None:
         return False
     if not commit.recomputed:
         return True
-    # Overlapping windows and sessions have different ends, all of them after the start.
+    # The ends of overlapping windows and of sessions in a range vary. They are only known to be
+    # after the range's start.
     varies = transform.window.overlaps or transform.window.merges
     last_end = transform.window.last_window_end
     starts = (start for start, _ in commit.recomputed)
@@ -60,7 +64,7 @@ def _reaches(commit: StateCommit, transform: Definition, bound: int) -> bool:
 
 
 def _repeats(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
-    """Return whether a commit computes the same rows that the earlier ones have computed."""
+    """Return whether a commit computes the same rows as the earlier commits."""
     return (
         isinstance(commit, Replacement)
         and not commit.complete

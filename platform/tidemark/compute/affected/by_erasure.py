@@ -24,10 +24,11 @@ _FIRST = helper("first")
 
 
 def select_added(rows: DataFrame, first: Mapping[int, int]) -> DataFrame:
-    """Return those rows of a derived source that an erasure has added to it.
+    """Return the rows that an erasure has added to a derived source.
 
     Args:
-        first: the position of the first such row, by arrival.
+        rows: rows of the derived source.
+        first: the position of the first added row, by arrival.
     """
     known = rows.sparkSession.createDataFrame(
         list(first.items()), f"arrival BIGINT, {_FIRST} BIGINT"
@@ -37,10 +38,13 @@ def select_added(rows: DataFrame, first: Mapping[int, int]) -> DataFrame:
 
 
 def find_events(log: Log, through: int, where: str) -> DataFrame:
-    """Return the places (`PLACE`) of the events for which a condition is true.
+    """Return the columns `PLACE` of the events for which a condition is true.
 
     Args:
         where: SQL condition on the columns of the log.
+
+    Raises:
+        DefinitionError: the condition is not valid for these columns.
     """
     rows = log.read(-1, through)
     try:
@@ -54,9 +58,9 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
 def find_dead_letters(
     warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
 ) -> DataFrame:
-    """Return the places (`PLACE`) of the dead letters that contain one of `texts`.
+    """Return the columns `PLACE` of the dead letters that contain one of `texts`.
 
-    Their bytes, key, headers and correlation id are searched.
+    The search covers the bytes, the key, the headers' values and the correlation id.
     """
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
     contains_text = F.lit(False)
@@ -68,15 +72,14 @@ def find_dead_letters(
 def find_affected_windows(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> Ranges | None:
-    """Return the starts of the windows that hold the events, or that change if the events are
-    deleted.
+    """Return the ranges of the starts of the windows that contain events, or change without them.
 
-    An empty result means all windows, and None means no window. All sessions are affected, because
-    a session without one of its events may split in two. All windows are affected if an event has
-    no window, because no range contains it.
+    Return None if no window is affected, and an empty tuple if all are. All sessions are affected,
+    because a session without one of its events may split in two. All windows are affected if an
+    event has no window, because no range contains the partial of such an event.
 
     Args:
-        events: the places of the events, as `find_events` returns them.
+        events: the columns `PLACE` of the events, as `find_events` returns them.
     """
     own = base_transform(transform)
     if own.deduplicate is not None:
@@ -96,9 +99,7 @@ def find_affected_windows(
 def find_windows_with_events(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> DataFrame:
-    """Return the windows and keys in which some events count, according to the transform's
-    function.
-    """
+    """Return the windows and keys to which some events belong after the transform's function."""
     own = replace(base_transform(transform), deduplicate=None, expectations=())
     rows = classify_scope(log.only(events), own, Scope(-1, through)).where(
         "window_start IS NOT NULL"

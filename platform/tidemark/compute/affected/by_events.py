@@ -1,4 +1,4 @@
-"""Find the windows that hold given events: those of a replay's arrivals, or too-late ones."""
+"""Find the windows that contain events of some arrivals, or that lack too-late events."""
 
 from dataclasses import replace
 
@@ -19,20 +19,20 @@ from tidemark.store.warehouse import Warehouse
 def find_affected_windows(
     log: Log, transform: WindowedTransform, since: int, through: int
 ) -> Ranges | None:
-    """Return the starts of the windows that hold an event of the arrivals [since, through].
+    """Return the ranges of the starts of windows with an event of the arrivals [since, through].
 
-    For sessions these are the starts of the events' own sessions, before merging. Return None if no
-    window holds such an event. Events are taken as ingested, including those that the function
-    filters out now, because an earlier function may have counted them.
+    For sessions, the starts are those of each event's own session, before merging. Return None if
+    no window contains such an event. An event counts even if the transform's function now filters
+    it out, because an earlier function may have counted the event.
     """
     events = classify_scope(log, without_preparation(transform), Scope(since - 1, through))
     return _find_starts(events.where("window_start IS NOT NULL"), transform)
 
 
 def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> Ranges | None:
-    """Return the starts of the windows that lack too-late events, or None if no window does.
+    """Return the ranges of the starts of the windows that lack too-late events; None if none does.
 
-    For sessions these are the starts of the events' own sessions, before merging.
+    For sessions, the starts are those of fragments, before merging.
     """
     if not warehouse.exists(transform.state_table):
         return None
@@ -41,7 +41,7 @@ def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> 
 
 
 def without_preparation(transform: WindowedTransform) -> WindowedTransform:
-    """Return a transform that assigns all events to its windows as they were ingested."""
+    """Return a transform that assigns all events to the same windows, as they were ingested."""
     return replace(transform, function=_keep_rows, keys=(), deduplicate=None, expectations=())
 
 

@@ -1,11 +1,12 @@
 """Determine whether arrivals without events change an asset's windows, because time passes.
 
-They add nothing to a window. A run of them is needed only if the watermark or the processing clock
-passes an instant at which a window fires or becomes final. Otherwise the next run processes them
-together with later arrivals, with the same result: any division of arrivals into runs has it.
+Such arrivals, for example heartbeats, add nothing to a window. They need a run only if the
+watermark or the processing clock passes an instant at which a window fires or becomes final.
+Otherwise a later run processes them, with the same result, because results do not depend on how
+arrivals are divided into runs.
 
-The asset's state and the timeline answer that, without the engine. Their files' statistics skip
-almost everything.
+The functions read the asset's state, the timeline and the ledger without the engine. With the
+statistics of their files, they skip almost all rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,10 @@ from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 
 _Read = Callable[[str, Sequence[Condition], Sequence[str]], pa.Table | None]
-"""Reads some columns of the rows of a table that satisfy all bounds; None without the table."""
+"""A function that returns some columns of the rows of a table that satisfy all conditions.
+
+It returns None if the table does not exist.
+"""
 
 
 def can_change(
@@ -32,7 +36,7 @@ def can_change(
 ) -> bool:
     """Return whether arrivals without events can change windows of an asset or of its roll-ups.
 
-    It may return True although nothing changes, but never False although something does.
+    True may be wrong: it is possible that nothing changes. False is always right.
 
     Args:
         table_id: the identity of the asset's state.
@@ -51,7 +55,10 @@ def can_change(
 def passed_ends(
     transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> Ranges:
-    """Return the ends of windows that close or become final between two positions; () for none."""
+    """Return the ranges of the ends of windows that close or become final between two positions.
+
+    Return an empty tuple if no window does.
+    """
     if after.watermark is None or after.watermark == before.watermark:
         return ()
     first = BEGINNING if before.watermark is None else before.watermark + 1
@@ -65,7 +72,7 @@ def _closes(
 ) -> bool:
     """Return whether a window that has events closes or becomes final.
 
-    A session ends where one of its fragments ends.
+    For sessions, look for the ends of fragments: each session ends where one of its fragments does.
     """
     ends = passed_ends(transform, before, after)
     return bool(ends) and _any(
@@ -80,13 +87,14 @@ def _closes_rollup(
     before: TimelinePosition,
     after: TimelinePosition,
 ) -> bool:
-    """Return whether a window of a roll-up can close: it ends where a window of its base can.
+    """Return whether a window of a roll-up of the asset can close.
 
-    A roll-up follows the commits of its base, which therefore needs one.
+    Such a window ends where a window of its base could end. A roll-up processes only commits of its
+    base, so the base then needs a commit.
     """
     if transform.window.period is None or table_id is None:
         return False
-    # The last window that starts before an instant is the first one to end at it or later.
+    # The last window that starts before an instant is the first to end at this instant or later.
     first_end, ranges = transform.window.last_window_end, passed_ends(transform, before, after)
     if not any(first_end(start) < end for start, end in ranges):
         return False
@@ -100,7 +108,7 @@ def _ticks(
 ) -> bool:
     """Return whether the clock reaches an instant for which events wait.
 
-    Only events since the last multiple of an interval wait for the next one.
+    Only events since the last multiple of a trigger's interval wait for the next multiple.
     """
     if before.clock is None or after.clock is None:
         return False

@@ -8,9 +8,10 @@ from tidemark.store.commits.ranges import Ranges
 
 
 def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
-    """Return the starts of the windows that a commit can change or create; empty means no bound.
+    """Return the ranges of the starts of the windows that a commit can change or create.
 
-    For sessions, the previous commit records the start of the first one that can still change.
+    Return an empty tuple if these can be all windows. For sessions, the previous commit records the
+    start of the first session that can still change.
     """
     if marker.replaced is not None:
         return marker.replaced
@@ -20,9 +21,9 @@ def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
 
 
 def open_range(transform: Definition, before: Coverage) -> Ranges:
-    """Return the starts of the windows that can still change when an increment begins.
+    """Return the ranges of the starts of windows that can still change when an increment begins.
 
-    Empty means no bound.
+    Return an empty tuple if all windows can.
     """
     end = closed_end(transform, before)
     return () if end is None else ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
@@ -32,12 +33,12 @@ def closed_end(transform: Definition, before: Coverage) -> int | None:
     """Return the instant, in microseconds, up to which windows are settled when an increment
     begins.
 
-    A window that ended by then is settled: it can't admit an event of a later arrival. None means
-    that no window is settled.
+    A window that ends at this instant or earlier is settled: it can't admit an event of a later
+    arrival. Return None if no window is settled.
     """
     watermark = before.at.watermark
     if watermark is None:
         return None
-    # An event's lateness is classified by its own window, but it may join a session that ended up
-    # to a gap earlier.
+    # An event's lateness is classified by the event's own window, but the event may join a session
+    # that ends up to a gap earlier.
     return max(watermark - transform.allowed_lateness - transform.window.merge_gap, BEGINNING)

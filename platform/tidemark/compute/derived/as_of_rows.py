@@ -1,14 +1,15 @@
 """Compute the rows of an as-of join.
 
-Each right row that takes part (`paired_rows`) is a *version* of its key, from its event time on. A
-left row that takes part gets the newest version of its key that is not after it. If versions have
-equal event times, it gets the one that arrived last. The row belongs to the first step, its own or
-a later one, after which the watermark of the right base is past its event time plus the allowed
-lateness. No version that takes part after that can be before it.
+Each right row that takes part (`paired_rows`) is a *version* of its key, from the row's event time
+on. A left row that takes part gets the newest version of its key with an event time that is not
+after the left row's. If versions have equal event times, the left row gets the version that arrived
+last. The left row belongs to the first step (its own or a later one) after which the watermark of
+the right base is past the left row's event time plus the allowed lateness. No version that takes
+part after that step can be before the left row.
 
 Steps read the new rows of both bases, the left rows that waited for these steps, and the versions
-up to their time (`versions`). One window by key, in the order of event time, gives each left row
-its version.
+up to the time of these left rows (`versions`). One SQL window by key, in the order of event time,
+gives each left row its version.
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ from tidemark.store.event_log.steps import Steps
 
 _SETTLED, _DELETED, _KEYS = map(helper, ("settled", "deleted", "keys"))
 _LEFT, _RIGHT = helper("left"), helper("right")
-"""The facts of a left row, and those of a version; each null for the other."""
+"""The columns of a left row and of a version, each as a STRUCT; null in rows of the other kind."""
 _OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
 
 
@@ -76,14 +77,14 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
 
 
 def _settling_times(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
-    """Return the event times of left rows that stop waiting: from the first, before the second."""
+    """Return the range [start, end) of the event times of left rows that stop waiting."""
     base = right.source.name
     marks = steps.watermark_before(base), steps.watermark_after(base)
     return _settled_before(marks[0], join), _settled_before(marks[1], join)
 
 
 def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
-    """Return the event time before which left rows do not wait any more."""
+    """Return the event time before which left rows do not wait any more, given a watermark."""
     if watermark is None or watermark == INFINITY:
         return BEGINNING if watermark is None else INFINITY
     return max(watermark - join.lateness, BEGINNING)
@@ -101,7 +102,7 @@ def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
         _for_window(join, "r", versions, _RIGHT, *_OF_VERSION, _DELETED),
         allowMissingColumns=True,
     )
-    # Of equal event times, the versions come first.
+    # If event times are equal, versions come before left rows.
     order = Window.partitionBy(_KEYS).orderBy(TIME, F.col(_LEFT).isNotNull(), ARRIVAL, POSITION)
     order = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     newest = F.last(_RIGHT, ignorenulls=True).over(order)
@@ -130,7 +131,7 @@ def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
-    """Return versions with `_DELETED`, which is true if they end the version before."""
+    """Return versions with `_DELETED`, which is true for rows that only end the version before."""
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))
     # The expression may use any name of a column of the right source, also `r`.
@@ -140,7 +141,11 @@ def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
 
 
 def _for_window(join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
-    """Return rows of a side in the form that the window needs, with some columns as a struct."""
+    """Return rows of a side with the columns that the SQL window needs.
+
+    Args:
+        name: the name of the struct column with the columns `facts`.
+    """
     return rows.select(
         F.struct(*(F.col(f"{letter}.`{key}`") for key in join.on)).alias(_KEYS),
         *(F.col(f"{letter}{column}").alias(column) for column in (TIME, ARRIVAL, POSITION)),

@@ -1,4 +1,4 @@
-"""Read the rows of a base, with the facts that a derivation needs."""
+"""Read the rows of a base, with the columns that a derivation needs."""
 
 import re
 
@@ -12,29 +12,33 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 STEP = helper("step")
-"""The index of the step that brought a row, INT; -1 if it came before these steps."""
+"""The index of the step that brought a row, INT; -1 if the row came before these steps."""
 ROW = helper("row")
 """The row's own columns, a STRUCT."""
 TIME = helper("time")
-"""Its event time, BIGINT microseconds; null if it has none that is valid."""
+"""The row's event time, BIGINT microseconds; null if it is missing or not valid."""
 MARK = helper("mark")
-"""The effective watermark of its own base before its arrival, BIGINT microseconds."""
+"""The effective watermark of the row's base before the row's arrival, BIGINT microseconds."""
 ARRIVAL, POSITION, CORRELATION = map(helper, ("arrival", "position", "correlation"))
 _RAISED = helper("raised")
 
 
 def origin_of(base: Source, arrival: str = "arrival", position: str = "position") -> Column:
-    """Return the origin of a base's row in a derived row, given the row's place in its log."""
+    """Return the text by which a derived row names a row of a base, in `read_from`.
+
+    Args:
+        arrival, position: the columns with the arrival and the position of the base's row.
+    """
     return F.concat(F.lit(f"{base.name} "), arrival, F.lit("#"), position)
 
 
 def origin_text(base: str, arrival: int, position: int) -> str:
-    """Return the text that `origin_of` gives."""
+    """Return the text of `origin_of` for one row of a base."""
     return f"{base} {arrival}#{position}"
 
 
 def parse_origins(read_from: str) -> list[tuple[str, int, int]]:
-    """Return the base, arrival and position of each row that a derived row was computed from."""
+    """Return the base, arrival and position of each row that a derived row names in `read_from`."""
     found = re.findall(r"(\w+) (\d+)#(\d+)", read_from)
     return [(base, int(arrival), int(position)) for base, arrival, position in found]
 

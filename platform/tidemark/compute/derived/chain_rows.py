@@ -1,15 +1,17 @@
 """Compute the rows of a chain: the windows of an asset, as events.
 
-A final window belongs to the first step after which nothing can change it (`Chain.wait`). The asset
-has published the arrivals of all steps, so its published table has the final row of each of them.
+A final window belongs to the first step after which nothing can change the window (`Chain.wait`).
+The asset has published the arrivals of all steps, so its published table has the row of each final
+window.
 
-With `changes`, a step has the firings of its arrival, and before each of them the rows that it
-replaces. The asset's state has the partials of all firings, of every run.
+With `rows="changes"`, a step has the firings of its arrival, each preceded by the rows that the
+firing replaces. The asset's state has the partials of all firings, of every run.
 
-A commit that changed windows without an arrival is a step of its own. It retracts the rows of the
-windows before the commit, and adds those after it, both as of the newest arrival that has been
-taken. The state has replaced the partials from before the commit, so they are counted again from
-the event log: those of a window include the too-late events that its last replacement included.
+A commit that changed windows without an arrival, such as a correction, is a step of its own. The
+step retracts the rows that the windows had before the commit, and adds the rows after the commit,
+both as of the newest arrival that the chain has read. The commit has replaced the earlier partials
+in the state, so these are counted again from the event log. The recount of a window includes the
+too-late events that the window's last replacement included.
 """
 
 from collections.abc import Sequence
@@ -46,7 +48,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
-"""The window of a firing, which may have replaced a row of another window."""
+"""The columns with the window of a firing; a row that the firing replaces may have another one."""
 _TEXT, _SIGN = helper("text"), helper("sign")
 
 
@@ -99,9 +101,9 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
-    """Return the rows of consecutive arrivals, or of a change.
+    """Return the rows of steps that are consecutive arrivals, or a single change.
 
-    They have `STEP`, `pane`, `_FIRED_WINDOW`, and the columns of `list_values`.
+    The columns are `STEP`, `pane`, `_FIRED_WINDOW`, and those of `list_values`.
     """
     base, asset = log.source.name, Asset(log.warehouse, chain.asset)
     before, through = steps.span(base)
@@ -128,11 +130,14 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 def _list_changed_windows(
     asset: Asset, log: Log, now: Coverage, known: int, commit: int
 ) -> DataFrame:
-    """Return the rows that windows had as of a commit, as retractions, and those of a later one.
+    """Return the rows that differ between two commits.
+
+    Rows as of the earlier commit are retractions, rows as of the later commit are additions. Rows
+    that both commits have are left out.
 
     Args:
-        now: the arrivals that have been taken.
-        known, commit: the numbers of the commits.
+        now: the coverage of both, through the newest arrival that the chain has read.
+        known, commit: the numbers of the earlier and the later commit.
     """
     transform = replace(asset.transform, accumulation="retracting")
     replaced = [
@@ -146,7 +151,10 @@ def _list_changed_windows(
     columns = [*transform.by_window, *transform.aggregates]
 
     def list_rows(number: int, sign: int) -> DataFrame:
-        """Return the rows of all firings so far, as of a commit, with a sign."""
+        """Return the rows of all firings so far, as of a commit.
+
+        The column `_SIGN` is `sign`, negated for retractions.
+        """
         stored = _partials(asset, log, now, ranges, number)
         fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
         has_fired = F.col(FIRED) <= now.at.arrival
@@ -170,7 +178,10 @@ def _list_changed_windows(
 
 
 def _fires_alone() -> Column:
-    """Return whether a slot fires with its arrival. The state may have later arrivals."""
+    """Return whether a slot fired at the arrival `FIRED`, instead of by the watermark.
+
+    The state may have firings at later arrivals than the chain has read.
+    """
     return F.col(PHASE).isin(slot.EARLY, slot.LATE)
 
 
@@ -182,7 +193,7 @@ def _add_fired_window(fired: DataFrame) -> DataFrame:
 def _partials(asset: Asset, log: Log, now: Coverage, ranges: Ranges, commit: int) -> DataFrame:
     """Return the partials of windows that start in one of the ranges, as of a commit."""
     stored = assign_windows_within(asset, asset.state.read, now, ranges)
-    # The commits are read after the partials, so that none is missed.
+    # Read the commits after the partials, so that no replacement is missed.
     if all(each.recomputed is None for each in asset.state.since(commit)):
         return stored
     own = base_transform(asset.transform)
@@ -206,16 +217,18 @@ def _partials(asset: Asset, log: Log, now: Coverage, ranges: Ranges, commit: int
 
 
 def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) -> DataFrame:
-    """Return windows with `STEP`: the first after which the watermark is past the end by `wait`."""
+    """Return windows with `STEP`: the first step after which the watermark has passed the window's
+    end by `wait`.
+    """
     base = log.source.name
     before, advances = steps.watermark_before(base), steps.advances(base)
-    # The watermark of a source that has ended is not beyond all windows and their lateness.
+    # Limit the sum, because even the watermark of a source that has ended is only INFINITY.
     settled = F.least(F.unix_micros("window_end") + wait, F.lit(INFINITY)) - 1
     return add_settling_step(windows, STEP, settled, before, advances)
 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:
-    """Refuse windows whose columns have other types than the chain."""
+    """Refuse windows whose columns have other types than the chain declares."""
     found = {field.name: field.dataType.simpleString() for field in windows.schema}
     wrong = {c: found[c] for c, kind in source.columns.items() if found.get(c, kind) != kind}
     if wrong:

@@ -3,12 +3,13 @@
 Two rows are a *pair* if both take part (`paired_rows`), their keys are equal and not null, they are
 in reach of each other, and the condition is true. The pair belongs to the later of their two steps.
 
-A row that takes part and is in no pair *has no partner*. It belongs to the first step, its own or a
-later one, after which the watermark of the other base is past the end of its reach plus the allowed
-lateness. No row that takes part after that can be in its reach, so it is never in a pair later.
+A row that takes part and is in no pair *has no partner*. The row belongs to the first step (its own
+or a later one) after which the watermark of the other base is past the end of the row's reach plus
+the allowed lateness. No row that takes part after that step can be in this reach, so the row never
+gets a partner later.
 
-Steps read the new rows of both bases, the older rows in reach of them, and the rows whose reach
-ends in these steps. One outer join gives the pairs and the rows without a partner.
+Steps read the new rows of both bases, the older rows in reach of the new ones, and the rows whose
+reach ends in these steps. One outer join gives the pairs and the rows without a partner.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,11 @@ from tidemark.store.event_log.steps import Steps
 
 _HOW = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
 _SETTLED, _ALONE = map(helper, ("settled", "alone"))
-"""The step of a row without a partner; null if it may still get one, or is no row of the join."""
+"""The step after which a row can't get a partner any more, and the step to which a row without a
+partner belongs.
+
+The second is null if the row may still get a partner, or if the join leaves out rows without one.
+"""
 _Range = tuple[int, int]
 
 
@@ -52,11 +57,11 @@ class _Side:
 
     Args:
         letter: `l` or `r`.
-        low, high: the bounds of the distance from its rows' event times to their partners'.
-        new: the range of event times of its rows in these steps that may take part.
-        settled: the range of event times of its rows whose reach may end in these steps.
+        low, high: the bounds of a partner's event time minus the event time of this side's row.
+        new: the range of event times of this side's rows in these steps that may take part.
+        settled: the range of event times of this side's rows whose reach may end in these steps.
         partner: the name of the other base.
-        kept: true if its rows without a partner are rows of the join.
+        kept: true if this side's rows without a partner are rows of the join.
     """
 
     letter: str
@@ -70,7 +75,7 @@ class _Side:
 
     @property
     def wanted(self) -> _Range | None:
-        """The event times of its partners that these steps need."""
+        """The range of event times in which these steps need partners for this side's rows."""
         found = _hull(self.new, self.settled)
         return None if found is None else (found[0] + self.low, found[1] + self.high)
 
@@ -97,7 +102,7 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
 
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
-    """Return whether the reach of an earlier row may end in these steps, without a partner."""
+    """Return whether the reach of an earlier row without a partner may end in these steps."""
     return any(_estimate_older(side, side.settled, steps) > 0 for side in _sides(join, logs, steps))
 
 
@@ -119,12 +124,13 @@ def _sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]
         new, settled = steps.event_times(base), None
         mark = steps.watermark_before(base)
         if new is not None and join.lateness is not None and mark is not None:
-            # Earlier rows take no part.
+            # Rows with earlier event times take no part.
             new = (max(new[0], mark - join.lateness), new[1])
         if kept[n] and (advances := steps.advances(other)):
             before = steps.watermark_before(other)
             lateness = join.lateness or 0
-            # The reach ends at most `high` after the event time; that of a window may end at it.
+            # A reach ends at most `high` after the row's event time. The reach of a window may
+            # already end at the event time.
             least = high if reach.exact else 0
             settled = (
                 BEGINNING if before is None else before - lateness - high - 1,
@@ -153,7 +159,7 @@ def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
 
 
 def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:
-    """Return rows with the names of their side, and the reason if they take no part."""
+    """Return rows with the column names of their side, and the reason if they take no part."""
     alone = F.lit(None).cast("int")
     if side.kept:
         reaches = join.reach.left_end if side.letter == "l" else join.reach.right_end
@@ -180,7 +186,7 @@ def _pairs(found: DataFrame, join: Join) -> DataFrame:
         STEP,
         kind.alias(KIND),
         F.concat_ws(" + ", *origins).alias("read_from"),
-        # Every left row has an identity, so the right ones need not be carried along.
+        # Every left row has a correlation id. So the right row's is needed only in a full join.
         F.coalesce(
             *(f"{letter}{CORRELATION}" for letter in ("lr" if join.how == "full" else "l"))
         ).alias("correlation_id"),

@@ -1,12 +1,12 @@
 """Find how a derived source changes after events of its bases were erased.
 
-Derived rows of an erased event are *lost*. Their partners may then have no partner, or
-another one, which can only be among the rows with the same partner keys. So all rows of these keys
-are computed again along the recorded steps, and compared with those of the event log. All rows are,
-if a derivation has no partner keys that the derived rows name.
+Derived rows that were computed from an erased event are *lost*. The event's partners may then have
+no partner, or another partner with the same partner keys. So all derived rows with these keys are
+computed again along the recorded steps, and compared with the rows of the event log. If derived
+rows do not name all rows that they depend on, all derived rows are computed again.
 
 The comparison does not need to know the erased events. It can therefore finish an erasure that was
-killed. Rows that stay keep their positions, because other tables refer to them.
+killed. Rows that are not lost keep their positions, because other tables refer to these.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,10 +48,11 @@ class ChangedRows:
     """The rows that a derived source loses and gains.
 
     Args:
-        lost: the places of the events that it loses.
-        lost_letters: the places of the rows without part in it that it loses.
-        gained: the events that it gains, with the columns of the event log.
-        gained_letters: the rows without part that it gains, with the columns of their table.
+        lost: `arrival` and `position` of the events that the source loses.
+        lost_letters: `arrival` and `position` of the unjoined rows that the source loses. Unjoined
+            rows are rows of the bases that take no part.
+        gained: the events that the source gains, with the columns of the event log.
+        gained_letters: the unjoined rows that the source gains, with the columns of their table.
     """
 
     lost: DataFrame
@@ -69,12 +70,15 @@ def find_changed_rows(
     *,
     few: bool,
 ) -> ChangedRows:
-    """Return how a derived source that has arrivals differs from its bases.
+    """Return the changes that make a derived source agree with its bases again.
+
+    The source must have arrivals.
 
     Args:
-        bases: the event logs of its bases, without the erased events.
-        gained: for each base, the places of the events that an erasure has added to its event log.
-        place: keeps the rows of the result.
+        bases: the event logs of the bases, without the erased events.
+        gained: for each base, `arrival` and `position` of the events that an erasure has added to
+            the base's event log; None if there are none.
+        place: the temporary tables for the rows of the result.
         few: true if the bases and the source have few rows.
     """
     keep = partial(place.materialize_frame, few=few)
@@ -129,9 +133,10 @@ def find_changed_rows(
 
 
 def _identify(rows: DataFrame, source: DerivedSource) -> DataFrame:
-    """Return rows of a derived source with `_ID`: the rows of its bases that they name.
+    """Return rows of a derived source with `_ID`, which identifies a row within its arrival.
 
-    If they name none, it is their content. Equal rows of an arrival are then numbered.
+    `_ID` is the lineage of the row: the rows of the bases that it names. If rows name none, `_ID`
+    is the row's content, with a number to distinguish equal rows of an arrival.
     """
     lineage = source.derivation.lineage
     if lineage:
@@ -145,7 +150,7 @@ def _identify(rows: DataFrame, source: DerivedSource) -> DataFrame:
 
 
 def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
-    """Return the places, the origins and the partner keys of the rows that a base has given."""
+    """Return arrival, position, origin and partner keys of the base's rows that steps have read."""
     _, through = steps.span(base.source.name)
     return base.read(-1, through).select(
         F.col("arrival").alias(_ARRIVAL),
@@ -156,7 +161,10 @@ def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
 
 
 def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> DataFrame:
-    """Return the derived events of some rows of a base, or with `left_anti` those of all others."""
+    """Return the events that were derived from some rows of a base.
+
+    With `how="left_anti"`, return the events that were derived from other rows of the base.
+    """
     arrival, position = F.col(lineage.arrival), F.col(lineage.position)
     same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
     own = events.where(F.expr(lineage.condition) & arrival.isNotNull())
@@ -169,7 +177,7 @@ def _find_affected(
     gained: Sequence[DataFrame | None],
     keys: Sequence[str],
 ) -> Iterator[DataFrame]:
-    """Yield, for each base, the rows whose derived rows may have changed."""
+    """Yield, for each base, the rows whose derived rows may change."""
     names = {helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
     equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
     new = [

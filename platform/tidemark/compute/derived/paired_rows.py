@@ -1,7 +1,7 @@
-"""The parts that the computations of joins and as-of joins have in common.
+"""Functions that the computations of joins and as-of joins share.
 
-A row *takes part* if its event time is valid and not before the watermark of its own base, as
-recorded with the row, minus the allowed lateness.
+A row *takes part* if its event time is valid, and is not before the effective watermark of the
+row's base at the row's arrival, minus the allowed lateness.
 """
 
 from collections.abc import Mapping
@@ -31,17 +31,21 @@ from tidemark.store.event_log.dead_letters import DEAD, dead_letter
 LATE = "too_late"
 _UNDATED = "no_event_time"
 KIND = helper("kind")
-"""The order of the kinds of rows within a step, INT."""
+"""The kind of a row, INT. Within a step, the rows are in the order of their kinds."""
 _SIDES = (LINEAGE[:2], LINEAGE[2:])
 
 
 def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column) -> DataFrame:
-    """Return rows of a base with the names of their side, and the reason if they take no part.
+    """Return rows of a base with the column names of their side.
+
+    The column `DEAD` has the reason if a row takes no part.
 
     Args:
-        letter: `l` or `r`, which is also the name of the struct with the row's own columns.
+        letter: `l` or `r`. It prefixes the names of the columns, and is also the name of the struct
+            with the row's own columns.
         rows: as `base_rows` reads them.
-        lateness: how far a row may be behind its watermark to take part; None for any row.
+        lateness: how far behind its watermark a row may be to take part, in microseconds; None for
+            no limit.
         more: further columns.
     """
     return rows.select(
@@ -54,10 +58,11 @@ def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column
 
 
 def reason_of(lateness: int | None) -> Column:
-    """Return why a row of a base takes no part; null if it does.
+    """Return the reason why a row of a base takes no part; null if the row takes part.
 
     Args:
-        lateness: how far a row may be behind its watermark to take part; None for any row.
+        lateness: how far behind its watermark a row may be to take part, in microseconds; None for
+            no limit.
     """
     reason = F.when(F.col(TIME).isNull(), _UNDATED)
     if lateness is None:
@@ -81,24 +86,24 @@ def select_columns(join: Pairing) -> list[Column]:
 def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
     """Return the rows of steps with their positions, as `compute.derived.rows` does.
 
+    New rows of the bases that take no part are added as dead letters.
+
     Args:
         paired: `STEP`, `KIND`, `read_from`, `correlation_id`, and the columns of the source.
-        sides: the rows of each side by letter, as `name_side` returns them; the new ones among them
-            that take no part become dead letters.
+        sides: the rows of each side by letter, as `name_side` returns them.
     """
     none = dead_letter(F.lit(None).cast("string"), F.lit(None))
     bases = zip("lr", source.bases, strict=True)
     unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
-    # Dead letters have positions of their own, so a query for the others does not compute them.
+    # Dead letters are numbered separately, so a query for the other rows does not compute them.
     dead = _number(reduce(DataFrame.unionByName, unjoined))
     return _number(paired).select("*", none).unionByName(dead)
 
 
 def _number(rows: DataFrame) -> DataFrame:
-    """Return rows with their position in their step, and each partition in order."""
+    """Return rows with their position in their step, sorted within each partition."""
     # The engine sorts by one number much faster than by several columns, and rows that are almost
-    # in order faster than others. So this number, which can be the same for several rows, comes
-    # first.
+    # in order faster than others. So first sort by one number, which several rows can share.
     place = [f"(coalesce({left}, {right}) & 2097151)" for left, right in zip(*_SIDES, strict=True)]
     near = F.expr(f"BIGINT({STEP}) << 44 | BIGINT({KIND}) << 42 | {place[0]} << 21 | {place[1]}")
     order = Window.partitionBy(STEP).orderBy(KIND, *LINEAGE)
@@ -109,7 +114,7 @@ def _number(rows: DataFrame) -> DataFrame:
 def _select_unjoined(
     letter: str, rows: DataFrame, base: Source, source: DerivedSource
 ) -> DataFrame:
-    """Return the new rows that take no part, as dead letters."""
+    """Return the new rows of a side that take no part, as dead letters."""
     reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
     lineage: dict[str, Any] = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
     own = _SIDES["lr".index(letter)]

@@ -33,7 +33,7 @@ def prepared_rows(
             f"Asset '{source.name}' can't run on source '{log.source.name}': {reason}"
         ) from None
     columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
-    # A function may make several rows of one, which only their values distinguish.
+    # A function may turn one row into several, which differ only in their values.
     order = Window.partitionBy("arrival").orderBy("position", exact_json(*columns))
     # Each arrival of the only base is a step.
     return rows.select(

@@ -31,14 +31,16 @@ _BY_KIND: Mapping[type[object], _Compute] = {
     RowAsset: prepared_rows,
     Union: union_rows,
 }
-# Of some kinds, steps without rows can have rows of the derived source.
+# Whether steps that bring no rows of the bases may still bring rows of the derived source. A kind
+# that is missing here always may.
 _Settles = Callable[[Any, Sequence[Log], Steps], bool]
 _SETTLES: Mapping[type[object], _Settles] = {
     Join: join_settles,
     RowAsset: lambda *_: False,
     Union: lambda *_: False,
 }
-# Those of some kinds read earlier rows of the event logs, too.
+# About how many earlier rows of the event logs the steps also read. A kind that is missing here
+# reads none.
 _Older = Callable[[Any, Sequence[Log], Steps], int]
 _OLDER: Mapping[type[object], _Older] = {
     AsOfJoin: estimate_waiting_rows,
@@ -56,7 +58,7 @@ class StepsToCompute:
     steps: Steps
 
     def can_have_rows(self) -> bool:
-        """Return whether the steps may bring rows, without a query to the engine."""
+        """Return whether the steps may bring rows of the source, without querying the engine."""
         derivation = self.source.derivation
         settles = _SETTLES.get(type(derivation))
         return (
@@ -76,16 +78,17 @@ class StepsToCompute:
         """Return the rows that the steps bring.
 
         The columns are those of the source, `STEP` with the index of the step, `position`,
-        `read_from`, `correlation_id`, and for a join `DEAD`, which is not null for rows that take
-        no part.
+        `read_from`, `correlation_id`, and for a join `DEAD`, which is not null for rows of the
+        bases that take no part in the join.
         """
         derivation = self.source.derivation
         return _BY_KIND[type(derivation)](self.source, derivation, self.logs, self.steps)
 
     def prepare_following(self) -> None:
-        """Prepare the versions that later steps need, so that they do not read whole event logs.
+        """Store the versions that later steps of an as-of join need.
 
-        Only the ingest of the source may call it.
+        Later steps then do not read whole event logs. Only the ingest of the source may call this
+        function.
         """
         if isinstance(self.source, AsOfSource):
             keep_versions(self.source, self.source.derivation, self.logs, self.steps)
@@ -97,10 +100,12 @@ def read_steps(
     positions: Sequence[str],
     logs: Sequence[Log] | None = None,
 ) -> StepsToCompute:
-    """Return the steps with these positions, which are consecutive.
+    """Return the steps that some positions describe.
 
     Args:
-        logs: the event logs of the bases, if not all of their rows are to be read.
+        positions: the positions of consecutive steps.
+        logs: the event logs of the bases, if they are restricted to some rows; by default, all rows
+            are read.
     """
     logs, earlier = logs or [Log(warehouse, base) for base in source.bases], list[str]()
     if source.idle is not None and warehouse.exists(source.timeline_table):

@@ -1,7 +1,7 @@
-"""Find the step after which a row is settled, by the effective watermarks of the bases.
+"""Find the step after which a row is settled: the effective watermark of a base has passed it.
 
-A binary search finds them, with one column for each halving. A join on an inequality would compare
-each row with each watermark.
+A binary search finds the step, with one column for each halving. A join on an inequality would
+compare each row with each watermark.
 """
 
 import json
@@ -23,19 +23,21 @@ def add_settling_step(
     before: int | None,
     advances: Sequence[tuple[int, int]],
 ) -> DataFrame:
-    """Return rows with the first step after which the watermark is greater than an instant.
+    """Return rows with the first step after which a base's watermark is greater than an instant.
 
-    It is -1 if the watermark was greater before these steps, and null if it is not yet, or if the
-    instant is null.
+    The new column is -1 if the watermark was greater before these steps. It is null if the
+    watermark is not greater yet, or if the instant is null.
 
     Args:
+        name: the name of the new column.
         instant: BIGINT microseconds.
         before: the watermark before these steps.
-        advances: the watermarks that it reaches in these steps, in order, each with its step.
+        advances: the watermarks that the base reaches in these steps, in order, each with the index
+            of the step.
     """
     known = [*([] if before is None else [(before, -1)]), *advances]
-    # A source that has ended is past every instant, however long it is waited for. `least` skips
-    # nulls.
+    # The watermark of a source that has ended, INFINITY, must be greater than every instant.
+    # `least` skips nulls, so nulls are excluded first.
     end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))
     rows = _add_count(rows, end, [mark for mark, _ in known])
     step = F.get(_array([step for _, step in known], "int"), F.col(_COUNT))
@@ -45,13 +47,15 @@ def add_settling_step(
 def add_raised_watermark(
     rows: DataFrame, name: str, arrival: Column, raised: Sequence[tuple[int, int]]
 ) -> DataFrame:
-    """Return rows with the watermark that a heartbeat before an arrival has raised.
+    """Return rows with the raised watermark of their base before an arrival.
 
-    It is null if none has.
+    The new column has the value of the last heartbeat before the arrival that raised the watermark;
+    null if no heartbeat has.
 
     Args:
+        name: the name of the new column.
         arrival: the number of the base's arrival.
-        raised: the raised watermarks of the base, each with the number of the arrival.
+        raised: the raised watermarks of the base, each after the arrival number of its heartbeat.
     """
     rows = _add_count(rows, arrival - 1, [number for number, _ in raised])
     mark = F.get(_array([mark for _, mark in raised], "bigint"), F.col(_COUNT) - 1)
@@ -59,9 +63,9 @@ def add_raised_watermark(
 
 
 def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFrame:
-    """Return rows with `_COUNT`: how many of ascending numbers are at most a value.
+    """Return rows with `_COUNT`: how many of the ascending `numbers` are at most `value`.
 
-    It is null if the value is null.
+    `_COUNT` is null if `value` is null.
     """
     columns = {_NUMBERS: _array(numbers, "bigint"), _VALUE: value, _COUNT: F.lit(0)}
     rows = rows.withColumns(columns)
@@ -74,5 +78,5 @@ def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFr
 
 
 def _array(numbers: Sequence[int], kind: str) -> Column:
-    """Return a constant, which takes less of the plan than a constant for each number."""
+    """Return numbers as one JSON constant, which is smaller in the plan than many constants."""
     return F.from_json(F.lit(json.dumps(list(numbers))), f"array<{kind}>")

@@ -1,10 +1,11 @@
 """Keep the newest version of each key, so that an as-of join does not read all earlier ones.
 
 The *versions table* of an as-of join has, for a *mark*, the newest version of each key with an
-event time before the mark. It is replaced when many newer versions have arrived, and then as far as
-no event time before the mark can matter: all versions before it have arrived, and no left row
-before it will look for one. It is a function of the right base's event log and of the mark, so it
-does not matter when it is replaced, or whether it exists: without it, all versions are read.
+event time before the mark. When many newer versions have arrived, the table is replaced with a
+later mark. All versions before the new mark must have arrived, and no left row before it may still
+look for a version. The table is a function of the right base's event log and of the mark. It
+therefore does not matter when the table is replaced, or whether it exists: without the table, all
+versions are read.
 """
 
 from collections.abc import Sequence
@@ -36,10 +37,10 @@ _APP = "tidemark versions"
 def read_older_versions(
     source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps, end: int
 ) -> DataFrame:
-    """Return the right rows before some steps that left rows of these steps may need.
+    """Return the right rows from before some steps that left rows of these steps may need.
 
     Args:
-        end: the left rows have event times before it.
+        end: the instant before which all event times of the left rows are, in microseconds.
 
     Returns:
         Rows as `base_rows` reads them.
@@ -58,7 +59,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     """Replace the versions table if many versions have arrived that later steps do not need.
 
     Args:
-        steps: the steps of which the rows have just been read; later steps follow them.
+        steps: the steps whose rows have just been computed.
     """
     right = logs[1]
     _, taken = steps.span(right.source.name)
@@ -93,13 +94,16 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
 
 
 def _least(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
-    """Return the event time before which no version is needed any more, and none can arrive."""
+    """Return the event time before which left rows look for no version, and no version can arrive.
+
+    Return None if a watermark is None.
+    """
     least = earliest(*watermarks)
     return None if least is None else max(least - join.lateness, BEGINNING)
 
 
 def _mark(source: AsOfSource, log: Log) -> int | None:
-    """Return the mark of the versions table; None if there is none."""
+    """Return the mark of the versions table; None if there is no table."""
     table, warehouse = source.versions_table, log.warehouse
     return warehouse.max_value(table, "mark") if warehouse.exists(table) else None
 

@@ -1,1 +1,1 @@
-"""Turn rows of an event log into events: prepared, protected, and deduplicated."""
+"""Prepare events: mark duplicates, and call the asset's function after checking how it works."""

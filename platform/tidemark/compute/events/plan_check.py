@@ -1,9 +1,10 @@
 """Check that an asset's function works row by row.
 
-A run sees a range of arrivals. If a result depends on other rows in that range, such as a count or
-a rank, it changes with the division of arrivals into runs. So does a nondeterministic result. The
-engine's plan of the function shows this before anything has run. Between the stream and the
-function's result, it may contain only operators that process one row at a time.
+A run sees a range of arrivals. If a result, such as a count or a rank, depends on other rows in
+that range, it changes with the division of arrivals into runs. A nondeterministic result changes,
+too. The engine's plan of the function shows such results before anything has run: between the
+stream and the function's result, the plan may contain only operators that process one row at a
+time.
 """
 
 import re
@@ -34,8 +35,9 @@ _STREAM_SIDES = {
     "LeftAnti": (0,),
     "RightOuter": (1,),
 }
-"""By kind of join, the sides on which the stream may be. Each of its rows is then joined
-independently.
+"""By kind of join, the sides (0 left, 1 right) on which the stream may be.
+
+On these sides, each row of the stream is joined independently of the others.
 """
 _FAULTS = {
     "Aggregate": "aggregates the stream (declare `aggregates` for this)",
@@ -67,7 +69,7 @@ class _Node:
 
     @property
     def streams(self) -> bool:
-        """Whether the stream is one of its inputs, directly or indirectly."""
+        """Whether the operator is the stream, or reads the stream directly or indirectly."""
         return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
 
 
@@ -92,10 +94,9 @@ def check(log: Log, preparation: Preparation) -> None:
 
 
 def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
-    """Return the operation of the function that does not work row by row, as in `aggregates the
-    stream`.
+    """Return a description of an operation of the function that does not work row by row.
 
-    Return None if there is none.
+    An example is `aggregates the stream`. Return None if there is no such operation.
 
     Args:
         rows: the function's input, with the alias `STREAM`; its lookup tables have the alias
@@ -108,8 +109,8 @@ def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
 def _parse_plan(rows: DataFrame) -> _Node:
     spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
     view = f"tidemark_prepared_{uuid4().hex}"
-    # The setting belongs to the session, which other threads of this process may use for a check,
-    # too.
+    # The setting belongs to the session, in which other threads of this process may also run a
+    # check.
     with _EXPLAIN_LOCK:
         before = str(spark.conf.get(fields))
         rows.createOrReplaceTempView(view)
@@ -137,7 +138,7 @@ def _parse_plan(rows: DataFrame) -> _Node:
 
 
 def _find_fault(node: _Node) -> str | None:
-    """Return the operation of the function that does not work row by row; None if there is none."""
+    """Return a description of an operation in a plan that does not work row by row, or None."""
     if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {LOOKUP}"):
         return None
     if changing := _NONDETERMINISTIC.search(node.text):

@@ -1,13 +1,13 @@
-"""Prepare the log's rows by the function of an asset.
+"""Prepare the log's rows: mark duplicates, and call the function of an asset.
 
-Each step depends only on a row and the facts of its arrival, never on other rows of the run. The
-result is therefore the same however the arrivals are divided into runs.
+The function depends only on a row and on what was recorded with the row's arrival, never on other
+rows of the run. The result is therefore the same however the arrivals are divided into runs.
 
 An event is a duplicate if the log has another event with the same sender-assigned id at an earlier
-(arrival, position), and the two happened at most a horizon apart. This also depends on the log
-alone, and a run has to look back no further than the horizon. Every earlier event counts, even if
-it was too late or was itself a duplicate. An event without an id, or without a plausible event
-time, is never a duplicate, and never makes another one a duplicate.
+(arrival, position), and the two events happened at most a horizon apart. Duplicates therefore
+depend on the log alone, and a run has to look back no further than the horizon. Every earlier event
+counts, even if it was too late or was itself a duplicate. An event without an id, or without a
+plausible event time, is never a duplicate, and never makes another event a duplicate.
 """
 
 from functools import reduce
@@ -45,8 +45,9 @@ def prepare_rows(
 def call_function(
     log: Log, preparation: Preparation, rows: DataFrame, after: int, through: int
 ) -> DataFrame:
-    """Return rows with `after` < arrival <= `through` after the function, which gets its lookup
-    tables as of the versions that the arrivals recorded.
+    """Return the function's result for `rows`, which have `after` < arrival <= `through`.
+
+    The function gets its lookup tables in the versions that the arrivals recorded.
     """
     names, warehouse, source = preparation.lookups, log.warehouse, log.source
     if not names:
@@ -71,7 +72,7 @@ def mark_duplicates(
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """Return the log's rows with `after` < arrival <= `through`, and whether each is a `duplicate`.
+    """Return the log's rows with `after` < arrival <= `through`; `MARK` is true for duplicates.
 
     Args:
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
@@ -95,7 +96,8 @@ def mark_duplicates(
     has_key = F.lit(True)
     for column in (time, *ids):
         has_key = has_key & column.isNotNull()
-    # A row without an id is its own group. One common group might be the largest of all.
+    # Each row without an id is a group of its own. A common group of all such rows might be larger
+    # than any other.
     groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*_ORDER)))
     near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
     first = F.min(F.struct(*_ORDER)).over(near)

@@ -5,9 +5,9 @@
 | with fixed bounds, which depend on time alone | `aligned`, which uses slots |
 | sessions, which grow while a key keeps receiving events | `session`, which merges fragments |
 
-Both modules have the same functions, from DataFrame to DataFrame, which `aligned` describes;
-`lifecycle` chooses the module for a transform's windows. Functions that only sessions need are
-called by `run/compute`.
+Both modules have the same functions from DataFrame to DataFrame; `aligned` documents them.
+`lifecycle` chooses the module for a transform's windows. `session` has further functions, which
+only sessions need; `run.compute` calls these directly.
 """
 
 from tidemark.compute.lifecycle import aligned, session

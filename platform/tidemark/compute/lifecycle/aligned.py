@@ -1,6 +1,7 @@
-"""Windows with fixed bounds, which depend on time alone.
+"""Compute windows with fixed bounds, which depend on time alone.
 
-Their partials are by window, keys and slot. The slots that have fired merge into the window's row.
+Events are aggregated to partials by window, keys and slot. The partials of the slots that have
+fired are merged into the window's row.
 """
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -96,8 +97,9 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
     Columns:
 
     - the window and keys; `pane`, `PHASE`, `FIRED`
-    - `_upto`: all partials in the firing; `_fresh`: those that are new in it
-    - `_replaces`: the rows that it replaces, each with its window and its partials as `_upto`
+    - `_upto`: all partials in the firing; `_fresh`: the partials that were in no earlier firing
+    - `_replaces`: the rows that the firing replaces, each with its window, and with its partials in
+      a field `_upto`
 
     Columns that the accumulation does not need may be empty.
     """
@@ -137,18 +139,20 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
 
 def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
-    """Return partials, repartitioned if they are so many that this is cheaper.
+    """Return partials, repartitioned so that partials that merge are in the same partition.
 
-    Partials that merge are then in one partition, so that no later step shuffles rows.
+    Later steps then shuffle no rows. This is cheaper only for many partials.
     """
-    # Counting distinct firings would shuffle all rows twice, by firing and then by window.
+    # Otherwise, counting distinct firings shuffles all rows twice: by firing, then by window.
     return stored.repartition(*transform.by_window)
 
 
 def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
-    """Return whether each window is known to fire just once, completely, at its end.
+    """Return whether each window is known to fire exactly once: at its end, with all its events.
 
-    False also means unknown. Only sessions without early firings query the engine for it.
+    False may also mean that this is unknown. Only sessions without early firings query the engine
+    to find out.
     """
-    # Slots merge in the same way, regardless of how often a window has fired.
+    # The result makes no difference here: slots merge in the same way, however often a window has
+    # fired.
     return False

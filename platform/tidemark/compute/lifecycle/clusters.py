@@ -5,19 +5,20 @@ existed at any time depends only on the fragments of their cluster; in the end, 
 session. The engine finds clusters in one pass over the sorted fragments. Only clusters in which a
 session fired before all fragments had arrived must be replayed.
 
-In a *plain* cluster, none did. Without early firings, a session fires when the watermark reaches
-its end, which is the end of one of its fragments. A fragment is *ahead* if it arrived while the
-watermark was before its start. A cluster counts as plain if
+In a *plain* cluster, no session fired before all fragments had arrived. Without early firings, a
+session fires when the watermark reaches the session's end, which is the end of one of its
+fragments. A fragment is *ahead* if it arrived while the watermark was before the fragment's start.
+A cluster counts as plain if
 
-1. the watermark was before its end whenever a fragment arrived, and
-2. the fragments ahead form one chain by themselves, which starts no later than the earliest end of
-   a fragment and ends where the cluster ends.
+1. the watermark was before the cluster's end whenever a fragment arrived, and
+2. the fragments that are ahead form one chain by themselves; this chain starts no later than the
+   earliest end of any fragment, and ends where the cluster ends.
 
-Proof: take any fragment's end E that is before the end of the cluster. Some fragment ahead starts
-at or before E and ends after E. It arrived while the watermark was before its own start, and so
-before E. When the watermark passed E, this fragment was already present, so the session was longer.
-The session therefore did not fire, and did not close, before all fragments had arrived. One firing
-is left: on time, when the watermark reaches the end of the cluster.
+Proof: take any fragment's end E that is before the end of the cluster. Some fragment that is ahead
+starts at or before E and ends after E. It arrived while the watermark was before its own start, and
+so before E. When the watermark passed E, this fragment was already present, so the session was
+longer. The session therefore did not fire, and did not close, before all fragments had arrived. One
+firing remains: on time, when the watermark reaches the end of the cluster.
 """
 
 from collections.abc import Sequence
@@ -44,9 +45,10 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     Adds these columns, all BIGINT microseconds:
 
     - `_start` and `_end` of the fragment
-    - `_from`: start of its cluster
-    - `_ahead`: the fragment's end, if it is ahead
-    - `_island`: the fragment's start, if it is the first of a cluster of fragments ahead
+    - `_from`: start of the fragment's cluster
+    - `_ahead`: the fragment's end if the fragment is ahead, otherwise null
+    - `_island`: the fragment's start if it is the first of a chain of fragments that are ahead,
+      otherwise null
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     rows = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED)).withColumns(
@@ -67,9 +69,10 @@ def add_chains(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
     """Return rows with the start of the first row in their chain of touching rows.
 
     Args:
-        rows: with `_start` and `_end`, BIGINT. Two rows touch if one starts exactly where the other
-            ends.
+        rows: with `_start` and `_end`, BIGINT. Rows touch if they overlap, or if one starts exactly
+            where the other ends.
         by: columns that are equal within a chain.
+        name: the name of the new column.
     """
     so_far = _window_in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     begun = rows.withColumn(name, F.when(_starts_beyond("_end", by), F.col("_start")))
@@ -88,7 +91,11 @@ def _window_in_order(by: Sequence[str]) -> WindowSpec:
 
 
 def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
-    """Return whether a fragment that starts in a range may touch a session or cluster."""
+    """Return whether a session or cluster may touch a fragment that starts in one of the ranges.
+
+    Args:
+        start, end: the bounds of the session or cluster, BIGINT microseconds.
+    """
     gap = transform.window.merge_gap
     return reduce(
         or_,
@@ -107,8 +114,8 @@ def is_plain(over: WindowSpec | None = None) -> Column:
     """Return whether a cluster is plain, BOOLEAN, for transforms without early firings.
 
     Args:
-        over: a window over all fragments of a cluster, to get the result for each fragment; without
-            it, the result is an aggregate.
+        over: a SQL window over all fragments of a cluster, to get a result in the row of each
+            fragment. By default, the result is an aggregate over the fragments.
     """
 
     def of(aggregate: Column) -> Column:
@@ -124,9 +131,9 @@ def is_plain(over: WindowSpec | None = None) -> Column:
 def earliest_open(transform: Definition, at: AsOf) -> Column:
     """Return the start of the first cluster that events of arrivals after `at` can still change.
 
-    Such an event is not too late, so its event time is later than the watermark minus the allowed
-    lateness and the gap. It can only join sessions that end after that. The column is `open_from`;
-    the clusters need `_end`.
+    To change a cluster, an event must not be too late, so its event time must be later than the
+    watermark minus the allowed lateness and the gap. Such an event can only join sessions that end
+    after that instant. The result is an aggregate `open_from` over clusters with their `_end`.
     """
     settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))

@@ -1,9 +1,9 @@
 """Fragments: the partials that the state of a session transform stores.
 
-A fragment has the partials of one key's events that follow each other within the gap. Its events
-are of one arrival. With a count trigger, it has one event. If the arrival can't matter, it may have
-events of several arrivals of a run. `session` merges fragments and determines which sessions they
-make, and when these fire.
+A fragment has the partials of events of one key, each at most a gap after the one before. Usually,
+all its events are from one arrival. With a count trigger, a fragment has only one event. If the
+arrival can't matter, a fragment may have events of several arrivals of a run. `session` merges
+fragments, and determines which sessions they form and when these sessions fire.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -25,19 +25,21 @@ from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 
 GAPS, DAY_MICROS = 64, 86_400_000_000
-"""Maximum length of a fragment: `GAPS` gaps, and at most a day unless one gap is longer."""
+"""All events of a fragment are in one time cell, which has a length of `GAPS` gaps but at most a
+day, or of one gap if that is longer than a day.
+"""
 
 _SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 
 def _cell_length(transform: Definition) -> int:
-    """Return the length, in microseconds, of the time cells whose bounds no fragment crosses."""
+    """Return the length, in microseconds, of the time cells that divide events into fragments."""
     gap = transform.window.merge_gap
     return gap * max(1, min(GAPS, DAY_MICROS // gap))
 
 
 def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
-    """Return ranges of event times, widened so that no fragment crosses a bound."""
+    """Return ranges of event times, widened so that no bound lies between events of a fragment."""
     size = _cell_length(transform)
     return merge_ranges((start // size * size, -(-end // size) * size) for start, end in ranges)
 
@@ -45,10 +47,12 @@ def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
 def aggregate_fragments(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
-    """Aggregate classified events to fragments, with the facts by which these merge and fire."""
+    """Aggregate classified events to fragments, with the columns that determine how fragments merge
+    and fire.
+    """
     trigger, gap = transform.trigger, transform.window.merge_gap
     if trigger.early.by_arrival:
-        # Only this trigger needs to know whether an arrival closes its own session.
+        # Only this trigger needs to know whether an arrival closes the session of its own events.
         events = slot.add_watermark_after(events, log)
     else:
         events = events.select("*", F.lit(None).cast("bigint").alias(WATERMARK_AFTER))
@@ -63,9 +67,9 @@ def aggregate_fragments(
         alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
         return _order_columns(alone.agg(*facts, *columns), transform)
     # Events of one arrival join their sessions at the same time. Events within a span of one gap
-    # always share a session. An event that arrives while the watermark is before the event is
-    # present whenever its session fires, unless there are early firings. Without early firings,
-    # such events of a run can therefore be merged across arrivals.
+    # always share a session. An event is ahead if it arrives while the watermark is before the
+    # event's time. Without early firings, an event that is ahead is present whenever its session
+    # fires, so such events of a run can be merged across arrivals.
     ahead = before.isNull() | (before < start)
     anyway = F.lit(False) if trigger.fires_early else ahead
     apart = F.when(~anyway, F.col("arrival"))
@@ -79,7 +83,7 @@ def aggregate_fragments(
 def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
     """Merge fragments that touch and are in the same time cell, and return all fragments.
 
-    They always share a session, too.
+    Fragments that touch always share a session.
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(
@@ -104,7 +108,7 @@ def _bounds() -> list[Column]:
 
 
 def _first_watermark(before: Column) -> Column:
-    """Return the earliest of some watermarks; null is the earliest of all."""
+    """Return the earliest of some watermarks; null, no watermark yet, is earlier than any other."""
     return F.when(F.count(before) == F.count("*"), F.min(before)).alias(WATERMARK_BEFORE)
 
 

@@ -1,8 +1,9 @@
 """Merge and fire the sessions of a run, cluster by cluster.
 
-Fragments (`fragments`) that touch form a cluster (`clusters`). If no session can have fired before
-all of a cluster arrived, the engine merges it into its one session. For all other clusters,
-`session_workers` determines from the fragments' facts which sessions existed, and when they fired.
+Fragments (`fragments`) that touch form a cluster (`clusters`). If no session of a cluster can have
+fired before all its fragments arrived, the engine merges the cluster into one session. For all
+other clusters, `session_workers` determines which sessions existed, and when they fired, from the
+times and watermarks of the fragments.
 """
 
 from functools import reduce
@@ -66,7 +67,8 @@ def finish_windows(
     """Return the current rows of the sessions that have fired.
 
     Args:
-        near: only clusters that fragments in these ranges may touch; all by default.
+        near: only the sessions of clusters that fragments in these ranges may touch; all sessions
+            by default.
     """
     fragments = add_clusters(stored, transform)
     if near:
@@ -102,7 +104,8 @@ def compute_changes(
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    # Current rows that fired or became final in between, and rows of sessions that no longer exist.
+    # Return current rows that fired or became final between `then` and `at`, and rows of sessions
+    # that no longer exist.
     fragments = add_clusters(stored, transform)
     since, final = slot.has_fired_since(transform, then), slot.has_become_final(transform, at, then)
     found: list[DataFrame] = []
@@ -129,7 +132,7 @@ def compute_changes(
 def _select_changed(
     rows: DataFrame, transform: Definition, since: Column, final: Column
 ) -> DataFrame:
-    """Return the replayed firings that changed, as rows. `_deleted` marks the deleted ones."""
+    """Return the rows that replayed firings changed; `_deleted` marks rows that no longer exist."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_deleted"), "_upto"
@@ -166,10 +169,10 @@ def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
 
 
 def find_open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """Return one row with `open_from`, BIGINT microseconds.
+    """Return one row with `open_from`, BIGINT microseconds, as `earliest_open` computes it.
 
-    It is the start of the first session that events of arrivals after `at` can still change, as in
-    `earliest_open`; null if no session can change.
+    `open_from` is the start of the first session that events of arrivals after `at` can still
+    change; null if no session can change.
     """
     fragments = add_clusters(stored, transform)
     clusters = fragments.groupBy(*transform.keys, CLUSTER_START).agg(F.max("_end").alias("_end"))

@@ -1,15 +1,16 @@
-"""Replay how the sessions of one key merged and fired, from the facts of their fragments.
+"""Replay how the sessions of one key merged and fired, given the times of their fragments.
 
-A fragment has the events that one arrival brought to a session, which follow each other within the
-gap. `Replay` processes fragments of a key in the order of their arrivals. It determines which
-sessions they made, and when each of these fired. It is a function of the recorded facts, so the
-result never depends on how the arrivals were divided into runs. Fragments that are not connected by
-touching fragments do not affect each other. So part of a key's fragments may be replayed alone, if
-it includes everything that touches it.
+A fragment has events that one arrival brought, each at most a gap after the one before. `Replay`
+processes the fragments of a key in the order of their arrivals. It determines which sessions the
+fragments formed, and when each session fired. The result is a function of recorded values, so it
+never depends on how the arrivals were divided into runs. Fragments affect each other only if a
+chain of touching fragments connects them. Some fragments of a key can therefore be replayed alone,
+if they include every fragment that touches one of them.
 
-A session fires as it is merged at that moment. Its panes continue from the highest pane of its
-parts, and it replaces the rows that these had published. It is open while the watermark has not
-passed its merged end, even if a part of it had closed before.
+A session fires with everything that has been merged into it by then. Its pane numbers continue from
+the highest pane of the sessions that were merged, and its row replaces the rows that these sessions
+had published. A session is open until the watermark passes its end after merging, even if one of
+the merged sessions had closed before.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,13 +28,13 @@ class Fragment:
     """Events of one key and arrival. Instants are microseconds; a watermark of None is -infinity.
 
     Args:
-        start, end: their span, as a session.
-        arrival, position: the arrival that brought them (or the first of several) and their first
-            position in it.
+        start, end: the bounds of the session that the events form by themselves.
+        arrival, position: the smallest arrival and the smallest position of the events.
         before, reached: the watermark before and after that arrival.
-        early_at: the first arrival at or after the next tick of an early interval; None: not yet.
-        early_watermark: the watermark before that arrival.
-        late_at, late_watermark: the same for a late interval.
+        early_at: the first arrival at or after the next multiple of the early interval; None if
+            there is none yet, or no such interval.
+        early_watermark: the watermark before the arrival `early_at`.
+        late_at, late_watermark: the same for the late interval.
     """
 
     start: int
@@ -56,9 +57,9 @@ class Firing:
         start, end: bounds of the merged session at that moment.
         pane: pane index, from 0.
         phase: EARLY, ON_TIME, LATE or FINAL of `tidemark.compute.slot`.
-        fired: the arrival at which its trigger fired; None if the watermark fired it.
-        fresh: indices of its fragments that had not fired before.
-        replaces: the firings whose rows it replaces.
+        fired: the arrival at which a trigger fired the session; None if the watermark fired it.
+        fresh: indices of the session's fragments that had not fired before.
+        replaces: the earlier firings whose rows this firing replaces.
     """
 
     start: int
@@ -71,7 +72,7 @@ class Firing:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Indices of all its fragments: the new ones, and those of the firings that it replaces."""
+        """Indices of all fragments of the firing: `fresh`, and the members of replaced firings."""
         found: list[int] = []
         left: list[Firing] = [self]
         while left:
@@ -86,8 +87,8 @@ class _Session:
     """A session as it is now.
 
     Args:
-        pending: its fragments that have not fired.
-        newest: the pending fragment that arrived last.
+        pending: indices of the session's fragments that have not fired.
+        newest: the index of the fragment that arrived last.
         published: the firings whose rows are current.
         is_absorbed: true if another session has absorbed it.
     """
@@ -102,7 +103,7 @@ class _Session:
     is_absorbed: bool = False
 
     def absorb(self, other: "_Session") -> None:
-        """Merge another session into this one; its fragments arrived earlier."""
+        """Merge another session, whose fragments arrived earlier, into this one."""
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
         # Append the shorter list to the longer; otherwise, each new fragment would copy a long
         # session.
@@ -115,10 +116,10 @@ class _Session:
 
 
 class Replay:
-    """Sessions of one key.
+    """The sessions of one key, computed from their fragments.
 
     Args:
-        fragments: in any order, including all that touch one of them.
+        fragments: fragments of the key in any order, with every fragment that touches one of them.
         lateness: the allowed lateness in microseconds.
     """
 
@@ -131,7 +132,7 @@ class Replay:
         self._waiting: set[_Session] = set()
 
     def through(self, arrival: int, watermark: int | None) -> list[Firing]:
-        """Return all firings in order, up to an arrival and the watermark after it."""
+        """Return all firings in order, up to an arrival and the watermark after that arrival."""
         order = sorted(range(len(self.fragments)), key=self._place)
         for number, group in groupby(order, key=lambda i: self.fragments[i].arrival):
             indices = list(group)
@@ -153,7 +154,7 @@ class Replay:
         return fragment.arrival, fragment.position, fragment.start
 
     def _pass_time(self, watermark: int | None, arrival: int) -> None:
-        """Fire what is due by an arrival's clock and by the watermark before its rows."""
+        """Fire the sessions that are due at the time of an arrival, and at a watermark."""
         for session in sorted(self._waiting, key=attrgetter("start")):
             if session.open:
                 self._tick(session, EARLY, session.end, arrival)
@@ -171,7 +172,8 @@ class Replay:
     def _tick(self, session: _Session, phase: int, until: int, now: int) -> None:
         if not session.pending:
             return
-        # All pending fragments arrived after the last tick, so the newest one's tick is the next.
+        # All pending fragments arrived after the last tick, so all of them wait for the same tick
+        # as the newest fragment.
         newest = self.fragments[session.newest]
         early = phase == EARLY
         at = newest.early_at if early else newest.late_at
@@ -195,9 +197,9 @@ class Replay:
         return session
 
     def _meeting(self, fragment: Fragment) -> slice:
-        """Return the slice of the sessions that touch a fragment. If none do, it is empty, at the
-        insertion point.
+        """Return the slice of `_sessions` that touch a fragment.
 
+        If no session touches the fragment, the slice is empty and starts at the insertion point.
         Sessions are disjoint, so their ends are sorted, too.
         """
         first = bisect_left(self._sessions, fragment.start, key=attrgetter("end"))

@@ -1,7 +1,8 @@
 """Replay session clusters in the engine's Python workers.
 
-A worker receives only the facts of a cluster's fragments. It determines with `session_replay` which
-sessions they made, and when these fired. The partials stay in the engine.
+A worker receives only the bounds, arrivals and watermarks of a cluster's fragments. With
+`session_replay`, it determines which sessions the fragments formed, and when these sessions fired.
+The partials stay in the engine.
 """
 
 from dataclasses import dataclass
@@ -51,13 +52,15 @@ def replay_clusters(
 ) -> DataFrame:
     """Return the firings of the clusters that are not plain, as in `aligned.list_firings`.
 
-    The column `_live` is added, true if the firing's row is current. So is the field `_deleted` of
-    the entries of `_replaces`, true if no current row has that window.
+    With early firings, return the firings of all clusters. Two values are added: the column
+    `_live`, true if the firing's row is current, and in each entry of `_replaces` the field
+    `_deleted`, true if no current row has the entry's window.
 
     Args:
-        accumulation: accumulation of the panes. Without it, only current rows have `_upto`. Firings
-            that are not current and deleted no row may then be missing.
-        names: the columns of a partial, by default those that are merged.
+        accumulation: accumulation of the panes; None if the caller needs only current rows. Then
+            only firings with current rows have `_upto`, and firings may be missing if their row is
+            not current and they deleted no row.
+        names: the columns of a fragment to return in `_upto`; `partial_columns` by default.
         opened: observation that receives `open_from`.
     """
     if not transform.trigger.fires_early:
@@ -124,9 +127,10 @@ def partial_columns(transform: Definition) -> list[str]:
 def _add_ticks(
     stored: DataFrame, firing: Firing, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
-    """Return fragments with the arrival that reached an interval's next tick.
+    """Return fragments with the arrival that reached the next multiple of a firing's interval.
 
-    Also return the added columns, as facts for the worker; they are null without an interval.
+    Also return two columns for the worker: that arrival, and the watermark before it. Both are null
+    if the firing has no interval.
     """
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
@@ -153,8 +157,8 @@ class _Planner:
         current = {(f.start, f.end) for f in live}
         found: list[tuple[object, ...]] = []
         for f in firings:
-            # A firing includes everything before it in its session. Listing that for each firing
-            # grows quadratically if a session fires often, so list it only if it is needed.
+            # A firing includes all earlier fragments of its session. If a session fires often, the
+            # lists of all its firings grow quadratically, so list the fragments only if needed.
             upto = f in live if self.accumulation is None else self.accumulation != "discarding"
             replaces = [self._window_change(r, current) for r in f.replaces]
             if self.accumulation is None and not upto and not any(r[2] for r in replaces):
