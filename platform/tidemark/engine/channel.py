@@ -1,7 +1,7 @@
 """Connect to an engine with the token in the metadata of each call.
 
 Spark's client passes the token to gRPC as call credentials. gRPC then starts a thread for each
-call. That takes 0.2 ms, and from Python 3.12 on it raises an error while a process exits.
+call. Starting a thread takes 0.2 ms, and from Python 3.12 on raises an error while a process exits.
 """
 
 import os

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidemark.base.errors import EngineError
 
 _TITLES = {"webserver": "Dagster", "watch": "live page", "kafka": "Kafka broker"}
-"""The names that users know, by the name of the managed process; for other processes, the same."""
+"""The names by which users know some managed processes; messages show others by their own name."""
 
 _TRIES = 100
 _ANY = random.SystemRandom()

@@ -191,9 +191,9 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     """Publish quarantined windows unchanged, with the quality `released`. Return their starts in
     microseconds.
 
-    If a run changes a window in the meantime, the result of that run prevails. The quarantined rows
-    are read after the version of the published table. If a run publishes before this function does,
-    they are read again.
+    If a run changes a window in the meantime, the result of that run prevails. The published table
+    is opened before the quarantined rows are read. If a run publishes after that, the rows are read
+    again.
 
     Raises:
         DataError: none of the chosen windows is quarantined.

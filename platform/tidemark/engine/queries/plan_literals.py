@@ -1,7 +1,7 @@
 """Keep numbers that differ between runs out of the code that the engine compiles.
 
 The engine writes whole numbers of a query into its generated code. The plan of a run often differs
-from that of the previous run only in arrivals and watermarks. It would then be compiled again,
+from that of the previous run only in arrivals and watermarks. Such a plan would be compiled again,
 which takes as long as aggregating a million events. The generated code only references decimals.
 The functions here therefore pass such a number as a decimal and cast it to a whole number. By
 default, the optimizer folds the cast into a whole number, which allows pushdown to files. With the

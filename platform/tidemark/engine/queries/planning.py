@@ -54,7 +54,7 @@ class Planning(Enum):
     def for_repeated_query(cls, rows: int) -> "Planning":
         """Return the settings for a query that runs again and again, with `rows` rows each time.
 
-        The later runs reuse the code that was compiled for the first one.
+        The later executions reuse the code that was compiled for the first execution.
         """
         if rows <= thresholds.INTERPRETED_ROWS:
             return cls.FEW
