@@ -23,26 +23,26 @@ _PACKAGE = "tidemark_streaming.extras"
 
 
 class Pipeline(Protocol):
-    """An object that a domain defines for an extra, which runs it in processes of its own."""
+    """An object that a domain defines for an extra. The extra runs it in separate processes."""
 
     @property
     def name(self) -> str:
-        """Its name, unique in its extra."""
+        """The name of the pipeline, unique in its extra."""
         ...
 
     @property
     def source(self) -> "Source":
-        """The source of its events."""
+        """The source of the pipeline's events."""
         ...
 
     @property
     def inputs(self) -> Sequence[str]:
-        """The topics that it reads."""
+        """The topics that the pipeline reads."""
         ...
 
     @property
     def outputs(self) -> Sequence[str]:
-        """The topics that it writes."""
+        """The topics that the pipeline writes."""
         ...
 
 
@@ -51,11 +51,11 @@ class PipelineOverview:
     """The state and progress of a pipeline.
 
     Args:
-        state: `running`, `waiting`, or `ended` if it exited without being stopped; None if it
-            should not run.
-        error: why it waits or ended.
-        waiting: the pending records, by topic and partition; None if they are unknown.
-        trouble: why they are unknown.
+        state: `running`, `waiting`, or `ended` if the pipeline exited without being stopped; None
+            if it should not run.
+        error: why the pipeline waits or ended.
+        waiting: the number of pending records, by topic and partition; None if it is unknown.
+        trouble: why the number of pending records is unknown.
     """
 
     pipeline: Pipeline
@@ -69,8 +69,9 @@ class Extra(ABC):
     """The interface between an extra and the other packages.
 
     Attributes:
-        name: the name of its command, and the kind of its records of running commands.
-        module: the module of a domain that defines its pipelines.
+        name: the name of the extra's command, which is also the `kind` in records of running
+            commands (`foreground.Command`).
+        module: the name of the module in which a domain defines the extra's pipelines.
     """
 
     name: str
@@ -79,27 +80,28 @@ class Extra(ABC):
     @property
     @abstractmethod
     def kind(self) -> type[Pipeline]:
-        """The class of its pipelines."""
+        """The class of the extra's pipelines."""
 
     @property
     @abstractmethod
     def command(self) -> Callable[..., None]:
-        """Its command."""
+        """The function of the extra's command."""
 
     @abstractmethod
     def engines(self, settings: Settings) -> Mapping[str, Settings]:
-        """Return the settings of its running Spark processes, by pipeline."""
+        """Return the settings of the extra's running Spark processes, by pipeline name."""
 
     @abstractmethod
     def monitor(
         self, settings: Settings, pipelines: Iterable[Pipeline]
     ) -> Callable[[], Sequence[PipelineOverview]]:
-        """Return a function that returns the overviews of pipelines without delay."""
+        """Return a function that returns the current overviews of the pipelines, and does not wait
+        for brokers."""
 
 
 @cache
 def find_extras() -> tuple[Extra, ...]:
-    """Return the installed extras: the object `EXTRA` of each package."""
+    """Return the installed extras: the object `EXTRA` of each package in `extras`."""
     return tuple(module.EXTRA for module in import_modules(_PACKAGE))
 
 

@@ -1,10 +1,10 @@
 """Long-running commands: record which should run, and find those that ended unexpectedly.
 
 `tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and the commands of extras
-run in a terminal or under a service manager. Each has a small file in the folder `foreground` of
-the home for as long as it should run. A lock next to the file is released when the process ends. A
-command that is stopped on purpose removes its file. A file without a held lock therefore belongs
-to a command that was killed, or that ended with an error, which the file contains.
+run in a terminal or under a service manager. Each command has a small file in the folder
+`foreground` of the home for as long as the command should run. A lock next to the file is released
+when the process ends. A command that is stopped on purpose removes its file. If a file exists but
+its lock is free, the command was killed, or it ended with an error, which is in the file.
 """
 
 import json
@@ -29,12 +29,13 @@ class Command:
 
     Args:
         kind: `stream`, `ingest`, `sink`, or the name of an extra.
-        name: the name of its asset, source or pipeline.
-        since: its start time, in microseconds.
+        name: the name of the asset, source or pipeline that the command processes.
+        since: the start time, in microseconds.
         assets: the assets that an ingest runs after each commit.
-        error: the error that it waits for, or that ended it; None if it is healthy or was killed.
-        restarts: how often it has restarted its query.
-        runs: true if its process exists.
+        error: the error after which the command waits and retries, or that ended it; None if the
+            command is healthy or was killed.
+        restarts: how often the command has restarted its query.
+        runs: true if the process exists.
     """
 
     kind: str
@@ -50,7 +51,8 @@ class Entry:
     """The file of a running command.
 
     Args:
-        path: its path; None if another process of the same kind and name has its lock.
+        path: the path of the file. None if another process with a command of the same kind and name
+            has the lock, or if the lock file can't be opened: nothing is recorded then.
     """
 
     def __init__(self, path: Path | None, command: Command) -> None:
@@ -59,12 +61,12 @@ class Entry:
         self._write()
 
     def mark_waiting(self, error: Exception) -> None:
-        """Record that the command waits for an error to pass, or ends with it."""
+        """Record the error after which the command waits and retries, or that ends the command."""
         message = next(iter(str(error).splitlines()), type(error).__name__)
         self._update(replace(self._command, error=message))
 
     def mark_healthy(self, *, again: bool = False) -> None:
-        """Record that the command is healthy. With `again`, it has restarted its query."""
+        """Record that the command is healthy. If `again` is true, count a restart of its query."""
         restarts = self._command.restarts + again
         self._update(replace(self._command, error=None, restarts=restarts))
 
@@ -112,7 +114,8 @@ def running(
 
 
 def forget(settings: Settings, kind: str, name: str) -> bool:
-    """Stop expecting a command that has ended. Return False if there was none."""
+    """Delete the file of a command that has ended, so that it is no longer expected to run. Return
+    False if the command still runs or has no file."""
     path = _file(settings, kind, name)
     if locks.is_locked(_lock(path)) or not path.exists():
         return False
@@ -121,7 +124,7 @@ def forget(settings: Settings, kind: str, name: str) -> bool:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """Return the commands that should run, of the settings' database."""
+    """Return the commands that should run, for the database in the settings."""
     found = list[Command]()
     for file in sorted(_folder(settings).glob("[!.]*.json")):
         # The lock is checked before the file is read: a command that ends on purpose removes its
@@ -138,7 +141,8 @@ def commands(settings: Settings) -> list[Command]:
 
 @contextmanager
 def _try_lock(file: Path) -> Iterator[bool]:
-    """Take the lock next to a file for the block, and yield whether this process has it."""
+    """Take the lock next to a file for the duration of a `with` block, without waiting. Yield
+    whether this process has the lock."""
     try:
         make_folder(file.parent)
         handle = open_lock(_lock(file))

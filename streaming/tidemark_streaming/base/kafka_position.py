@@ -1,12 +1,12 @@
 """Positions of a Kafka connector: the offsets that an arrival ingested from each partition.
 
-The timeline stores the position with the arrival, as JSON. No other position exists:
+The position is stored, as JSON, only in the timeline, in the row of the arrival:
 
     {"flights": {"id": "kN4…", "offsets": {"0": [120, 180], "1": [75, 75]}}}
 
-This arrival ingested the offsets from 120 to before 180 of partition 0 of `flights`, and none of
-partition 1. The next one continues at 180 and 75. The topic's ID distinguishes it from a topic that
-was recreated under the same name.
+This arrival ingested the offsets 120 to 179 of partition 0 of the topic `flights`, and no offsets
+of partition 1. The next arrival continues at 180 and 75. The ID distinguishes the topic from a
+topic that was recreated under the same name.
 """
 
 import json
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Range = tuple[int, int]
-"""Offsets: the first, and the one after the last."""
+"""A range of offsets: the first offset, and the offset after the last."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic's ID, and ranges of its partitions' offsets."""
+    """A topic's ID, and a range of offsets for each of its partitions."""
 
     id: str
     offsets: Mapping[int, Range]
@@ -29,7 +29,8 @@ Position = Mapping[str, Topic]
 """Topics by name."""
 
 NO_TOPIC = json.dumps({"no topic": True})
-"""The JSON of a poll that found no topic. Its key can't be the name of a topic."""
+"""The position, as JSON, of a poll that found no topic. Its key has a space, which the name of a
+topic can't have."""
 
 
 def to_json(position: Position) -> str:
@@ -42,7 +43,7 @@ def to_json(position: Position) -> str:
 
 
 def parse(text: str) -> Position:
-    """Parse a position. Return one without topics if another kind of connector wrote it."""
+    """Parse a position from JSON. If another kind of connector wrote it, return no topics."""
     parsed = json.loads(text)
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
@@ -66,8 +67,8 @@ def end_of(position: Position) -> Position:
 
 
 def count_offsets(position: Position) -> int:
-    """Return how many offsets a position spans. It has at most that many records, because some
-    offsets hold none."""
+    """Return the number of offsets in a position. The number of records may be smaller, because
+    some offsets have no record."""
     return sum(end - start for topic in position.values() for start, end in topic.offsets.values())
 
 
@@ -90,12 +91,13 @@ def split(position: Position, rows: int) -> list[Position]:
 
 def _part(whole: Range, n: int, pieces: int) -> Range:
     start, length = whole[0], whole[1] - whole[0]
-    # Rounded up: a short range falls into the first pieces, a long one into all.
+    # The bounds are rounded up: a short range has offsets only in the first pieces, a long range in
+    # all pieces.
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
 
 
 def unfinished_partitions(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
-    """Yield topic and partition of the ranges that continue after a piece."""
+    """Yield topic and partition of the ranges in `whole` that continue after the piece."""
     for name, topic in piece.items():
         for partition, (_, end) in topic.offsets.items():
             if end < whole[name].offsets[partition][1]:
@@ -103,7 +105,7 @@ def unfinished_partitions(piece: Position, whole: Position) -> Iterator[tuple[st
 
 
 def ranges_by_partition(pieces: Sequence[Position]) -> Iterator[tuple[str, int, list[Range]]]:
-    """Yield topic and partition, with the partition's range in each piece."""
+    """Yield each topic and partition, with the ranges of the partition in the pieces, in order."""
     for name, topic in pieces[0].items():
         for partition in topic.offsets:
             yield name, partition, [piece[name].offsets[partition] for piece in pieces]

@@ -1,7 +1,7 @@
 """Convert times without a time zone to instants, as the engine's `to_utc_timestamp` does.
 
-A time that occurs twice because the clock goes back is the first of the two instants. A time that
-does not occur because the clock goes forward is shifted by the same amount.
+A time that occurs twice, because the clock goes back, becomes the first of the two instants. A time
+that does not occur, because the clock goes forward, is shifted forward by as much as the clock.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ def zone_of(name: str, what: str) -> ZoneInfo:
     """Return a time zone by its name.
 
     Args:
-        what: the owner of the name, for the message.
+        what: the option or object that has the name, for the error message.
     """
     try:
         return ZoneInfo(name)
@@ -30,7 +30,7 @@ def zone_of(name: str, what: str) -> ZoneInfo:
 
 
 def in_utc(times: "pa.ChunkedArray[Any]", zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
-    """Return the instants at which clocks in a zone show the given times, to the microsecond."""
+    """Return the instants, in microseconds, at which clocks in a zone show the given times."""
     local = pc.cast(times, pa.timestamp("us"), safe=False)
     distinct = pc.unique(local)
     instants = pa.array([_instant(time, zone) for time in distinct], pa.int64())
@@ -44,6 +44,6 @@ def _instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
     try:
         offset = time.as_py().replace(tzinfo=zone).utcoffset()
     except OUT_OF_RANGE_ERRORS:
-        # Outside the years 1 to 9999, in which no event can have happened.
+        # The time is outside the years 1 to 9999, so it is invalid in every zone.
         return micros
     return micros - round(offset.total_seconds() * 1_000_000)

@@ -1,8 +1,8 @@
 """Log the actions of long-running processes as lines of JSON, for machines.
 
 With `log_format` = `json`, every line on the standard error of such a process is one JSON object.
-Otherwise the output is for people, and this module does nothing. A line has facts about arrivals,
-runs and records, and never the values of a row.
+Otherwise the output is for people, and this module does nothing. A line has metadata of arrivals,
+runs and records, but never the values of a row.
 """
 
 import json
@@ -22,7 +22,7 @@ _log: logging.Logger | None = None
 
 
 def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
-    """Start to log as JSON in this process if the setting says so. Return whether it does.
+    """Start to log as JSON in this process if `log_format` is `json`. Return whether it is.
 
     Args:
         process: the kind of process, the last part of the logger's name.
@@ -52,19 +52,19 @@ def is_structured() -> bool:
 
 
 def log(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
-    """Log an event, with facts by name; facts that are None are left out."""
+    """Log an event with named fields. Fields that are None are left out."""
     if _log is not None:
         known = {name: fact for name, fact in facts.items() if fact is not None}
         _log.log(level, event, extra=known)
 
 
 def warn(event: str, /, **facts: object) -> None:
-    """Log an event as a warning."""
+    """Log an event as a warning, with named fields as for `log`."""
     log(event, level=logging.WARNING, **facts)
 
 
 def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a run.
+    """Return the log fields of a run.
 
     Args:
         row: a row of the ledger, with instants in microseconds.
@@ -103,9 +103,7 @@ def _formatter() -> logging.Formatter:
 
 
 def _mask_secrets(_: object, __: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return an entry in which strings that look like secrets are masked, in messages and
-    tracebacks.
-    """
+    """Mask strings that look like secrets in the message and the traceback of an entry."""
     for name in ("event", "exception"):
         if name in facts:
             facts[name] = _SECRET.sub(r"\1***", str(facts[name]))

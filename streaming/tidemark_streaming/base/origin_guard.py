@@ -1,9 +1,10 @@
 """Guard the web pages that a home serves on loopback against requests of other pages.
 
-Any web page in a browser can send requests to 127.0.0.1: a form post, a picture, a WebSocket. A
-foreign name that resolves to 127.0.0.1 even lets its page read the responses. A request must
-therefore name one of the page's own hosts and come from a page of the same origin. It may change
-something only by a POST of JSON, for which a browser first requests permission from another origin.
+Any web page in a browser can send requests to 127.0.0.1: a form post, a picture, a WebSocket. If
+the host name of a foreign page resolves to 127.0.0.1, the page can even read the responses. A
+request must therefore name one of the home's own hosts and come from a page of the same origin. A
+request that may change something must be JSON: before a browser sends JSON from a page of another
+origin, it asks the server for permission.
 """
 
 from collections.abc import Iterable
@@ -21,10 +22,13 @@ _POLICY_VIOLATION = 1008
 
 
 class OriginGuard:
-    """An ASGI application that forwards only requests from people and programs of this home.
+    """An ASGI application that forwards requests to another application, except for requests that
+    pages of other origins may have sent.
 
     Args:
-        hosts: further host names by which people reach it, such as that of a proxy.
+        app: the application that is guarded.
+        hosts: further host names by which people reach the application, such as the name of a
+            proxy.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
@@ -33,13 +37,13 @@ class OriginGuard:
         self._hosts = self._public.union(_LOOPBACK)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it with the reason."""
+        """Forward a request to the application, or refuse it with the reason."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         if scope["type"] == "websocket" and refusal is not None:
-            # Before the handshake, the server answers a close with 403.
+            # The handshake is not complete, so the server turns the close into a response 403.
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
         elif refusal is not None:
             status, reason = refusal
@@ -48,7 +52,7 @@ class OriginGuard:
             await self._app(scope, receive, _deny_framing(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason if a request must be refused."""
+        """Return the HTTP status and the reason if a request must be refused; else None."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if _name(f"//{host}") not in self._hosts:
@@ -69,8 +73,10 @@ class OriginGuard:
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Return whether a page of `origin` is served by this application under `host`."""
-        # A proxy may change the host name, while the browser sends the proxy's name as the origin.
+        """Return whether this application serves the pages of `origin`. `host` is the host that the
+        request names."""
+        # A proxy may change the host name of the request, but the origin still has the proxy's
+        # name.
         return origin.partition("://")[2] == host or _name(origin) in self._public
 
 
@@ -91,9 +97,9 @@ def _name(address: str) -> str | None:
 
 
 def _deny_framing(send: Send) -> Send:
-    """Return a `send` that forbids other pages to show the response in a frame.
+    """Return a `send` that forbids pages of other origins to show the response in a frame.
 
-    Otherwise another page could lead an operator to click on a button that it covers.
+    Otherwise, such a page could cover a button in the frame and trick an operator into clicking it.
     """
 
     async def sent(message: Message) -> None:

@@ -26,7 +26,7 @@ ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
 
 
 def engine_lost(error: Exception) -> bool:
-    """Return whether the engine is lost, so that its sessions and DataFrames are unusable."""
+    """Return whether an error means that the engine is lost, with all sessions and DataFrames."""
     return (isinstance(error, EngineError) and error.retriable) or is_engine_lost(error)
 
 
@@ -45,7 +45,7 @@ class Outage:
         self._reported = set[str]()
 
     def wait(self, error: Exception) -> None:
-        """Wait before the next retry.
+        """Wait before the next retry. Report the error, unless it was reported in this outage.
 
         Raises:
             Exception: `error` itself, if it is not transient.
@@ -65,7 +65,7 @@ class Outage:
         """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:
-            Exception: `error`, or that of an attempt, if it is not transient.
+            Exception: `error` or the error of an attempt, if that error is not transient.
         """
         while True:
             self.wait(error)
