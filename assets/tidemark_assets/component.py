@@ -25,7 +25,10 @@ _VARIABLE = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
 
 
 def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
-    """Return the name of the variable with a secret: no file and no page has the secret."""
+    """Return the name of the variable that holds a secret. No file or page then has the secret.
+
+    Raise an error if `given` is not a reference to a variable.
+    """
     if given is None:
         return None
     if found := _VARIABLE.fullmatch(given.strip()):
@@ -40,9 +43,9 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """Windows of event streams by Tidemark: the assets, checks, sensors and jobs of domains.
 
     A domain is a package with modules `sources`, `connectors`, `transforms` and `definitions`; the
-    last has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the project's
-    folder, and environment variables. The project keeps its own executor. A project may have
-    several such components, each with its own `key_prefix`; one of them may have none.
+    last module has the domain's `presentation`. The settings are Tidemark's own: `tidemark.toml` in
+    the project's folder, and environment variables. The project keeps its own executor. A project
+    may have several such components, each with a different `key_prefix`; one of them may have none.
     """
 
     domains: Sequence[str]

@@ -35,14 +35,14 @@ from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 __all__ = ["build_definitions", "domain_definitions"]
 
 _EXTRAS = "tidemark_assets.extras"
-"""Each module of this package has a function `definitions`, which yields those of a domain."""
+"""The package of extras, whose modules have a function `definitions` for a domain's definitions."""
 
 
 def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[..., dg.Definitions]:
     """Return a domain as a code location, built with the settings of the process that loads it.
 
-    Use it in the domain's module `definitions`, next to its `presentation`. The first domain of the
-    settings also has the jobs that exist once for all tables.
+    Use this function in the domain's module `definitions`, next to `presentation`. The first domain
+    of the settings also has the jobs that exist only once, for all tables.
 
     Example:
         definitions = domain_definitions("shop")
@@ -54,7 +54,7 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
 
     def load() -> dg.Definitions:
         settings = Settings()
-        # It refuses two tables with one name, also of different domains.
+        # This raises an error if two tables have one name, even in different domains.
         packages.load_importable(settings.domains)
         given = {"tidemark": resource(settings)}
         found = build_definitions([domain], given, key_prefix=key_prefix)
@@ -76,10 +76,10 @@ def build_definitions(
 
     Args:
         domains: packages, as in `tidemark_assets.flights`.
-        resources: `tidemark`, which gives steps the engine and the warehouse.
+        resources: the resource `tidemark`, which gives steps the engine and the warehouse.
         in_process: true if steps run in their run's own process. Steps are thin clients of one
-            engine, so separate processes only cost their start. If these definitions are part of a
-            project, the project may have an executor of its own, and only one.
+            engine, so separate processes would only cost start-up time. Use False if these
+            definitions become part of a project with its own executor: a project has only one.
         key_prefix: the prefix of each key, as in `dev` or `trials/dev`. Names of groups, jobs,
             sensors, schedules, steps and resources have it too, with `_` for `/`.
 
@@ -89,7 +89,7 @@ def build_definitions(
     """
     names = with_prefix(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
-    # It refuses two tables with one name, also of different domains.
+    # This raises an error if two tables have one name, even in different domains.
     packages.load_importable(known)
     return dg.Definitions.merge(
         dg.Definitions(
@@ -176,7 +176,7 @@ def _automation(
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
-        # Assets that are computed from the log; their roll-ups follow them.
+        # The assets that are computed from the log. Roll-ups follow these assets.
         counted = {name: t for name, t in transforms.items() if t.follows is None}
         yield arrivals.arrivals(domain, transforms, partitions, names)
         reporters.append(partitions_reporter(transforms, partitions, within, names))

@@ -1,8 +1,9 @@
 """The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
 
-A source of the project is the asset of its table, or of the table to which its side table belongs.
-Lineage therefore leads from the outside system through the event log and the windows to the marts.
-dbt and `tidemark_streaming.dbt.marts` do the build; this module defines its appearance.
+A source of the dbt project is the asset of its table; if that is a side table, it is the asset to
+which the side table belongs. Lineage therefore leads from the external system through the event log
+and the windows to the marts. dbt and `tidemark_streaming.dbt.marts` run the build; this module
+defines how Dagster shows it.
 """
 
 import os
@@ -104,8 +105,8 @@ def _check_model_names(manifest: Mapping[str, Any], known: Domains) -> None:
 
 
 def _check_test_names(manifest: Mapping[str, Any]) -> None:
-    """Refuse tests of a model that share a name: Dagster would have one check for them, and fail
-    when both report a result. dbt itself distinguishes them by a hash of their arguments."""
+    """Refuse tests of a model that share a name. Dagster would have one check for such tests, and
+    fail when each of them reports a result. dbt distinguishes them by a hash of their arguments."""
     nodes = manifest["nodes"]
     tests = [node for node in nodes.values() if node["resource_type"] == "test"]
     counts = Counter((test["attached_node"], test["name"]) for test in tests)
@@ -157,7 +158,7 @@ class MartTranslator(DagsterDbtTranslator):
     """
 
     def __init__(self, key_prefix: str | None = None) -> None:
-        # A side table is not an asset of its own: it is on the page of its windows.
+        # A side table is not a separate asset, so it shares the key of the asset of its windows.
         super().__init__(DagsterDbtTranslatorSettings(enable_duplicate_source_asset_keys=True))
         self._names = with_prefix(key_prefix)
 
@@ -187,9 +188,10 @@ class MartTranslator(DagsterDbtTranslator):
 
 
 class Dbt(DbtCliResource):
-    """The dbt command without two steps that dagster-dbt takes before each call, to save time.
+    """The dbt command, without two slow steps that dagster-dbt takes before each call.
 
-    They are `dbt --version`, which also queries the package index, and an adapter in this process.
+    The steps are `dbt --version`, which also queries the package index, and the creation of an
+    adapter in this process.
     """
 
     @cached_property
@@ -202,7 +204,10 @@ class Dbt(DbtCliResource):
 
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process in the block, for dbt's process to inherit."""
+    """Set environment variables of this process for the duration of a `with` block.
+
+    dbt's process inherits them.
+    """
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -216,7 +221,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
-    """Return the part that reports builds of these assets on the command line."""
+    """Return the reporter of builds of these assets on the command line."""
 
     def report(tick: Tick) -> Report:
         through: dict[str, int] = tick.memory or {}

@@ -1,7 +1,7 @@
-"""`python -m tidemark_assets.webserver`: `dagster-webserver` with a guard of its origin.
+"""`python -m tidemark_assets.webserver`: `dagster-webserver`, guarded by an `OriginGuard`.
 
-It takes the options of Dagster's own command, which would otherwise respond to every web page in a
-browser.
+This command takes the same options as `dagster-webserver`, which would also respond to requests
+from any other web page in the user's browser.
 """
 
 from typing import Any

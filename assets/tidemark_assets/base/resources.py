@@ -1,8 +1,9 @@
 """The engine, as a resource of Dagster steps.
 
-Dagster stores and shows the configuration of resources, so it only gets locations: home, database
-and address. The token is passed as the name of its variable, if it has one; otherwise each process
-finds it as the command line does. Dagster never has the token.
+Dagster stores and shows the configuration of resources, so the configuration has only locations:
+home, database and address. If a variable holds the token, the configuration has the name of the
+variable; otherwise each process finds the token as the command line does. Dagster never has the
+token.
 """
 
 from functools import cached_property
@@ -23,7 +24,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 class TidemarkResource:
-    """The warehouse, and a session of the engine, which is started when a step first needs it."""
+    """The warehouse, and a session of the engine. A step that needs the engine starts it first."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -47,13 +48,13 @@ class TidemarkResource:
 
     @property
     def tables(self) -> Warehouse:
-        """The warehouse, for code that does not use the engine."""
+        """The warehouse without the engine, for code that does not use the engine."""
         no_spark = cast(SparkSession, None)
         place, database = str(self.settings.warehouse), self.settings.database
         return Warehouse(no_spark, place, database, registered=False)
 
     def snapshot(self, *transforms: Definition) -> Snapshot:
-        """Return a reader of the tables without the engine, as a sensor must use."""
+        """Return a reader of the tables that does not use the engine, for sensors and checks."""
         return Snapshot(self.settings, transforms)
 
     def landing(self, source: Source) -> Path:

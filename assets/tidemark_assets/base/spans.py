@@ -29,7 +29,7 @@ def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) 
         return []
     begins = _span(partitions, _key_at(partitions, begin)).start
     ends = min(min(last, INFINITY - 1) + 1, instant(newest.end))
-    # In UTC, because Dagster confuses the two local times of an hour that a clock shows twice.
+    # In UTC: when clocks are set back, local times occur twice, and Dagster confuses the two.
     window = dg.TimeWindow(as_datetime(begins), as_datetime(ends))
     keys = partitions.get_partition_keys_in_time_window(window)
     return [_span(partitions, key) for key in keys]

@@ -1,9 +1,9 @@
-"""The configuration of steps, and their failures: one message each, and retries if the error may be
-transient.
+"""The configuration of steps, and their failures.
 
-An engine or brokers that do not respond may recover within moments, and a table that others write
-may be free again. Dagster therefore retries such a step with growing waits. A retry does not help
-with any other error that a user can fix.
+A failure is shown as one message. The step is retried if the error may be transient: an engine or
+brokers that do not respond may recover within moments, and a table that others write may be free
+again. Dagster therefore retries such a step with growing waits. A retry does not help with any
+other error that a user can fix.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ def of_assets(
     by_default: str | None = "all",
     default: Iterable[str] | None = None,
 ) -> type[OfAssets]:
-    """Return a job's config with a choice among the assets of a domain, which the launchpad offers.
+    """Return the config class of a job that a user launches for some assets of a domain.
 
     Args:
         by_default: the default choice, in words; None if a choice is required.
@@ -54,10 +54,10 @@ def of_assets(
 
 
 def choice(name: str, members: Iterable[str]) -> Any:  # noqa: ANN401 (a class that is made here)
-    """Return a type with the given values, which the launchpad offers.
+    """Return a type with the given values, among which a user chooses in Dagster's launchpad.
 
-    Dagster identifies such a type by its name, so types with other values, of another domain, have
-    other names.
+    Dagster identifies such a type by its name. The name has a hash of the values, so that types
+    with different values have different names.
     """
     values = {member: member for member in members}
     return StrEnum(f"{name}_{crc32(' '.join(values).encode()):08x}", values)
@@ -72,7 +72,7 @@ class Failures:
         self._passing: list[Exception] = []
 
     def add(self, message: str, cause: Exception | None = None) -> None:
-        """Record and log an error; it is retried only if its cause is given and transient."""
+        """Record and log an error. The step is retried only if `cause` is given and transient."""
         self._messages.append(message)
         self._context.log.error(message)
         if cause is not None and is_transient(cause):
@@ -80,14 +80,14 @@ class Failures:
 
     @contextmanager
     def collect(self, asset: str) -> Iterator[None]:
-        """Record errors in the block as errors of that asset."""
+        """Record a `TidemarkError` of the `with` block as an error of this asset."""
         try:
             yield
         except TidemarkError as error:
             self.add(f"{asset}: {error}", error)
 
     def raise_all(self) -> None:
-        """Fail the step with all errors, if any, after retries if one may be transient."""
+        """Fail the step with all recorded errors, if any. If one may be transient, retry first."""
         if self._passing:
             _request_retry(self._passing[0])
         if self._messages:
@@ -103,7 +103,10 @@ def is_transient(error: Exception) -> bool:
 
 @contextmanager
 def failing_with_message() -> Iterator[None]:
-    """Fail a step with a user's error as one message, after retries if it may be transient."""
+    """Fail the step with only the message of a `TidemarkError` that the `with` block raises.
+
+    If the error may be transient, retry the step first.
+    """
     try:
         yield
     except TidemarkError as error:

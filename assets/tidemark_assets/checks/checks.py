@@ -34,13 +34,13 @@ _DRAWN = 60
 _RECENT = 200
 """The number of runs whose warnings a check considers.
 
-Windows in quarantine fail the check at any age.
+Windows in quarantine fail the check, however old they are.
 """
 _SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
 def check_names(transform: Definition) -> dict[str, str]:
-    """Return the name of each expectation's check, which has only letters, digits and `_`."""
+    """Return the names of the checks by expectation. They have only letters, digits and `_`."""
     found: dict[str, str] = {}
     for expectation in transform.checks:
         plain = re.sub(r"\W+", "_", expectation.name).strip("_")
@@ -67,8 +67,9 @@ def current_results(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the current state of each expectation of an asset, after all runs and decisions.
 
-    A check therefore fails exactly until its failures are resolved. A run, a backfill or a
-    promotion may resolve them, or a person who releases or discards a window.
+    A check therefore fails exactly until its failures are resolved, by a run, a backfill or a
+    promotion, or by a person who releases or discards a window. Before the first run, there are no
+    results.
     """
     last = snapshot.last_run(transform.name) if transform.checks else None
     if last is None:
@@ -86,9 +87,9 @@ def current_results(
 
 
 def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
-    """Return the result of the last run if all of its rows failed together, else None.
+    """Return the result of the last run if the run's rows failed as a whole, else None.
 
-    Such a result lists no rows.
+    Such a result lists no failing rows.
     """
     newest = own[-1] if own else None
     if (
@@ -135,7 +136,7 @@ def _evaluation(
 def draw_history(
     snapshot: Snapshot, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """Return the results of the newest runs up to this one, as a picture."""
+    """Return a picture of the results of the newest runs through this one; {} without results."""
     newest = results_since(snapshot, transform.name, facts.commit_number - _DRAWN)
     found = [result for result in newest if result.commit_number <= facts.commit_number]
     if not found:

@@ -20,7 +20,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 PARITY = "parity"
 _MAX_SHOWN_DIFFERENCES = 20
-"""The number of differences that a result lists."""
+"""Maximum number of differences that a result lists."""
 MAX_COMPARISONS_PER_TICK = 100
 """The maximum number of comparisons reported in a tick; later ticks report the rest."""
 
@@ -35,10 +35,10 @@ number; -1 before the first.
 def parity_result(
     names: Names, verified: ParityReport, span: str, made_by: str
 ) -> dg.AssetCheckEvaluation:
-    """Return a comparison as a check result; differences from late events do not fail it.
+    """Return a comparison as a check result. Differences due to late events do not fail the check.
 
     Args:
-        span: the windows that were compared.
+        span: a text that names the windows that were compared.
         made_by: the origin of the comparison.
     """
     rows = [
@@ -74,8 +74,8 @@ def report_new_comparisons(
     transforms: Mapping[str, Definition],
     reported: ReportedComparisons,
 ) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
-    """Return the results of comparisons on the command line since the last report, and the newest
-    of them.
+    """Return the check results of comparisons on the command line since the last report, and the
+    newest reported comparison.
 
     Args:
         reported: the last comparison that was reported.

@@ -1,9 +1,9 @@
-"""A check of each windowed asset, which passes if the definition in the code wrote its tables.
+"""A check of each windowed asset. It passes if the definition in the code wrote the tables.
 
-Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
-their definition. The asset's page runs the check at any time, and the jobs that change its tables
-report it. The sensor `<domain>_reports` reports it if the definition in the code has changed, or
-if a run outside Dagster has changed the tables.
+The check has the messages of `tidemark diff`. It computes nothing: the commits of the tables
+contain the definition that wrote them. The asset's page can run the check at any time, and the jobs
+that change the tables report it. The sensor `<domain>_reports` reports the check if the definition
+in the code has changed, or if a run outside Dagster has changed the tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ SAME = "The tables were made by the definition in the code."
 
 
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """Return the check of an asset, as its page runs it."""
+    """Return the check that an asset's page can run."""
     return page_check(
         names.key(transform.table),
         names,
@@ -43,7 +43,7 @@ def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecks
 def compare_definitions(
     warehouse: Warehouse, transform: Definition, names: Names
 ) -> dg.AssetCheckEvaluation:
-    """Return whether the current definition wrote an asset's tables, as the result of the check."""
+    """Return the result of the check: whether the current definition wrote an asset's tables."""
     try:
         found = find_differences(warehouse, transform)
     except DataError as error:
@@ -61,12 +61,12 @@ def report_new_results(
     known: dict[str, list[str | None]],
     names: Names,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the results to report: one per new definition in the code, and one if a run changed the
-    result.
+    """Yield the results to report: one for each new definition in the code, and one for each asset
+    whose result was changed by a run.
 
     Args:
-        runs: rows of the ledger: the new ones and some before them.
-        known: remembers, by asset, the definition, the run and the message.
+        runs: the new rows of the ledger, and some earlier ones.
+        known: the last definition, run and message of each asset; this function updates them.
     """
     newest = {r["asset"]: str(r["run"]) for r in runs}
     for transform in transforms:
@@ -84,7 +84,7 @@ def report_new_results(
 
 
 def parts(found: Changes) -> dg.TableMetadataValue:
-    """Return the parts that differ."""
+    """Return a table of the parts of the definition that differ."""
     rows = [(c.part, c.before, c.after) for c in found.differences]
     return as_table(("part", "in the tables", "in the code"), rows)
 

@@ -1,7 +1,7 @@
 """Freshness by event time: a check that the windows are as new as the events that have arrived.
 
-Dagster's own freshness policies measure the wall-clock time since the last materialization. By
-these, a recording of last year is fresh, and so is a stream whose watermark does not move. This
+Dagster's own freshness policies measure the wall-clock time since the last materialization. By such
+a policy, a recording of last year is fresh, and so is a stream whose watermark does not move. This
 check compares event times instead: the newest event of the log with the watermark that the asset
 has reached.
 """
@@ -21,7 +21,7 @@ FRESH = "fresh_by_event_time"
 def fresh_check(
     transform: Definition, within: int, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
-    """Return the check of an asset, which its page can run; the reporter reports changes.
+    """Return the check that an asset's page can run. A sensor reports changes of the result.
 
     Args:
         within: how far the watermark may be behind the newest event, in microseconds.
@@ -45,7 +45,7 @@ def fresh_check(
 def freshness(
     key: dg.AssetKey, newest: int | None, watermark: int | None, within: int
 ) -> dg.AssetCheckEvaluation:
-    """Return how fresh an asset is, given the newest event and the asset's watermark."""
+    """Return the result of the check, given the newest event and the asset's watermark."""
     if newest is None:
         behind, description = 0, "No event has arrived yet."
     elif watermark is None:

@@ -1,4 +1,4 @@
-"""Checks that people can run on an asset's page, and that sensors and jobs report otherwise."""
+"""Checks that sensors and jobs report, and that users can also run on an asset's page."""
 
 from collections.abc import Callable
 
@@ -17,11 +17,11 @@ def page_check(
     evaluate: Callable[[TidemarkResource], dg.AssetCheckEvaluation],
     pool: str | None = None,
 ) -> dg.AssetChecksDefinition:
-    """Return a check of an asset, as its page runs it.
+    """Return a check that an asset's page can run.
 
     Args:
-        evaluate: determines the check's outcome. Sensors and jobs report what it returns.
-        pool: the pool that limits how many of these run at once; none by default.
+        evaluate: returns the result of the check, in the form that sensors and jobs report.
+        pool: the pool that limits how many checks run at once; no limit by default.
     """
 
     @dg.asset_check(

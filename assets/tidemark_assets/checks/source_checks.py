@@ -1,4 +1,4 @@
-"""Checks of a source's event log, which its ingest reports: they warn about the newest arrivals."""
+"""Checks of a source's event log that warn about the newest arrivals. An ingest reports them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,7 +38,7 @@ def source_checks(names: Names, source: Source) -> list[dg.AssetCheckSpec]:
 def check_arrivals(
     names: Names, source: Source, snapshot: Snapshot, arrivals: Sequence[Arrival]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Check arrivals that were just ingested, and the watermark."""
+    """Yield the results of the checks, for arrivals just ingested and for the watermark."""
 
     def evaluation(
         name: str, warning: str, otherwise: str, metadata: Mapping[str, int]

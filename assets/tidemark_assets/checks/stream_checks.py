@@ -1,7 +1,8 @@
-"""A check of each asset whose stream should run, which passes if it runs.
+"""A check of each asset. It passes if the asset's stream runs, or should not run.
 
-The supervisor reports it when a stream ends, recovers or is given up. The asset's page can run it
-at any time, from the supervisor's last status, without the engine.
+The supervisor reports the check when a stream ends, recovers or is given up. The asset's page can
+run the check at any time. The result then comes from the supervisor's last status, without the
+engine.
 """
 
 import time
@@ -23,7 +24,7 @@ _NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """Return the check of an asset, as its page runs it."""
+    """Return the check that an asset's page can run."""
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         settings, name = tidemark.settings, transform.name
@@ -41,11 +42,11 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
 def check_stream(
     names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return whether an asset's stream runs as it should.
+    """Return the result of the check: whether an asset's stream runs if it should.
 
     Args:
-        stream: the supervisor's status of it; None if there is none.
-        unseen: without a status, whether it should run.
+        stream: the stream's status from the supervisor; None if there is no status.
+        unseen: true if a stream without a status should run.
     """
     passed, description = not unseen, _NOT_SUPERVISED if unseen else _NO_STREAM
     if stream is not None:

@@ -2,8 +2,8 @@
 
 A lane is a query in a separate Spark, which Dagster neither starts nor runs: its topics are
 external assets. The sensor `<domain>_lanes` queries each lane's Spark for its status. It reports an
-observation and the check `lane_runs` for each topic, at most once in five minutes, and at once if
-the status changes. The topics' pages can run the check at any time.
+observation and the check `lane_runs` for each topic, immediately if the status changes, otherwise
+every five minutes. The topics' pages can run the check at any time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ RUNS = "lane_runs"
 def definitions(
     group: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
-    """Yield the topics of a domain's lanes, with their checks, and the sensor that reports them."""
+    """Yield the topics of a domain's lanes with their checks, and the sensor that reports lanes."""
     if lanes := found.pipelines_of(Lane):
         yield dg.Definitions(
             assets=_assets(lanes, found, group, show, names),
@@ -52,7 +52,8 @@ def definitions(
 def _assets(
     lanes: Mapping[str, Lane], found: Domains, group: str, show: DagsterOptions, names: Names
 ) -> list[dg.AssetSpec]:
-    """Return the topics of lanes, and origins of their records that no ingest has."""
+    """Return the topics of lanes, and the external assets of their sources unless the domain also
+    ingests these sources."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
     for lane in lanes.values():
         if lane.source.name not in found.ingestions:
@@ -64,7 +65,7 @@ def _assets(
 
 
 def _reporter(lane: Lane, names: Names) -> Reporter:
-    """Return the part that reports whether a lane that was started is running."""
+    """Return the reporter of whether a lane that was started is running."""
 
     def report(tick: Tick) -> Report:
         status = lane_status(tick.tidemark.settings, lane)
@@ -80,7 +81,7 @@ def _reporter(lane: Lane, names: Names) -> Reporter:
 def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
     """Return the assets of the topics to which a lane writes.
 
-    If several lanes write to one topic, it is a separate asset for each.
+    If several lanes write to one topic, the topic is a separate asset for each lane.
     """
     topics = dict.fromkeys(lane.outputs)
     return [names.key(lane.name, topic) for topic in topics]

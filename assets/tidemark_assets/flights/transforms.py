@@ -18,7 +18,7 @@ FEW_CANCELLED = between("cancelled", most=10, level="warning")
 """Warnings, not errors: many cancellations are possible on holidays and in snow storms."""
 
 LEAST_DELAY, MOST_DELAY = -60, 1440
-"""Minutes. No flight departs an hour early, and a flight that is a day late is canceled."""
+"""In minutes: no flight departs an hour early, and a flight that is a day late is canceled."""
 
 
 @windowed_asset(

@@ -1,6 +1,6 @@
 """The correction job of a domain, which adds too-late events to the windows that lack them.
 
-The run lists the changed values, and materializes the partitions.
+The run lists the changed values, and reports the changed partitions as materialized.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def corrections(
     partitions: PartitionsOf,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """Create the job that adds too-late events to the windows that lack them, and to no others."""
+    """Create the job that recomputes the windows that lack too-late events, and no others."""
 
     class CorrectConfig(of_assets(domain, transforms)):
         """The assets to correct."""

@@ -1,7 +1,8 @@
 """Jobs by which a person decides about windows in quarantine.
 
-`release_quarantined` publishes them as they are, `discard_quarantined` leaves them out. Each is
-launched with the asset and, to select only some of its windows, with a range and keys.
+`release_quarantined` publishes the windows as they are, `discard_quarantined` leaves them
+unpublished. Each job is launched with the asset and, to select only some of its windows, with a
+range and keys.
 """
 
 from collections import Counter
@@ -104,7 +105,11 @@ def _choice(config: Decision) -> Choice:
 def _events(
     table: dg.AssetKey, action: _Action, keys: Mapping[str, int], tags: Mapping[str, str]
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-    """Yield one event per changed partition. A release is new data for all downstream assets."""
+    """Yield one event per changed partition.
+
+    A release is a materialization, because it is new data for downstream assets. A discard is an
+    observation.
+    """
     for key, count in keys.items():
         if action is quarantine.release:
             released = {"released windows": count}

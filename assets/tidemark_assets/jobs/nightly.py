@@ -91,7 +91,7 @@ def nightly(
 def parity_check(
     transform: Definition, partitions: dg.TimeWindowPartitionsDefinition, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
-    """Return the check that the nightly job reports; the asset's page can run it at any time."""
+    """Return the check that the nightly job reports and that users can run on the asset's page."""
 
     key = names.key(transform.table)
 
@@ -144,7 +144,7 @@ def _verify_and_recompute(
     own = names.key(transform.table)
     for key, metadata in found.items():
         step.log(dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags))
-    # This job reports its own run: the sensor of windows skips it.
+    # The sensor of windows skips this run, because the job reports it here.
     step.log(*checks.current_results(names, step.tidemark.snapshot(), transform))
     return verified, facts
 

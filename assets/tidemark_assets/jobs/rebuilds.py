@@ -1,7 +1,7 @@
 """The jobs of a domain for changed definitions: preview, rebuild, promote, and roll back.
 
 A preview computes the effect and writes nothing. A rebuild writes side tables. Both list the
-changed values before anything is promoted, so that a person or another job can decide.
+changed values, so that a person or another job can decide whether to promote the rebuilt tables.
 """
 
 from collections.abc import Mapping

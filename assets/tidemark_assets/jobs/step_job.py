@@ -1,4 +1,4 @@
-"""Jobs of one step: their set-up, and how their failures appear."""
+"""Jobs of one step: how they are set up, and how Dagster shows their failures."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Step(Generic[_C]):
-    """A step at work.
+    """A running step.
 
     Args:
         config: the choices of the user who launched the run.
@@ -34,7 +34,7 @@ class Step(Generic[_C]):
     config: _C
 
     def log(self, *events: AssetEvent) -> None:
-        """Log events of assets, which then belong to this run of Dagster."""
+        """Log events of assets as events of this Dagster run."""
         log_events(self.context, events)
 
     def log_run(
@@ -43,7 +43,7 @@ class Step(Generic[_C]):
         partitions: dg.TimeWindowPartitionsDefinition,
         facts: RunFacts,
     ) -> None:
-        """Log the partitions that a run of this step closed or changed, and its checks."""
+        """Log the partitions that a run of this step closed or changed, and the asset's checks."""
         log_run(self.context, self.names, self.tidemark, transform, partitions, facts)
 
 
@@ -56,10 +56,13 @@ def step_job(
     work: Callable[[Step[_C]], None],
     pool: str | None = ENGINE_POOL,
 ) -> dg.JobDefinition:
-    """Return a job of one step. A user's error is one message, and retried if it may be transient.
+    """Return a job of one step.
+
+    If the step raises a `TidemarkError`, Dagster shows only its message, and retries the step if
+    the error may be transient.
 
     Args:
-        pool: the pool that limits how many such steps run at once.
+        pool: the pool that limits how many steps run at once; None for no limit.
     """
 
     @dg.op(name=names.own(step), pool=pool, required_resource_keys=names.needs)
@@ -85,7 +88,7 @@ def asset_job(
     describe: Callable[[Mapping[str, _T]], Mapping[str, Any]],
     choose: Callable[[Step[_A]], Iterable[str]] = lambda step: step.config.assets,
 ) -> dg.JobDefinition:
-    """Return a job that works on one asset after the other, also if one of them fails.
+    """Return a job that processes one asset after the other, and continues if one of them fails.
 
     Args:
         describe: returns the metadata of the run, from the results by asset.
@@ -94,7 +97,7 @@ def asset_job(
 
     def work_on_all(step: Step[_A]) -> None:
         assets, failures, done = choose(step), Failures(step.context), dict[str, _T]()
-        # If there is no engine, the step fails once, and not for each asset.
+        # Connect now: without an engine, the step then fails once, and not once per asset.
         _ = step.tidemark.warehouse
         for asset in assets:
             with failures.collect(asset):

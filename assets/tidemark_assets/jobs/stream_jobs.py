@@ -1,7 +1,7 @@
-"""The jobs that start and stop streams: short runs, because a stream is a query of the engine.
+"""The jobs that start and stop streams. Their runs are short: a stream is a query of the engine.
 
-A file requests each stream that should run. A manual start writes it. A start by the supervisor has
-the time of the request, and does nothing if that request no longer exists.
+Each stream that should run has a file, its request. A manual start writes the file. A start by the
+supervisor contains the time of the request, and does nothing if that request no longer exists.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
     def begin(step: Step[StartConfig]) -> None:
         settings, config, log = step.tidemark.settings, step.config, step.context.log
         failures = Failures(step.context)
-        # The request comes first: it must also be stored if the engine can't be reached now.
+        # The requests are stored first, so that they exist even if the engine can't be reached now.
         wanted: dict[str, DesiredStream] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
         for asset in config.assets:
@@ -128,7 +128,7 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
 
 
 def start_op(domain: str, names: Names) -> str:
-    """Return the name of the step of a domain's start job, for its configuration."""
+    """Return the name of the step of a domain's start job, for the configuration of a run."""
     return names.own(_start_step(domain))
 
 
@@ -144,8 +144,7 @@ def _start_stream(settings: Settings, transform: Definition, request: DesiredStr
         query = continuous.start(store, transform, admission=request.admission)
         desired_streams.record_start(settings, request, str(query.id), str(query.runId))
         if desired_streams.find(settings, transform.name) != request:
-            # A process that stopped the stream in the meantime may have looked for the query before
-            # it existed.
+            # Another process stopped the stream in the meantime, possibly before the query existed.
             query.stop()
             return f"The stream of {transform.name} was stopped while it was being started."
         return f"The stream of {transform.name} is running: query {query.id}."

@@ -1,4 +1,4 @@
-"""Describe definitions as metadata of assets, before they have run."""
+"""Describe definitions as metadata of assets, before the assets have run."""
 
 import inspect
 import re
@@ -94,7 +94,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
 
 
 def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
-    """Return the columns of a transform's table, some of whose types only a run determines."""
+    """Return the columns of a transform's table. A type that only a run determines is unknown."""
     kinds = {name: kind or UNKNOWN_TYPE for name, kind in columns.items()}
     return schema(kinds, meanings(transform))
 
@@ -104,7 +104,7 @@ def _code(transform: Definition) -> Metadata:
     function = inspect.unwrap(base_transform(transform).function)
     code = function.__code__
     with warnings.catch_warnings():
-        # Dagster marks these classes as beta, which a user of Tidemark can't change.
+        # Dagster warns that these classes are beta, about which a user of Tidemark can do nothing.
         warnings.simplefilter("ignore", dg.BetaWarning)
         place = dg.LocalFileCodeReference(
             file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
@@ -131,8 +131,8 @@ def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableS
 def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
     """Return the columns of the log, or of a roll-up's base, from which each column is computed.
 
-    They are those that its aggregate names. A column that the transform creates under another name
-    has no lineage, because that is only known when the transform runs.
+    The column of an aggregate is computed from the columns that the aggregate names. Columns that
+    the transform creates are left out, because their origin is only known when the transform runs.
     """
     if isinstance(transform, RollUp):
         same = [*BOUNDS, *transform.keys, *transform.aggregates, "events", "late_events"]

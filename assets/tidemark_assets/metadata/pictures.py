@@ -20,11 +20,11 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 
 _MAX_PICTURE_BYTES = 200_000
-"""The size in bytes above which a picture is left out: metadata is stored with each event."""
+"""Pictures of more bytes are left out, because Dagster stores metadata with each event."""
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 _MAX_KEYS = 20
-"""Maximum number of keys in a heat map; it shows the most frequent ones."""
+"""Maximum number of keys in a heat map: the keys with the most events."""
 
 
 def draw_arrivals(

@@ -5,8 +5,8 @@ current ones. Materializations by a step have these tags automatically. All othe
 set: without the inputs' tags, Dagster would consider the inputs as changed.
 
 A log grows with each ingest, but its existing events stay as they are. Its data version is
-therefore constant for as long as it is the same log. Otherwise each arrival would mark all
-downstream partitions as stale. The sensors find assets that lack arrivals from the ledger.
+therefore constant until the log is recreated. Otherwise each arrival would mark all downstream
+partitions as stale. The sensors use the ledger to find assets that have not processed all arrivals.
 """
 
 from collections.abc import Collection
@@ -69,10 +69,10 @@ def provenance_tags(
     """Return the tags of materializations of a transform's windows that are reported now.
 
     Args:
-        definition: the fingerprint of the definition that wrote them.
-        run: the run that changed them, whose ID marks downstream assets as stale.
-        together: tables that are reported at the same time. Dagster's record of them is older than
-            the inputs of these windows, and would make the windows seem stale.
+        definition: the fingerprint of the definition that wrote the windows.
+        run: the ID of the run that changed the windows. It marks downstream assets as stale.
+        together: tables that are reported at the same time. Dagster's records of these tables are
+            still the earlier ones, and would make the windows seem stale.
     """
     tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
     for each in inputs(transform):
@@ -92,7 +92,7 @@ def provenance_tags(
 def find_definition(warehouse: Warehouse, transform: Definition) -> str:
     """Return the fingerprint of the definition that wrote an asset's newest commit.
 
-    It may differ from the one in the code: a stream keeps the definition with which it was started.
+    The code may have another definition: a stream keeps the definition with which it was started.
     """
     rolls_up = transform.follows is not None
     newest = "" if rolls_up else State(warehouse, transform).last().definition

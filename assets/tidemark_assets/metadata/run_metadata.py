@@ -1,4 +1,4 @@
-"""Results of runs as metadata of the materializations of logs, and of windows by partition."""
+"""Results of runs as metadata of materializations: of logs, and of partitions of windows."""
 
 import json
 from bisect import bisect_right
@@ -39,7 +39,7 @@ quarter of an hour.
 ROWS = "dagster/partition_row_count"
 _ALL_ROWS = "dagster/row_count"
 RUN = "run"
-"""The metadata key of the run in the ledger to which a materialization belongs."""
+"""The metadata key for the ID, in the ledger, of the run that a materialization reports."""
 
 
 def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
@@ -55,7 +55,11 @@ def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arr
 
 
 def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
-    """Return the facts of new arrivals, which are the last ones of a timeline."""
+    """Return the metadata of new arrivals.
+
+    Args:
+        timeline: all arrivals; the new ones are the last.
+    """
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
     marks = sum(a.unreadable_marks for a in arrivals)
     unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
@@ -90,10 +94,11 @@ def partition_metadata(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """Return the results by partition: those of the partition, then those of the whole run.
+    """Return the metadata of each partition: its own counts, then the results of the run.
 
     Args:
-        begins: each partition's key and start, in order and without gaps.
+        begins: the start of each partition by its key, in order and without gaps.
+        end: the end of the last partition.
     """
     run: Metadata = {
         RUN: facts.run,
@@ -110,7 +115,7 @@ def partition_metadata(
     if transform.checks:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     found = _by_partition(warehouse, transform, run, begins, end)
-    # The picture covers the whole range, so only the newest partition has it, which the page shows.
+    # The picture covers all partitions. It is added once, to the partition that the page shows.
     found[list(begins)[-1]] |= pictures.draw_windows(
         warehouse, transform, min(begins.values()), end
     )
@@ -124,9 +129,9 @@ def rollup_metadata(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """Return the results of a roll-up's run, as `partition_metadata`.
+    """Return the metadata of each partition after a roll-up's run, like `partition_metadata`.
 
-    `facts` is None if nothing was new.
+    `facts` is None if the run found nothing new.
     """
     run: Metadata = {"run windows": 0}
     if facts is not None:
@@ -136,10 +141,10 @@ def rollup_metadata(
 
 
 def run_durations(run: Mapping[str, Any]) -> Metadata:
-    """Return the duration of a run and of each of its steps.
+    """Return the duration of a run and of each of its steps, in seconds.
 
     Args:
-        run: its row of the ledger, with instants in microseconds.
+        run: the run's row of the ledger, with instants in microseconds.
     """
     took = {"run seconds": (run["ended_at"] - run["started_at"]) / 1e6}
     took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in spans(run)}
@@ -153,7 +158,8 @@ def _by_partition(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """Return the row counts of each partition, in the published table and in its side tables."""
+    """Return the row counts of each partition, in the published table and in its side tables, and
+    the metadata that all partitions share."""
     measures: dict[str, dict[str, Column]] = {
         transform.table: {
             ROWS: F.count("*"),

@@ -1,8 +1,8 @@
 """Side tables: further tables that a step writes next to the table of its asset.
 
-They are the late events, late loss, panes and quarantine of windows, and the timeline and dead
-letters of a source. They are not assets: their asset's page lists them with their columns, and each
-materialization reports their row counts.
+Windows have side tables for late events, late loss, panes and quarantine; a source has its timeline
+and its dead letters. Side tables are not assets: the page of the asset lists them with their
+columns, and each materialization of the asset reports their row counts.
 """
 
 from collections.abc import Iterable, Mapping

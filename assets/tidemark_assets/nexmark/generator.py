@@ -1,8 +1,8 @@
-"""Generate the events of NEXMark. In each 50, one is a person, three are auctions, 46 are bids.
+"""Generate the events of NEXMark: among 50 events are one person, three auctions and 46 bids.
 
 The proportions are those of the benchmark: half of the bids are for the hottest auction, three
-quarters of the bidders and sellers are the most active person, half of the bids come through one of
-four channels. The numbers come from seeded generators, so each call gives the same events.
+quarters of the bidders and sellers are the most active person, and half of the bids come through
+one of four channels. The numbers come from seeded generators, so each call gives the same events.
 
 An event arrives up to two seconds after it happened, which is less than the bound of the
 watermarks. No event is late, so the queries have the same results as over complete tables.
@@ -21,12 +21,14 @@ EVENTS = 100_000
 RATE = 20
 """Events per second."""
 EPOCH, AUCTIONS = 50, 3
-"""The events in which one person and so many auctions appear; the others are bids."""
+"""The number of events in an epoch, and of auctions among them. One event is a person."""
 FIRST_ID = 1_000
 FIRST_CATEGORY, CATEGORIES = 10, 5
 ACTIVE_PERSONS, AUCTIONS_IN_FLIGHT = 1_000, 100
 HOT_GROUP = 100
-"""The hottest auction and the most active person change after so many."""
+"""The hottest auction changes after this many auctions, and the most active person after this many
+persons.
+"""
 LONGEST_DELAY_MS = 2_000
 BEGIN = pd.Timestamp("2015-07-15", tz="UTC")
 
@@ -68,7 +70,7 @@ class Events:
     """The first events of the benchmark.
 
     Args:
-        count: how many there are, of all kinds.
+        count: the number of persons, auctions and bids together.
     """
 
     count: int = EVENTS
@@ -153,7 +155,7 @@ class Events:
         )
 
     def _numbers(self, start: int, end: int) -> _Ints:
-        """Return the numbers of the events with these places in their epoch."""
+        """Return the numbers of the events whose index in their epoch is in [start, end)."""
         number = np.arange(self.count)
         return number[(number % EPOCH >= start) & (number % EPOCH < end)]
 
@@ -166,7 +168,7 @@ class Events:
 
 
 def _event_millis(number: _Ints) -> _Ints:
-    """Return the event times of events, in milliseconds since the beginning."""
+    """Return the event times of numbered events, in milliseconds since `BEGIN`."""
     return number * (1000 // RATE)
 
 
@@ -175,7 +177,7 @@ def _ms(number: _Ints) -> pd.TimedeltaIndex:
 
 
 def _persons(chance: np.random.Generator, epoch: _Ints, hot: int) -> _Ints:
-    """Return the numbers of persons: the most active one, or one of the last."""
+    """Return the IDs of persons: of the most active person, or of one of the newest persons."""
     recent = epoch - np.minimum(chance.integers(0, ACTIVE_PERSONS, len(epoch)), epoch)
     active = np.minimum(epoch // HOT_GROUP * HOT_GROUP + hot, epoch)
     return FIRST_ID + np.where(chance.random(len(epoch)) < 3 / 4, active, recent)

@@ -4,7 +4,7 @@ from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 
 BOUND = BoundedOutOfOrderness("4 seconds")
-"""That of the published queries."""
+"""The bound of the published queries."""
 
 persons = Source(
     name="persons",

@@ -1,7 +1,7 @@
 """The queries of NEXMark, each as a definition.
 
-A query that maps and filters is a row asset; its rows are in the table `<name>_log`. A query that
-joins is a join, with the same table. All others are windowed assets. Queries that aggregate over
+A query that maps and filters is a row asset, and a query that joins is a join. The rows of both are
+in the table `<name>_log`. All other queries are windowed assets. Queries that aggregate over
 all of time have the window `Global`, which closes when the stream ends, and publish after each
 arrival until then.
 """
@@ -20,7 +20,7 @@ SO_FAR = Trigger(early=EachArrival())
 EURO = "CAST(0.908 * price AS DECIMAL(22,3))"
 LONGEST_AUCTION = "5 minutes"
 MANY = 100_000
-"""Distinct values that an exact count keeps."""
+"""Maximum number of distinct values that an exact count keeps."""
 
 BID = {"auction": "BIGINT", "bidder": "BIGINT", "price": "BIGINT", "date_time": "TIMESTAMP"}
 BID_IN_EUROS = {**BID, "price": "DECIMAL(22,3)"}

@@ -1,7 +1,7 @@
 """Determine which partitions runs of the ledger changed, from the tables without the engine.
 
-Only closed partitions count: once when they close, and again when they change. The effects of a run
-are the partitions that it closed, and the closed ones that it changed.
+Only closed partitions count: once when they close, and again when they change. A run therefore
+affects the partitions that it closed, and the partitions that it changed after they had closed.
 """
 
 import sys
@@ -39,7 +39,8 @@ class ReportPosition:
 class _CommitRange:
     """Consecutive commits of an asset.
 
-    The watermarks before and after them determine which partitions they close.
+    The watermarks before the commits (`low`) and after them (`high`) determine which partitions the
+    commits close.
     """
 
     commits: frozenset[int]
@@ -49,7 +50,11 @@ class _CommitRange:
 
 @dataclass(frozen=True)
 class ChangedPartition:
-    """A closed partition that runs changed, with its current counts in the table."""
+    """A closed partition that runs changed, with its current counts in the table.
+
+    Args:
+        changing: the number of rows that are not final.
+    """
 
     key: str
     start: int
@@ -108,7 +113,7 @@ def unreported_commits(
 
     Args:
         runs: rows of one asset in the ledger, in order and without gaps.
-        low: the watermark before them.
+        low: the watermark before the first of these runs.
     """
     legs = list[_CommitRange]()
     for own, together in groupby(runs, itemgetter("reported")):
@@ -122,7 +127,7 @@ def unreported_commits(
 
 
 def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> _CommitRange:
-    """Return a run as a range of its own, if it reports itself or should have."""
+    """Return the commit range of a single run that reports itself or should have done so."""
     before = (
         r
         for r in snapshot.runs_before(run["asset"], run["commit_number"])
@@ -139,7 +144,7 @@ def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> _CommitRange:
 def _advances_watermark(run: Mapping[str, Any]) -> bool:
     """Return whether a run advances the watermark that closes partitions.
 
-    All runs do, except those that replace only a range of windows and report it themselves.
+    All runs do, except runs that replace only a range of windows and report themselves.
     """
     return not run["reported"] or run["window_from"] is None
 
@@ -147,7 +152,7 @@ def _advances_watermark(run: Mapping[str, Any]) -> bool:
 def _group_by_day(
     days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
 ) -> list[list[dict[str, Any]]]:
-    """Return rows of windows by the day in which each begins."""
+    """Return the rows of the windows that begin in each day. Rows outside all days are left out."""
     starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
     for begin, row in zip(begins, rows, strict=True):
         place = bisect_right(starts, begin) - 1

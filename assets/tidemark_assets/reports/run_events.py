@@ -58,12 +58,12 @@ def reports(
     made_by: str | None = None,
     together: Collection[str] = (),
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield the reports of closed partitions after a run.
+    """Yield a materialization of each closed partition that a run changed.
 
     Args:
-        definition: the fingerprint of the definition that wrote them.
-        run: its row of the ledger, with instants in microseconds.
-        together: tables that are reported in the same result.
+        definition: the fingerprint of the definition that wrote the windows.
+        run: the run's row of the ledger, with instants in microseconds.
+        together: tables that are reported at the same time (`provenance_tags`).
     """
     common = {
         "made by": made_by or _MADE_BY[run["mode"]],
@@ -98,9 +98,9 @@ def log_run(
     facts: RunFacts,
     but: Collection[str] = (),
 ) -> None:
-    """Log the partitions that a step's run closed, or changed after they closed, and its checks.
+    """Log the partitions that a step's run closed or later changed, and the asset's checks.
 
-    If another run completed this one, the sensor reports it instead.
+    If a later run finished this run, the sensor reports this run instead.
 
     Args:
         but: partitions that the step reports in another way.
@@ -117,7 +117,7 @@ def log_run(
 
 
 def log_events(context: OpExecutionContext, events: Iterable[AssetEvent]) -> None:
-    """Log events of assets as those of a step."""
+    """Log events of assets as events of the running step."""
     for event in events:
         # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,11 @@
 """Sensors that react to new files and arrivals, and the jobs that they launch.
 
-`<source>_landing` finds pending files or Kafka records of a source's connector and launches its
-ingest. If the source is blocked, it does so only if the cause may be fixed (`ingest_attempts`).
-`<domain>_arrivals` finds arrivals that an asset has not processed, and runs of a base that its
-roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
-to date. There are two sensors because arrivals may also come in by other ways (`tidemark ingest`, a
-recording), and because a user may want only one of them.
+`<source>_landing` finds pending files or Kafka records of a source's connector and launches the
+source's ingest. If the source is blocked, it launches the ingest only if the cause may have been
+fixed (`ingest_attempts`). `<domain>_arrivals` finds arrivals that an asset has not processed, and
+runs of a base that its roll-up has not followed. It launches an incremental run, except for assets
+that a stream keeps up to date. There are two sensors because arrivals may also be ingested in other
+ways (`tidemark ingest`, a recording), and because a user may want only one of the sensors.
 
 A tick reads files and small tables in its own process; it neither uses nor starts an engine.
 """
@@ -79,8 +79,8 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
                     "or the definition have been fixed. For any other cause it retries once a "
                     f"day, or immediately after a successful manual launch of {job}."
                 )
-            # The daemon launches a run key only once, and the pending arrivals may be the same as
-            # before.
+            # The daemon launches a run key only once. Without the digest, the key would be the same
+            # as before if the same arrivals are pending.
             key = f"{key} {now.digest()}"
         else:
             while (ended := _find_failed_run(context.instance, job, key)) is not None:
@@ -111,7 +111,8 @@ def arrivals(
     partitions: PartitionsOf,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """Create a sensor, and its job, for one incremental run of all assets with new arrivals."""
+    """Create the sensor that launches one incremental run of all assets with new arrivals, and the
+    job that it launches."""
     job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -132,8 +133,8 @@ def arrivals(
             behind |= {
                 a: f"{newest} {_identify_tables(*own, snapshot.table_id(a), runs[a])}" for a in late
             }
-        # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
-        # without them.
+        # A roll-up usually runs with its base. The roll-ups found here are those whose run failed,
+        # or whose base ran without them.
         rolled = (t for t in transforms.values() if t.name not in kept)
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
         behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
@@ -215,8 +216,8 @@ def _assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 def _unfollowed_rollups(
     snapshot: Snapshot, database: str, bases: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return roll-ups that have not followed all runs of their base, each with an identifier of the
-    newest run.
+    """Return the roll-ups that have not followed all runs of their base, each with an identifier of
+    the base's newest run.
     """
     due = snapshot.unfollowed_rollups(bases)
     runs = snapshot.counts(due)
@@ -232,8 +233,9 @@ def _unfollowed_rollups(
 def _identify_tables(*identities: str | int | None) -> str:
     """Return an identifier of tables and their runs, for a run key.
 
-    The daemon launches a run key only once. Recreated tables, and those of another database, number
-    their arrivals from 0 again, and an asset may have been rolled back to an earlier state.
+    The daemon launches a run key only once, but the same arrival number can need another run:
+    recreated tables and other databases number their arrivals from 0 again, and an asset may have
+    been rolled back to an earlier state.
     """
     return sha256(json.dumps(identities).encode()).hexdigest()[:8]
 

@@ -1,4 +1,4 @@
-"""The frame of all sensors: their set-up, and how errors appear in their ticks."""
+"""The common code of all sensors: how they are set up, and how their ticks show errors."""
 
 import json
 import time
@@ -40,7 +40,7 @@ def create_sensor(
     needs: frozenset[str] | None = None,
     runs_by_default: bool = False,
 ) -> dg.SensorDefinition:
-    """Return a sensor. If a tick can't read a table or reach a service, it shows the error.
+    """Return a sensor. A tick that can't read a table or reach a service shows the error message.
 
     Args:
         needs: the resources of the sensor; the engine and the tables by default.
@@ -73,17 +73,17 @@ REPORT_EVERY = 300.0
 """Seconds between two reports of a state that does not change."""
 
 _REPORTERS_AT_ONCE = 8
-"""The number of parts that run at once."""
+"""Maximum number of reporters that run in parallel."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a part in one tick.
+    """The result of a reporter in one tick.
 
     Args:
         message: the text that Dagster shows for the tick.
-        memory: the state for the next tick, as JSON.
-        failure: an error that users do not cause; it is raised after the events of all parts.
+        memory: the state that the reporter gets in the next tick, as JSON.
+        failure: an unexpected error. The tick fails with this error if no reporter has events.
     """
 
     message: str
@@ -94,7 +94,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Tick:
-    """A tick of a sensor, with the memory of the tick before it; None at first."""
+    """A tick of a sensor, with the memory of the previous tick; None in the first tick."""
 
     context: SensorEvaluationContext
     names: Names
@@ -108,17 +108,17 @@ class Tick:
 
 @dataclass(frozen=True)
 class Reporter:
-    """A part of a sensor that reports.
+    """A part of a sensor, which reports to Dagster.
 
     Args:
-        name: the name of the part in the cursor and in messages.
+        name: the name of the reporter in the cursor and in messages.
     """
 
     name: str
     report: Callable[[Tick], Report]
 
     def run(self, tick: Tick) -> Report:
-        """Return the report, or one of the error if a table or a service can't be read."""
+        """Return the report, or after an error, a report of the error that keeps the memory."""
         try:
             return self.report(tick)
         except TidemarkError as error:
@@ -134,7 +134,7 @@ def reporting_sensor(
     reporters: Sequence[Reporter],
     needs: frozenset[str] | None = None,
 ) -> dg.SensorDefinition:
-    """Return a sensor that reports. A part that fails does not prevent the reports of the others.
+    """Return a sensor of several reporters. If one fails, the others still report.
 
     Args:
         needs: the resources of the sensor; the engine and the tables by default.
@@ -142,7 +142,7 @@ def reporting_sensor(
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
         memory: dict[str, Any] = json.loads(context.cursor or "{}")
-        # Opened here, because two threads would open them twice.
+        # These properties are opened here, because two threads would open them twice.
         _ = context.instance, context.resources
         ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
         with ThreadPoolExecutor(_REPORTERS_AT_ONCE) as pool:
@@ -174,7 +174,7 @@ def reporting_sensor(
 
 
 def report_state(memory: Any, state: object, message: str, events: Sequence[AssetEvent]) -> Report:  # noqa: ANN401 (JSON)
-    """Return a report of a state: at once if it changed, otherwise every five minutes.
+    """Return a report of a state. It has events if the state has changed, or every five minutes.
 
     Args:
         memory: the memory of the last report of this state.

@@ -6,7 +6,7 @@ again only if something has changed since the last attempt:
 | change | possible fix |
 | --- | --- |
 | the source's definition, or its connector | a column's type was corrected, a change was accepted |
-| a file that was pending then | it was corrected, or moved out of the folder |
+| a file that was pending at the last attempt | it was corrected, or moved out of the folder |
 | a day has passed | other causes are not visible to a tick: a registry, a key, a permission |
 """
 
@@ -26,9 +26,9 @@ RETRY_AFTER_MICROS = 86_400_000_000
 """Microseconds after which a blocked source is tried again, even without a change."""
 
 MAX_REMEMBERED_FILES = 1000
-"""The number of files that a cursor remembers: the first ones of a longer backlog.
+"""Maximum number of files that a cursor remembers: the first files of a longer backlog.
 
-A change of any other file is noticed with the daily attempt.
+A change of any other file is only detected by the daily attempt.
 """
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -41,7 +41,7 @@ class Attempt:
     Args:
         at: the time, in microseconds.
         definition: a digest of the source and its connector.
-        files: the files that were pending, each by name with its position and time.
+        files: the position and the time of each pending file, by the file's name.
     """
 
     at: int
@@ -49,15 +49,15 @@ class Attempt:
     files: dict[str, list[Any]]
 
     def to_cursor(self) -> str:
-        """Return it as a sensor's cursor."""
+        """Return the attempt as a sensor's cursor."""
         return json.dumps(asdict(self))
 
     def digest(self) -> str:
-        """Return a hash that identifies it."""
+        """Return a hash that identifies the attempt."""
         return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
 
     def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
-        """Return whether nothing has changed, so that the ingest would be refused again."""
+        """Return whether nothing has changed since, so that an ingest would be refused again."""
         if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
             return False
         # Only a connector of files has files.
@@ -65,14 +65,14 @@ class Attempt:
         taken = {position["file"] for position in positions if "file" in position}
         left = self.files.keys() - taken
         if len(self.files) >= MAX_REMEMBERED_FILES and not left and now.files:
-            # All remembered files of a long backlog were ingested: the file that blocks is not
-            # among them.
+            # All remembered files of a long backlog were ingested, so another file blocks the
+            # source.
             return False
         return all(now.files.get(name) == self.files[name] for name in left)
 
 
 def current_attempt(connector: Connector, pending: Sequence[Chunk], at: int) -> Attempt:
-    """Return the attempt that an ingest would be if it were launched now."""
+    """Return the attempt to record if an ingest is launched now."""
     # The memory address of a user's function is removed: it differs in each process.
     text = _ADDRESS.sub("", repr((connector.source, connector)))
     files = dict(_files(pending)) if isinstance(connector, FileConnector) else {}

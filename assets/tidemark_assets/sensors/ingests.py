@@ -1,8 +1,8 @@
 """Report arrivals that were ingested outside Dagster.
 
-An ingest in Dagster reports itself. An ingest on the command line adds rows to the timeline: a
-tick finds arrivals that Dagster does not know and reports the log as materialized. Otherwise the
-log would look as if it had never been filled.
+An ingest in Dagster reports itself. An ingest on the command line only adds rows to the timeline. A
+tick therefore finds arrivals that Dagster does not know, and reports the log as materialized.
+Otherwise, Dagster would show the log as if it had never been filled.
 """
 
 import dagster as dg
@@ -18,7 +18,7 @@ from tidemark_assets.sensors.frame import Report, Reporter, Tick
 
 
 def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
-    """Return the part that reports a source's arrivals that Dagster did not ingest."""
+    """Return the reporter of a source's arrivals that Dagster did not ingest."""
     name = source.name
 
     def report(tick: Tick) -> Report:
@@ -53,7 +53,9 @@ def _known(
     source: Source,
     version: dg.DataVersion | None,
 ) -> int:
-    """Return how many arrivals the log had at its last report to Dagster; 0 for another log.
+    """Return how many arrivals the log had when it was last reported to Dagster.
+
+    Return 0 if the report is about an earlier log, which has been dropped.
 
     Args:
         version: the data version of the existing log.

@@ -1,9 +1,8 @@
 """Report a Kafka source's consumer lag on the page of its log.
 
-A tick queries the brokers and reports an observation of the log, at most once in
-five minutes. It reports at once if the brokers' answer changes: they answer, don't answer, or
-refuse access. It also reports at once if records were deleted before they were ingested, which
-stops the next ingest.
+A tick queries the brokers. It reports an observation of the log every five minutes, or immediately
+if one of two things changes: whether the brokers answer, don't answer or refuse access, and whether
+records were deleted before they were ingested, which stops the next ingest.
 """
 
 import dagster as dg
@@ -22,7 +21,7 @@ PATIENCE = 5.0
 
 
 def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
-    """Return the part that reports how far the log of a Kafka source is behind its topics."""
+    """Return the reporter of how far the log of a Kafka source is behind the source's topics."""
     source = ingestion.source
     name = source.name
 

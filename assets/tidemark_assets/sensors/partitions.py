@@ -1,16 +1,16 @@
 """Report changes of windows to Dagster, from all runs.
 
-A continuous query, the command line and Dagster's own steps write the same row to the ledger. The
-sensor `<domain>_reports` reads the new rows and reports the partitions that they changed as
-materialized, next to those of Dagster's steps, which report themselves. It reports only closed
+Continuous queries, the command line and Dagster's own steps write the same rows to the ledger.
+Dagster's steps also report their runs themselves. For all other runs, the sensor `<domain>_reports`
+reads the new rows and reports the changed partitions as materialized. It reports only closed
 partitions: once when they close, and again when late events change them. An open partition would be
 reported at every arrival, before its result is complete.
 
-A Dagster step that was killed may have written its row, which says that the step reports itself,
-without having reported. If Dagster's event log lacks such a run after a while, the sensor reports
-it. The same applies to runs that a step reported under the keys of another prefix: if two prefixes
-share one home, each has all runs. The sensor also reports changes of the check of the current
-definition.
+The row of a step says that the step reports the run itself, but a step that was killed may have
+written the row and not the report. If Dagster's event log still lacks such a run after a while, the
+sensor reports the run. The same applies to runs that a step reported under the keys of another
+prefix: if two prefixes share one home, all runs are reported under both. The sensor also reports
+changes of the check `definition_is_current`.
 """
 
 import time
@@ -44,23 +44,25 @@ from tidemark_assets.sensors.frame import Report, Reporter, Tick
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 MAX_PARTITIONS_PER_TICK = 400
-"""The maximum number of partitions reported in a tick, which takes some seconds.
+"""Maximum number of partitions to report in a tick, which takes some seconds.
 
 Later ticks report the rest.
 """
 
 LEDGER_DISORDER_MICROS = 600_000_000
-"""How far rows of the ledger may be out of order: two processes may append at the same time.
+"""How far rows of the ledger may be out of order, in microseconds, because two processes may append
+at the same time.
 
-The sensor also watches a run for this long. After that, its own step will not report it any more.
+The sensor also watches each run for this long. After that, the run's own step will not report any
+more.
 """
 
 MAX_SEARCHED_RUNS = 20
 """The maximum number of runs per tick for which Dagster's event log is searched for a report."""
 
 UNREPORTED_RUN = "a run that did not report itself to Dagster"
-"""The text for the origin of a run whose step was killed, or reported it under another prefix's
-keys.
+"""The text for the origin of a run whose step was killed, or reported the run under the keys of
+another prefix.
 """
 
 REPORT_TIMEOUT_MICROS = 300_000_000
@@ -76,7 +78,7 @@ def partitions_reporter(
     fresh_within: int,
     names: Names = PLAIN,
 ) -> Reporter:
-    """Return the part that reports changed partitions that are closed, and assets' freshness."""
+    """Return the reporter of closed partitions that changed, and of changed check results."""
 
     def report(tick: Tick) -> Report:
         snapshot = tick.tidemark.snapshot()
@@ -110,11 +112,12 @@ class _Memory:
     """The state that a tick passes to the next one.
 
     Args:
+        ledger: the ID of the ledger.
         since: the end of the newest run; all runs that ended earlier are reported.
-        marks: the progress of the reports of each asset's runs.
-        heard: runs that have reported themselves, or are reported completely.
-        fresh: true for each asset that was fresh at the last report.
-        quarantine: the version of each asset's quarantine.
+        marks: how far the runs of each asset are reported.
+        heard: the IDs of runs that have reported themselves, or that are reported completely.
+        fresh: whether each asset was fresh at the last report.
+        quarantine: the version of each asset's quarantine table.
         current: the last results of the check of the current definition.
         compared: the last comparison that was reported.
     """
@@ -132,8 +135,8 @@ class _Memory:
     def read(cls, cursor: Mapping[str, Any], ledger: str | None) -> "_Memory":
         """Read the state from a cursor.
 
-        If the ledger is another one, such as that of another database, the parts that refer to it
-        are dropped: all of its runs may have ended earlier.
+        If the cursor refers to another ledger, such as that of another database, drop all parts
+        that depend on the ledger: the runs of the current ledger may all have ended before `since`.
         """
         if not cursor:
             return cls()
@@ -149,7 +152,7 @@ class _Memory:
         return cls(**parts)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for a cursor."""
+        """Return the memory for a cursor."""
         return asdict(self) | {"heard": sorted(self.heard)}
 
 
@@ -158,9 +161,9 @@ class _Reporter:
     """The reports of one tick, which update the memory.
 
     Args:
-        runs: rows of the ledger: the new ones and some before them.
-        reported: the number of reported partitions by asset.
-        validated: the assets whose checks are reported.
+        runs: the new rows of the ledger, and some earlier ones.
+        reported: the number of partitions that this tick reports, by asset.
+        validated: the assets whose checks this tick reports.
     """
 
     tick: Tick
@@ -179,7 +182,7 @@ class _Reporter:
         return MAX_PARTITIONS_PER_TICK - self.reported.total()
 
     def report_new_runs(self) -> Iterator[AssetEvent]:
-        """Yield the partitions of the runs since the last tick that do not report themselves."""
+        """Yield the reports of new runs that do not report themselves."""
         marks = self.memory.marks
         for name, transform in self.transforms.items():
             before = marks.get(name, ReportPosition())
@@ -210,7 +213,7 @@ class _Reporter:
             marks[name] = after
 
     def report_overdue_runs(self) -> Iterator[AssetEvent]:
-        """Yield the partitions of runs whose own step should have reported them by now."""
+        """Yield the reports of runs that their own steps should have reported by now."""
         memory = self.memory
         own = [r for r in self.runs if r["asset"] in self.transforms]
         overdue = _overdue_runs(own, memory.heard)
@@ -236,7 +239,7 @@ class _Reporter:
             memory.since = max([memory.since, *(r["ended_at"] for r in self.runs)])
 
     def report_freshness(self, within: int) -> Iterator[AssetEvent]:
-        """Yield the freshness of assets if it has changed."""
+        """Yield the result of the freshness check of each asset for which it has changed."""
         sources = {t.source.name for t in self.transforms.values()}
         newest = {source: self.snapshot.newest_event(source) for source in sources}
         for name, mark in self.memory.marks.items():
@@ -250,9 +253,9 @@ class _Reporter:
             self.memory.fresh[name] = found.passed
 
     def report_decisions(self) -> Iterator[AssetEvent]:
-        """Yield the checks of assets whose quarantine has changed without a reported run.
+        """Yield the checks of assets whose quarantine has changed without a run reported here.
 
-        A person has released or discarded windows, or a step has reported its own run.
+        The cause is a person who released or discarded windows, or a step that reports its own run.
         """
         before = self.memory.quarantine
         self.memory.quarantine = {
@@ -274,7 +277,7 @@ class _Reporter:
         *,
         complete: bool = True,
     ) -> Iterator[AssetEvent]:
-        """Yield partitions that a run changed, and the asset's checks if these are complete."""
+        """Yield the partitions that a run changed. If they are complete, also yield the checks."""
         tables = self.tick.tidemark.tables
         made = find_definition(tables, transform)
         together = {t.table for t in self.transforms.values()}
@@ -294,7 +297,7 @@ def _describe(reported: Mapping[str, int]) -> str:
 def _overdue_runs(
     runs: Sequence[Mapping[str, Any]], heard: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the runs that have not reported themselves within `REPORT_TIMEOUT_MICROS`."""
+    """Return the runs that their steps have not reported within `REPORT_TIMEOUT_MICROS`."""
     now = time.time_ns() // 1000
     return [
         r
@@ -331,7 +334,7 @@ def _unreported_partitions(
 
 
 def _run_of(record: dg.EventLogRecord) -> object:
-    """Return the run in the ledger to which a materialization belongs."""
+    """Return the ID, in the ledger, of the run that a materialization reports; None without ID."""
     said = record.asset_materialization
     found = said.metadata.get(RUN) if said is not None else None
     return found.value if found is not None else None

@@ -1,8 +1,8 @@
 """Report the publication of an asset to Kafka on the asset's page.
 
-A tick reads the progress from the topic. It reports an observation of the
-asset and the check `topic_keeps_up`, at most once in five minutes, and at once if the check's
-outcome changes. The asset's page can run the check at any time. Neither uses the engine.
+A tick reads the progress from the topic. It reports an observation of the asset and the check
+`topic_keeps_up`, immediately if the check's outcome changes, otherwise every five minutes. The
+asset's page can run the check at any time. Neither the tick nor the check uses the engine.
 """
 
 import time
@@ -25,11 +25,11 @@ from tidemark_streaming.sink.writer import SinkStatus, sink_status
 KEEPS_UP = "topic_keeps_up"
 
 WITHIN = 300_000_000
-"""The microseconds for which a version may wait for its publication."""
+"""How long a version may wait for its publication, in microseconds."""
 
 
 def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
-    """Return the part that reports the progress of an asset that publishes to a topic."""
+    """Return the reporter of the publishing progress of an asset's topic."""
 
     def report(tick: Tick) -> Report:
         found = _check_progress(names, transform, tick.tidemark)
@@ -53,7 +53,7 @@ def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDef
 def _check_progress(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
-    """Return whether the topic has all published versions.
+    """Return the result of the check: whether the topic has all published versions.
 
     The result is a warning if a version waits for too long or the brokers do not respond, and an
     error if the problem is not transient.

@@ -1,9 +1,9 @@
 """Start, supervise and stop streams from Dagster.
 
-A stream is a query of the engine and not a Dagster run, which would seem to run forever. A short
-run starts it. The sensor `<domain>_supervisor` checks whether it still runs, restarts it if not,
-and reports its status on its asset. A file requests each stream that should run; jobs and the
-command line write the same files.
+A stream is a query of the engine. It is not a Dagster run, because such a run would seem to run
+forever; a short run starts the stream. The sensor `<domain>_supervisor` checks whether the stream
+still runs, restarts it if necessary, and reports its status on the page of its asset. Each stream
+that should run has a file, its request; jobs and the command line write the same files.
 """
 
 import json
@@ -42,13 +42,13 @@ _REPORT_EVERY = 300_000_000
 """Microseconds between two reports of a stream that runs without changes."""
 
 _REPORTS = 10
-"""The maximum number of reports per tick, each of which reads a few tables.
+"""Maximum number of reports per tick, because each report reads a few tables.
 
-Streams whose state changed come first.
+Streams whose state has changed come first.
 """
 
 _LoggedRuns = dict[str, tuple[str, int]]
-"""The table ID and the number of the last logged run, by asset."""
+"""The table ID and the commit number of the last logged run, by asset."""
 
 
 def streams(
@@ -108,10 +108,10 @@ def streams(
 
 
 def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
-    """Return the assets whose check has changed.
+    """Return the assets whose check has a new result.
 
-    A check changes if a stream is newly supervised, has failed or was given up, has recovered, or
-    should not run any more.
+    The result changes if a stream is newly supervised, has failed or was given up, has recovered,
+    or should not run any more.
     """
 
     def key(stream: Stream | None) -> tuple[int, bool] | None:
@@ -208,8 +208,8 @@ def _log_state(asset: str, stream: Stream) -> None:
 def _log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: _LoggedRuns) -> _LoggedRuns:
     """Log the runs of streams since the last poll. Return the last logged run of each stream.
 
-    A stream that was stopped since is included. Runs before the first poll of a stream are not
-    logged.
+    The last runs of a stream that was stopped since the last poll are also logged. Runs before the
+    first poll of a stream are not logged.
 
     Args:
         seen: the result of the last poll.

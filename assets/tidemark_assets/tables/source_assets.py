@@ -1,7 +1,7 @@
 """Dagster assets of a source: the origin of its events, and its event log.
 
-One step brings the log up to date, with its dead letters and its timeline as side tables. The
-outside system of the events, and the tables with which they are joined, are external assets.
+One step updates the log and its side tables, the dead letters and the timeline. The external system
+that the events come from and the lookup tables are external assets.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class IngestConfig(dg.Config):
 def connector_asset(
     connector: Connector, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetSpec:
-    """Return the asset of a source's outside system, where the lineage begins."""
+    """Return the asset of a source's external system, where the lineage begins."""
     description = f"The external origin of the events of {connector.source.name}."
     match connector:
         case KafkaConnector():
@@ -97,7 +97,7 @@ def _outside(
 def source_assets(
     ingestion: Ingestion, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
-    """Return the asset of a source's log: materializing it ingests pending data."""
+    """Return the asset of a source's log. Its materialization ingests pending data."""
     source = ingestion.source
     within = show.arrives_within.get(source.name)
     live = None

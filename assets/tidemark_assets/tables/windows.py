@@ -1,11 +1,12 @@
 """Build Dagster assets from definitions that know nothing of Dagster.
 
 A windowed transform is one asset, its published windows. One step computes any range of partitions
-in a single run, with the side tables (`side_tables`). A roll-up is downstream of its base, and up
-to date with it after any of its runs. The asset of a source is in `source_assets`.
-The facts of a definition become metadata of the assets (`describe`), and the results of a run
+in a single run, with the side tables (`side_tables`). A roll-up is downstream of its base. Each run
+of the roll-up brings it up to date with the base. The asset of a source is in `source_assets`.
+
+The properties of a definition become metadata of the assets (`describe`), and the results of a run
 become metadata of their materializations (`run_metadata`). The platform computes both: this package
-contains none of its rules.
+contains none of the platform's rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,10 +44,8 @@ __all__ = ["DagsterOptions"]
 KINDS = {"spark", "deltalake"}
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
-"""The automation condition of assets that are derived from windows: run if any of their partitions
-changed.
-
-Other partitions that have never been computed do not prevent that.
+"""The automation condition of assets that are derived from windows: run if any partition of the
+windows has changed, even if other partitions have never been computed.
 """
 
 _StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
@@ -82,16 +81,18 @@ class DagsterOptions:
     Args:
         partitions: the days, or hours, by which windows are materialized and backfilled. A window
             belongs to the partition in which it starts.
-        by_asset: other partitions, for assets by name: months, or days of another time zone.
+        by_asset: other partitions for some assets, by name of the asset, such as months or days of
+            another time zone.
         owners: email addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
         fresh_within: how far the windows' watermark may be behind the newest event.
-        arrives_within: for live connectors, by source: how long, by the wall clock, the log may be
-            without an arrival. After that, a freshness policy marks it as stale in Dagster.
-        automation: when assets are materialized automatically, by name of the asset.
+        arrives_within: for live connectors, by name of the source: how long the log may be without
+            an arrival, by the wall clock. After that, a freshness policy marks the log as stale in
+            Dagster.
+        automation: conditions for automatic materialization, by name of the asset.
 
     Raises:
-        DefinitionError: partitions are not time windows, or some time is in none of them.
+        DefinitionError: partitions are not time windows, or exclude some times.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
@@ -153,7 +154,7 @@ def transform_assets(
                 reported=True,
             )
             if facts.window_from is None:
-                # For the first sessions of a definition, all windows were computed and not only the
+                # The first backfill of session windows computes all of them, and not only the
                 # requested range.
                 start, end = min(start, oldest), max(end, newest + 1)
             done = spans(partitions, start, end - 1)
@@ -161,13 +162,13 @@ def transform_assets(
             found = run_metadata.partition_metadata(
                 warehouse, transform, facts, begins, done[-1].end
             )
-            # Like the pictures of windows, it is added once, to the newest partition.
+            # The history is added once, to the newest partition, like the picture of the windows.
             snapshot = tidemark.snapshot()
             found[done[-1].key] |= checks.draw_history(snapshot, transform, facts)
             evaluations = [*checks.current_results(names, snapshot, transform)]
         _log_metadata(context, names, transform, found, facts.run)
-        # A new data version for each run marks downstream assets as stale. Dagster's own version
-        # would depend on the log, whose version stays the same.
+        # A new data version for each run marks downstream assets as stale. Dagster's default
+        # version would depend on the log's version, which stays the same.
         yield dg.MaterializeResult(
             asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
         )
@@ -185,8 +186,8 @@ def step(
 ) -> Callable[[Callable[..., Iterator[_StepEvent]]], dg.AssetsDefinition]:
     """Return a decorator that makes a function the step of an asset, for any range of partitions.
 
-    Its side tables are not outputs. With a single asset in the step, that asset can be selected
-    alone, in jobs, on the command line and in backfills.
+    The side tables of the asset are not outputs of the step. The asset is its only output, and can
+    therefore be selected alone in jobs, on the command line and in backfills.
     """
     return dg.multi_asset(
         name=names.own(transform.name),
@@ -209,7 +210,7 @@ def _windows_of(
     """Return the asset of the windows that a transform publishes.
 
     Args:
-        automation: the default, if the domain's presentation does not have one.
+        automation: the condition to use if the domain's `DagsterOptions` have none for the asset.
     """
     spec = dg.AssetSpec(
         names.key(transform.table),
@@ -236,7 +237,7 @@ def _log_metadata(
     by_partition: Mapping[str, Metadata],
     run: str,
 ) -> None:
-    """Log the metadata of the partitions, including partitions that were not requested."""
+    """Add the metadata to the requested partitions, and log a materialization of each other one."""
     asked = set(context.partition_keys)
     own, made = names.key(transform.table), fingerprint(transform)
     tags = provenance_tags(context, names, transform, made, run)
@@ -259,8 +260,8 @@ def rollup_assets(
 ) -> dg.AssetsDefinition:
     """Return the asset of a roll-up's published windows.
 
-    A run for any range processes all runs of its base. It reports the requested partitions, and
-    others that closed or changed with it.
+    A run for any range processes all new runs of the base. It reports the requested partitions, and
+    other partitions that it closed or changed.
     """
     name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
@@ -309,7 +310,7 @@ def rollup_assets(
 def _check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     """Refuse a range of event time that lies before or after all events.
 
-    A range between events, such as a day without any, has no windows, which is a valid result.
+    A range between events, such as a day without events, has no windows, which is a valid result.
 
     Returns:
         The oldest and the newest event time of all arrivals.

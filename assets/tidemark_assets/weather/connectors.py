@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 def outages(station: str) -> Iterator[tuple[pd.Timestamp, pd.Timestamp]]:
-    """Yield when a station went offline, and when it was back."""
+    """Yield the start and the end of each outage of a station."""
     for day in pd.date_range("2013-01-01", "2013-12-31", tz="UTC"):
         rest, lot = divmod(zlib.crc32(f"{station} {day:%Y-%m-%d}".encode()), OUTAGE_EVERY)
         rest, hour = divmod(rest, 24)
