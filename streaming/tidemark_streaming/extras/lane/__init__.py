@@ -1,5 +1,5 @@
-"""Lanes: stateless pipelines from topic to topic, record by record within milliseconds, without a
-table."""
+"""Lanes: stateless pipelines that copy records from topic to topic within milliseconds, one by one
+and without a table."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ __all__ = ["Lane"]
 
 
 def __getattr__(name: str) -> object:
-    """Import `Lane` when it is used: commands that don't need it do not import Spark."""
+    """Import `Lane` when it is used, so that commands that don't need it do not import Spark."""
     if name == "Lane":
         from tidemark_streaming.extras.lane.definition import Lane
 

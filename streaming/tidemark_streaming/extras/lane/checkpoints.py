@@ -4,9 +4,9 @@ Spark writes a batch's offsets and then its commit. In real-time mode, a batch l
 checkpoint to the next. In micro-batch mode, each batch writes a checkpoint, and no batch runs
 without new records.
 
-Spark's checkpoints identify topics by their names only, so the topics' IDs are stored next to them.
-If a topic was recreated, its old offsets are meaningless, and the new topic's records before them
-would be lost.
+Spark's checkpoints identify topics only by name, so the topics' IDs are stored next to the
+checkpoints. If a topic was recreated, the offsets in the checkpoints have no meaning for the new
+topic: a lane that continued at them would miss the records before them.
 """
 
 import json
@@ -24,22 +24,27 @@ class _Checkpoint:
     """The last checkpoint of a lane.
 
     Args:
-        ends: the offset after the last processed one, by topic and partition.
+        batch: the number of the batch that ended with the checkpoint.
+        ends: the offset after the last processed offset, by topic and partition.
     """
 
     batch: int
     ends: dict[tuple[str, int], int]
 
     def since(self, before: "_Checkpoint | None") -> int:
-        """Return how many offsets were processed since another checkpoint, in partitions that both
-        have."""
+        """Return the number of offsets that were processed since an earlier checkpoint, in
+        partitions that both checkpoints have."""
         known = {} if before is None else before.ends
         return sum(end - known[place] for place, end in self.ends.items() if place in known)
 
 
 def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
-    """Return the topics that were recreated since a lane's checkpoints. If there are none, store
-    the IDs of new topics.
+    """Return the topics that were recreated since a lane's last checkpoint. If there are none,
+    store the IDs of new topics.
+
+    Args:
+        home: the folder of the lane.
+        topic_ids: the current IDs of the lane's input topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
@@ -53,7 +58,11 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
 
 
 def newest(home: Path) -> _Checkpoint | None:
-    """Return the newest checkpoint of a lane's query for records; None before the first."""
+    """Return the newest checkpoint of a lane's query for records; None before the first checkpoint.
+
+    Args:
+        home: the folder of the lane.
+    """
     place = home / "checkpoints" / "records"
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     for number in sorted(numbers, reverse=True)[:2]:

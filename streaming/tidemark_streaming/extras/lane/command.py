@@ -122,7 +122,7 @@ def _attend(
 
 
 class _CheckpointLog:
-    """Logs a lane's checkpoints and the number of its dead letters."""
+    """Logs a lane's new checkpoints and the number of its new dead letters."""
 
     def __init__(self, lane: "Lane", place: Path) -> None:
         from tidemark_streaming.extras.lane.checkpoints import newest
@@ -131,7 +131,7 @@ class _CheckpointLog:
         self._newest, self._letters = newest(place), -1
 
     def look(self, queries: "Queries") -> None:
-        """Log changes since the last call."""
+        """Log the checkpoints and dead letters since the last call."""
         from tidemark_streaming.extras.lane.checkpoints import newest
 
         name, now, before = self._lane.name, newest(self._place), self._newest

@@ -1,11 +1,13 @@
-"""The definition of a lane: the input of its records, their preparation, and their output topics.
+"""The definition of a lane: where its records come from, how they are prepared, and which topics
+they are written to.
 
 | a record | goes to |
 | --- | --- |
 | that is decoded and valid | the topic `to`, as its `prepare` function returns it, row by row |
 | that can't be decoded, or is not valid | the topic `dead_letters`, with its bytes and the reason |
 
-Spark's real-time mode runs it: each record alone, without state from one record to the next.
+A lane runs in Spark's real-time mode. Each record is processed alone, without state from one record
+to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +31,7 @@ _NESTED = (ArrayType, MapType, StructType)
 """The nested types, whose values a lane can't decode exactly."""
 
 OTHERS = "*"
-"""The key in `to` for all values of `route` that are not named."""
+"""The key in `to` for all values of `route` that are not keys themselves."""
 
 _SHORTEST = 5_000_000
 """The shortest interval between two checkpoints that Spark's real-time mode allows, in
@@ -57,17 +59,17 @@ class Lane:
         name: lowercase letters, digits and underscores.
         connector: the connector that reads the records, with their format and protected columns.
         prepare: maps the source's rows to the rows to write, row by row: the function of a windowed
-            transform, or one like it. Further parameters are lookup tables of the source, by their
-            names, which are read when the lane starts.
-        to: the topic, or several topics by the values of `route`. `"*"` is the topic of all other
-            values.
-        route: the column of the function's result that selects the topic.
-        key: the column of the function's result whose text is a record's key; `kafka_key` by
-            default, if the source has it.
-        valid: conditions on the source's columns, in SQL. A record for which one is false is a dead
-            letter.
-        dead_letters: the topic of dead letters. The default is `<name>_dead_letters`, on the
-            same brokers as the others.
+            transform, or a similar function. Parameters after the first are lookup tables of the
+            source, by name; they are read when the lane starts.
+        to: the topic, or several topics by the values of `route`. The key `"*"` stands for all
+            other values.
+        route: the column in the result of `prepare` that selects the topic.
+        key: the column in the result of `prepare` whose text is the key of the written record;
+            `kafka_key` by default, if the source has this column.
+        valid: conditions on the source's columns, in SQL. If a condition is false for a record, the
+            record is a dead letter.
+        dead_letters: the topic of dead letters. The default is `<name>_dead_letters`, on the same
+            brokers as the topics in `to`.
         checkpoint: the interval between two checkpoints.
 
     Raises:
@@ -147,27 +149,27 @@ class Lane:
 
     @property
     def source(self) -> Source:
-        """The source of its records."""
+        """The source of the lane's records."""
         return self.connector.source
 
     @property
     def inputs(self) -> list[str]:
-        """The topics that it reads, as its connector names them."""
+        """The names or patterns of the topics that the lane reads, as in its connector."""
         return list(self.connector.topics)
 
     @property
     def outputs(self) -> list[str]:
-        """The names of the topics to which it writes."""
+        """The names of the topics to which the lane writes."""
         return [topic.name for topic in self.topics]
 
     @property
     def lookups(self) -> list[str]:
-        """The names of the lookup tables that the function takes in addition to the rows."""
+        """The names of the lookup tables that `prepare` takes in addition to the rows."""
         return parameters(str(self), self.prepare)[1:]
 
     @property
     def routes(self) -> Mapping[str, KafkaSink]:
-        """The topics by the values of `route`."""
+        """The topics by the values of `route`; without a route, one topic with the key `"*"`."""
         return {OTHERS: self.to} if isinstance(self.to, KafkaSink) else self.to
 
     @property
@@ -180,7 +182,7 @@ class Lane:
 
     @property
     def topics(self) -> list[KafkaSink]:
-        """All topics to which it writes, dead letters last."""
+        """All topics to which the lane writes. The topic of dead letters is last."""
         return [*self.routes.values(), self.letters]
 
     def _list_sinks(self) -> list[object]:

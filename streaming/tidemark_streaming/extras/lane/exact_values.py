@@ -1,8 +1,8 @@
 """Convert JSON members, as their original text, to the types of columns, with Spark's expressions.
 
-They follow the rules of `payloads.text_values` and share its regular expressions. A text is
-converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL has
-no exponent.
+The expressions follow the rules of `payloads.text_values` and share its regular expressions. A text
+is converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL
+must not have an exponent.
 """
 
 from collections.abc import Iterable
@@ -33,11 +33,11 @@ _TO_ONE_FORM = (
     (r"(T.*[+-]\d\d)$", r"\1:00"),
     (r"(T.*[+-]\d\d)(\d\d)$", r"\1:\2"),
 )
-"""Replacements that add the parts that a time of ISO 8601 may omit."""
+"""Replacements that complete a time of ISO 8601, which may omit seconds and other parts."""
 
 
 def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
-    """Return the value of a member; null if its text is not exactly a value of this type."""
+    """Return the value of a JSON member; null if its text is not exactly a value of the type."""
     kind, wanted = data_type(ddl), arrow_type(ddl)
     string = F.when(is_string(text), string_value(text))
     if pa.types.is_string(wanted):
@@ -79,7 +79,8 @@ def _float(text: Column, kind: DataType) -> Column:
 
 
 def _from_counts(number: Column, formats: TimeFormats) -> Column:
-    """Return the instants of counts since 1970; null if one is finer than microseconds."""
+    """Return counts since 1970 as instants. A count that is finer than microseconds, or outside the
+    years 1 to 9999, becomes null."""
     number, nanos = F.when(number.between(*formats.count_range), number), formats.count_nanos
     if nanos >= 1000:
         return F.timestamp_micros(number * (nanos // 1000))

@@ -1,4 +1,4 @@
-"""A lane's own Spark, in the folder `lanes/<name>` of the home.
+"""Start and stop a lane's own Spark, whose files are in the folder `lanes/<name>` of the home.
 
 Real-time mode keeps a task busy for each partition as long as the lane runs. On the engine of the
 runs, these tasks would wait for each other. A lane therefore has its own small Spark, with a task
@@ -30,13 +30,13 @@ def lane_folder(settings: Settings, name: str) -> Path:
 
 
 def settings_of(settings: Settings, name: str) -> Settings:
-    """Return the settings for a lane's Spark: those of the home, with its own folder, port and
-    memory."""
+    """Return the settings for a lane's Spark: the settings of the home, but with the lane's own
+    folder, port and memory."""
     home = lane_folder(settings, name)
     record = engine.ManagedProcess(home, "engine").running()
     port = free_port() if record is None else record.port
     own = {"home": home, "engine_port": port, "engine_memory": _SPARK_MEMORY, "remote": None}
-    # Only one process can have the port of Spark's web UI: the home's engine.
+    # Only one process can have the port of Spark's web UI, and the home's engine has it.
     own |= {"engine_ui_port": None}
     return settings.model_copy(update=own)
 
@@ -44,7 +44,8 @@ def settings_of(settings: Settings, name: str) -> Settings:
 def ensure(
     settings: Settings, lane: Lane, on_progress: ProgressCallback = ignore_progress
 ) -> Settings:
-    """Start the lane's Spark, unless it runs with enough tasks. Return its settings."""
+    """Start the lane's Spark, unless it is running. Restart it if it has fewer tasks than the lane
+    needs. Return the settings of the lane's Spark."""
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
     if engine.ManagedProcess(own.home, "engine").running() is not None and _has(own) < tasks:
@@ -57,13 +58,12 @@ def ensure(
 
 
 def is_started(settings: Settings, name: str) -> bool:
-    """Return whether a lane's Spark was started and not stopped since, even if it does not run
-    now."""
+    """Return whether a lane's Spark was started and not stopped since. It may have been killed."""
     return engine.ManagedProcess(_folder(settings) / name, "engine").read_record() is not None
 
 
 def is_running(settings: Settings, name: str) -> bool:
-    """Return whether a lane's Spark runs."""
+    """Return whether the process of a lane's Spark exists."""
     return engine.ManagedProcess(lane_folder(settings, name), "engine").running() is not None
 
 
@@ -79,7 +79,7 @@ def stop(settings: Settings, name: str) -> bool:
 
 
 def session(own: Settings) -> SparkSession:
-    """Return the session of a lane's queries, which is the same for every process.
+    """Return the Spark session of a lane's queries. Every process gets the same session.
 
     Args:
         own: the settings that `ensure` returned.
@@ -89,7 +89,7 @@ def session(own: Settings) -> SparkSession:
 
 @contextmanager
 def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
-    """Yield the session of a running lane's queries, for the length of a block."""
+    """Connect to the session of a running lane's queries for the duration of a `with` block."""
     own = settings_of(settings, name)
     with engine.visit(own, _session_id(own)) as spark:
         yield spark
@@ -117,7 +117,7 @@ def _has(own: Settings) -> int:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for processes that are started in the block."""
+    """Set environment variables for processes that are started in a `with` block."""
     os.environ.update(more)
     try:
         yield

@@ -2,8 +2,8 @@
 
 Spark's own JSON functions change values: a number becomes a DOUBLE before it is text, the last of
 two members with the same name counts, and text after an object is ignored. Here, one regular
-expression must match the whole text, so each member keeps its original text. It does not validate
-commas and colons: Spark's parser does, which reads the names of the members.
+expression must match the whole text, so each member keeps its original text. The expression does
+not validate commas and colons: Spark's parser does, when it reads the names of the members.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _WHOLE_CHARACTERS = (
 
 
 def _nested_values(levels: int) -> str:
-    """Return an expression for objects and arrays of at most this many levels."""
+    """Return a regular expression for objects and arrays with at most this many levels."""
     inner = f"{_SCALAR}|[ \t\n\r:,]++"
     return rf"[\[{{](?:{inner}|{_nested_values(levels - 1)})*+[\]}}]" if levels else r"(?!)"
 
@@ -76,7 +76,8 @@ def fault(text: Column, names: Column, texts: Column, wanted: Iterable[str]) -> 
 
 
 def member(name: str, names: Column, texts: Column) -> Column:
-    """Return the original text of a member; null if the object does not have it, or it is null."""
+    """Return the original text of a member; null if the object does not have the member, or the
+    member is JSON's null."""
     place = F.nullif(F.array_position(names, name), F.lit(0).cast("bigint"))
     return F.nullif(F.try_element_at(texts, place.cast("int")), F.lit("null"))
 
@@ -87,7 +88,7 @@ def is_string(text: Column) -> Column:
 
 
 def string_value(text: Column) -> Column:
-    """Return the value of a JSON string; null if it has lone surrogates."""
+    """Return the value of a JSON string; null if the string has lone surrogates."""
     parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "ARRAY<STRING>")
     plain = F.substring(text, F.lit(2), F.length(text) - 2)
     escaped = F.when(F.rlike(text, F.lit(_WHOLE_CHARACTERS)), F.try_element_at(parsed, F.lit(1)))

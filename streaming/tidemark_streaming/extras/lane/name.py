@@ -1,3 +1,3 @@
-"""The name of lanes as an extra, for their command and the records of running commands."""
+"""The name of the extra, for its command and for the records of running commands."""
 
 NAME = "lane"

@@ -2,8 +2,8 @@
 
 Definitions name properties as librdkafka does. The connector uses a Java client, in which some
 properties have other names. Properties without a counterpart are refused rather than ignored.
-Secrets are in the environment of the lane's Spark, from where the Kafka client reads them. Plans
-and options contain only the names of the variables.
+Secrets are in environment variables of the lane's Spark, from which the Kafka client reads them.
+Plans and options contain only the names of these variables.
 """
 
 import hashlib
@@ -37,7 +37,11 @@ _FROM_ENVIRONMENT = {
 
 
 def check_client(client: Properties, what: str) -> None:
-    """Refuse properties that Spark's connector does not support."""
+    """Refuse properties that Spark's Kafka connector does not support.
+
+    Args:
+        what: the lane that has the properties, for the error message.
+    """
     for name in client:
         if name not in _ALLOWED:
             raise DefinitionError(
@@ -53,7 +57,7 @@ def check_client(client: Properties, what: str) -> None:
 
 
 def options(servers: str, client: Properties) -> dict[str, str]:
-    """Return the connector's options for a connection, without secrets."""
+    """Return the options of Spark's Kafka connector for a connection. They contain no secrets."""
     java_options = {"bootstrap.servers": servers}
     java_options |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
     if "ssl.ca.location" in client:
@@ -75,12 +79,12 @@ def options(servers: str, client: Properties) -> dict[str, str]:
 
 
 def isolation(client: Properties) -> dict[str, str]:
-    """Return the reader's option for transaction isolation."""
+    """Return the option for transaction isolation, which only readers need."""
     return {"kafka.isolation.level": str(client.get("isolation.level", READ_COMMITTED)).lower()}
 
 
 def secrets(client: Properties) -> dict[str, str]:
-    """Return the environment variables that the lane's Spark needs."""
+    """Return the environment variables with a client's secrets, which the lane's Spark needs."""
     found = [value for value in client.values() if isinstance(value, Secret)]
     return {_variable(value): _escape_quotes(value.reveal()) for value in found}
 

@@ -1,7 +1,8 @@
-"""The state of lanes, from files, and their lag, polled in the background.
+"""Read the state of lanes and their lag, without an engine.
 
-A lane's checkpoints have the offsets that it has processed. Neither needs an engine, and brokers
-that don't answer delay nothing.
+The state of a lane is read from files. Its lag is the number of offsets between its last checkpoint
+and the end of its topics. The topics are polled in the background, so that brokers that don't
+answer delay nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +31,14 @@ class _Lag:
 
 
 class LaneMonitor:
-    """Reads the overviews of lanes."""
+    """Reads the overviews of lanes repeatedly, and polls their lag in the background."""
 
     def __init__(self, settings: Settings, lanes: Sequence[Lane]) -> None:
         self._settings, self._lanes = settings, lanes
         self._lags = Answers[_Lag]()
 
     def read(self) -> list[PipelineOverview]:
-        """Return the state of each lane, with its newest lag."""
+        """Return the overview of each lane, with the newest lag that is known."""
         commands = foreground.commands(self._settings)
         running = {c.name: c for c in commands if c.kind == NAME}
         return [self._overview(lane, running.get(lane.name)) for lane in self._lanes]
@@ -81,7 +82,8 @@ class LaneStatus:
     Args:
         started: true if the lane was started and not stopped since.
         runs: true if it processes records.
-        message: both as text, with the command that restarts it if it should run but does not.
+        message: the status as text, with the command that restarts the lane if it should run but
+            does not.
     """
 
     started: bool
@@ -90,8 +92,7 @@ class LaneStatus:
 
 
 def lane_status(settings: Settings, lane: Lane) -> LaneStatus:
-    """Return the status of a lane as its own Spark reports it; the home's engine is not
-    involved."""
+    """Return the status of a lane, which its own Spark reports. The home's engine is not needed."""
     name = lane.name
     if not home.is_started(settings, name):
         return LaneStatus(started=False, runs=False, message=f"{lane} is not started.")

@@ -1,9 +1,10 @@
-"""Start and find a lane's queries: one in real-time mode for its records, one in micro-batches for
-dead letters.
+"""Start and find a lane's queries: a query in real-time mode for its records, and a query in
+micro-batches for dead letters.
 
-Both are in one session of the lane's Spark, where any process finds them by name. Their checkpoints
-are the lane's only position. After a stop or a kill, they write the records since the last
-checkpoint again. Spark does not lose records, but its Kafka writer is not transactional.
+Both queries are in one session of the lane's Spark, where any process finds them by name. Only
+their checkpoints store the lane's position. After a stop or a kill, the queries write the records
+since their last checkpoints again. Spark does not lose records, but its Kafka writer is not
+transactional.
 """
 
 import re
@@ -39,7 +40,7 @@ _LETTERS_EVERY = "5 seconds"
 """The trigger interval of the query for dead letters."""
 
 _START_SECONDS = 10.0
-"""Seconds within which a query has ended if Spark refuses it."""
+"""If a query has not ended within these seconds, Spark has accepted it."""
 
 _REFUSED = re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*?(?P<what>\w+)Exec", re.DOTALL)
 _PASSING = re.compile(
@@ -51,13 +52,13 @@ _EXPIRED = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries of a running lane."""
+    """The queries of a running lane: for its records, and for its dead letters."""
 
     records: StreamingQuery
     letters: StreamingQuery
 
     def fault(self) -> EngineError | None:
-        """Return why a query has ended; None while both run."""
+        """Return why a query has ended; None while both queries run."""
         ended = [q for q in (self.records, self.letters) if not q.isActive]
         if not ended:
             return None
@@ -70,20 +71,29 @@ class Queries:
         )
 
     def stop(self) -> None:
-        """Stop both. After a restart, they write the records since their last checkpoints again."""
+        """Stop both queries. After a restart, they write the records since their last checkpoints
+        again."""
         for query in (self.records, self.letters):
             query.stop()
 
 
 def read(spark: SparkSession, lane: Lane) -> DataFrame:
-    """Return all available records of the lane as a batch."""
+    """Return all available records of the lane's topics as a batch."""
     return spark.read.format("kafka").options(**_source(lane)).load()
 
 
 def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real-time") -> Queries:
-    """Start the lane's queries in the warehouse's session, from their checkpoints.
+    """Start the lane's queries in the session of the warehouse, from their checkpoints.
 
-    Missing topics are created.
+    Output topics that do not exist are created.
+
+    Args:
+        home: the folder of the lane, which contains the checkpoints.
+
+    Raises:
+        EngineError: the lane is already running, or Spark refuses a query.
+        DataError: an input topic was recreated since the last checkpoint.
+        DefinitionError: the function or a condition of the lane is not valid.
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
@@ -112,13 +122,18 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
 
 
 def find(spark: SparkSession, lane: Lane) -> Queries | None:
-    """Return the lane's queries if both run in this session, else None."""
+    """Return the lane's queries; None unless both run in this session."""
     active = _active(spark, lane)
     return Queries(active[RECORDS], active[LETTERS]) if len(active) == len(_PARTS) else None
 
 
 def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
-    """Refuse a function that does not work record by record, and non-boolean conditions."""
+    """Refuse a lane with a function that does not work record by record, or with a condition that
+    is not boolean.
+
+    Args:
+        lookups: the lookup tables that the function takes, by name.
+    """
     kinds = {**lane.source.columns, **ARRIVAL_COLUMNS}
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     rows = spark.createDataFrame([], ddl).alias(plan_check.STREAM)
@@ -166,13 +181,15 @@ def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
 
 
 def _await_begun(queries: Queries) -> None:
-    """Wait until it is known whether Spark refuses the queries."""
+    """Wait until Spark has accepted the queries. If a query ends before, stop both and raise its
+    error."""
     begun = time.monotonic()
     while time.monotonic() - begun < _START_SECONDS:
         if fault := queries.fault():
             queries.stop()
             raise fault
-        # Spark plans both at the same time, and only this query reports when it is done.
+        # Spark plans both queries at the same time, and only the query for dead letters reports
+        # when its plan is complete.
         if queries.letters.status["message"].startswith("Waiting"):
             return
         time.sleep(0.1)
@@ -216,7 +233,7 @@ def _source(lane: Lane) -> dict[str, str]:
 
 
 def _check_topics(lane: Lane, home: Path) -> None:
-    """Refuse to continue if topics were recreated since the checkpoints."""
+    """Refuse to start if input topics were recreated since the last checkpoint."""
     connector = lane.connector
     available = Cluster(connector.at, connector.client).topics(connector.topics)
     if recreated := recreated_topics(home, {name: topic.id for name, topic in available.items()}):

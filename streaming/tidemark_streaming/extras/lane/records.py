@@ -1,4 +1,4 @@
-"""The processing of a lane's records as DataFrames, which is the same for a stream and a batch."""
+"""Process a lane's records as a DataFrame, either a stream or a batch."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -28,10 +28,11 @@ _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
-    """Return records of Spark's connector with the protected columns of their source.
+    """Decode records of Spark's Kafka connector into the columns of their source, protected as the
+    source declares.
 
-    The result also has `read_from`, `correlation_id` and `reason`. `reason` says why a record is a
-    dead letter, and is null for all others.
+    The result also has `read_from`, `correlation_id`, the original value, and `reason`: why a
+    record is a dead letter, or null if it is not a dead letter.
     """
     source, connector = lane.source, lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
@@ -71,7 +72,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
 
 
 def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the output of decoded records: `topic`, `key`, `value` and `headers`.
+    """Return the records to write for decoded rows: `topic`, `key`, `value` and `headers`.
 
     Args:
         lookups: the lookup tables that the lane's function takes in addition to the rows, by
@@ -99,8 +100,8 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
 def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
     """Return the records for the topic of dead letters.
 
-    A record's value is its original bytes, or null if the source has protected columns. The headers
-    have its position and the reason.
+    The value of a record is its original bytes, or null if the source has protected columns. The
+    headers have the original position, the correlation id and the reason.
     """
     return rows.where(F.isnotnull(REASON)).select(
         F.lit(lane.letters.name).alias("topic"),
@@ -138,7 +139,7 @@ def _headers(*names: str) -> Column:
 
 
 def _column(name: str, lane: Lane) -> Column:
-    """Return a column of the source, for decoded rows."""
+    """Return the expression of a source's column on rows that `decode_json` has returned."""
     kind, way = lane.source.columns[name], lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
@@ -160,11 +161,11 @@ def _mask(value: Column, kind: str, lane: Lane, name: str) -> Column:
 
 
 _REPLACEMENT = "\ufffd"
-"""What Kafka's Java client puts into the name of a header that is not UTF-8."""
+"""The character that Kafka's Java client puts into the name of a header that is not UTF-8."""
 
 
 def _record_column(name: str, kind: str) -> Column:
-    """Return a column of `RECORD`, for the records of Spark's connector with their headers.
+    """Return the expression of a column of `RECORD` on the records of Spark's Kafka connector.
 
     Args:
         kind: the Spark DDL type with which the source declares it.
@@ -183,7 +184,8 @@ def _record_column(name: str, kind: str) -> Column:
 
 
 def _record_fault(name: str, kind: str) -> Column:
-    """Return why a column of `RECORD` does not have the value that was written, else null."""
+    """Return the reason of a dead letter if a column of `RECORD` is null although the record has a
+    value for it; else null."""
     if name not in WRITTEN_FIELDS:
         return F.lit(None).cast("STRING")
     is_lost = F.isnotnull(WRITTEN_FIELDS[name]) & F.isnull(_record_column(name, kind))
@@ -211,17 +213,20 @@ _MEMBER_NAMES, _TEXTS, _MEMBERS = helper("names"), helper("texts"), helper("memb
 def decode_json(
     rows: DataFrame, text: Column, columns: Mapping[str, str], options: Mapping[str, str]
 ) -> DataFrame:
-    """Return rows with `event`, a struct of the columns, and `reason`, why a text can't be decoded
-    (else null).
+    """Return rows with two more columns: `event`, a struct of the decoded columns, and `reason`,
+    why the text can't be decoded (else null).
 
-    A text is accepted only if the decoder of an ingest accepts it, and then with the same values.
+    A text is accepted only if the decoder of an ingest accepts the text and returns the same
+    values.
 
     Args:
-        text: null if the record has no value.
+        text: the JSON text of each row; null if the record has no value.
+        columns: the fields to decode, with their Spark DDL types.
+        options: as for `Json`.
     """
     formats = TimeFormats.of(options)
     names, texts = F.col(_MEMBER_NAMES), F.col(_TEXTS)
-    # Each step is a projection of its own, so that Spark computes its result only once.
+    # Each step is a separate projection, so that Spark computes the result of a step only once.
     rows = rows.withColumns(
         {_MEMBER_NAMES: json_members.member_names(text), _TEXTS: json_members.member_texts(text)}
     )
