@@ -1,1 +1,1 @@
-"""Measure Tidemark's speed relative to peers that are measured in the same run."""
+"""Measure Tidemark's speed relative to other programs (peers) that run in the same session."""

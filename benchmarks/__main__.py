@@ -1,9 +1,9 @@
 """`make bench`: compare Tidemark with hand-written Spark queries and DuckDB in one session.
 
-The same events are computed in tumbling, sliding, and session windows: a backfill is compared with
-a hand-written batch query, ten increments with a hand-written streaming query. The contenders take
-turns. After one round that warms up, the benchmark reports medians, ratios, and peak memory, and
-compares all windows with those of the batch query.
+The same events are aggregated in tumbling, sliding, and session windows. A backfill is compared
+with a hand-written batch query, and ten increments with a hand-written streaming query. The
+contenders take turns. After one warm-up round, the benchmark reports medians, ratios, and peak
+memory, and compares all windows with the windows of the batch query.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 class _Arena:
-    """One engine and the events, for which the contenders of a workload take turns."""
+    """One engine and the events. The contenders of a workload take turns on them."""
 
     def __init__(self, settings: Settings, events: int, limit: float) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class _Arena:
         console.print(f"  {self._connector.events:,} events have landed and are in the log")
 
     def compete(self, workload: Workload, warming: int, repetitions: int) -> Figures:
-        """Return the figures of a workload's contenders, by name."""
+        """Run all rounds of a workload. Return the figures of its contenders, by name."""
         contenders = [c for c in CONTENDERS if c.only in (None, workload.name)]
         figures = {c.name: Measured() for c in contenders}
         for number in range(warming + repetitions):
@@ -97,7 +97,7 @@ class _Arena:
                 if figure.trouble is not None:
                     continue
                 if number == warming:
-                    # Discard the figures of the rounds that warmed up.
+                    # Discard the figures of the warm-up rounds.
                     figure.seconds.clear()
                     figure.peak_bytes.clear()
                 path = self._turn(workload, contender, figure, number, turn)

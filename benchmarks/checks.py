@@ -1,8 +1,8 @@
 """`python -m benchmarks.checks`: measure the cost of expectations for a run of 10,000 window rows.
 
 The same backfill and the same increment run in turn without expectations, with four, and with
-seven. After one round that warms the engine up, the benchmark reports medians, and the share that
-the expectations add.
+seven. After one warm-up round, the benchmark reports medians, and by what share of the time
+expectations slow a run down.
 """
 
 import argparse

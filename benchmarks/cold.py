@@ -1,8 +1,8 @@
 """Measure the first increment after the engine's start, including that start.
 
 A separate process starts the engine, opens a session, and runs one increment, as a command of
-Tidemark does. The whole process is measured. It is started as `python -m benchmarks.cold HOME PORT
-MEMORY`.
+Tidemark does. The duration of the whole process is measured. The benchmark starts this process as
+`python -m benchmarks.cold HOME PORT MEMORY`.
 """
 
 import json
@@ -35,9 +35,9 @@ class Start:
     """One cold start, in seconds.
 
     Args:
-        whole: the process, from its start to its end.
-        engine: until the engine answers.
-        increment: the session and the increment.
+        whole: the duration of the process.
+        engine: the time until the engine answers.
+        increment: the time to open the session and run the increment.
     """
 
     whole: float
@@ -46,7 +46,7 @@ class Start:
 
 
 def bench(settings: Settings, starts: int) -> list[Start]:
-    """Run some increments, then measure `starts` times the engine's start with one increment."""
+    """Run `HISTORY` increments. Then measure `starts` times an engine start with one increment."""
     landed, measured = settings.home / "landed", list[Start]()
     for number in range(HISTORY + starts):
         warehouse = open_warehouse(settings)

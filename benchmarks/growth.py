@@ -1,8 +1,8 @@
-"""Measure how an asset's age affects its runs: compare a late run with the 50th.
+"""Measure how an asset's age affects its runs: compare a late run with the 50th run.
 
-An engine gets faster in its first hundred runs, which hides slower runs of an older asset. So a
-second asset with the same definition and its own event log makes its first 50 runs between the last
-50 runs of the old asset, on the same engine at the same time.
+An engine gets faster in its first hundred runs, which would hide that runs of an old asset are
+slower. Therefore a second, young asset with the same definition and its own event log makes its
+first 50 runs in turn with the last 50 runs of the old asset, on the same engine.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from tidemark.store.warehouse import Warehouse
 
 YOUNG = 50
 AROUND = 10
-"""The number of runs whose median is reported."""
+"""The number of consecutive runs whose median is reported."""
 
 AIM = 1.2
 INGEST = "ingest"
@@ -30,7 +30,7 @@ INGEST = "ingest"
 
 @dataclass
 class _Grown:
-    """The seconds of all runs of one kind, of the old asset and of the young one."""
+    """The seconds of all runs of one kind, for the old asset and for the young asset."""
 
     title: str
     old: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Grown:
 
     @property
     def young_median(self) -> float:
-        """The median of the young asset's last runs, which run at the same time."""
+        """The median of the young asset's last runs, made in turn with the old one's last runs."""
         return median(self.young[-AROUND:])
 
     def early(self) -> float:
@@ -53,7 +53,7 @@ class _Grown:
 
 
 class _Line:
-    """A source with its assets, which continue by one increment at a time."""
+    """A source with its assets, and the number of increments so far."""
 
     def __init__(self, warehouse: Warehouse, name: str, folder: Path) -> None:
         self._warehouse, self._folder, self._done = warehouse, folder, 0
@@ -64,7 +64,7 @@ class _Line:
         }
 
     def step(self) -> dict[str, float]:
-        """Ingest the next increment and run each asset. Return the seconds of each."""
+        """Ingest the next increment, then run each asset. Return the seconds of each step."""
         self._done += 1
         begin = perf_counter()
         bring(self._warehouse, self._source, self._folder, self._done)
@@ -73,7 +73,7 @@ class _Line:
 
 
 def bench(settings: Settings, runs: int) -> list[_Grown]:
-    """Run both assets up to run number `runs` of the old one, with an ingest before each run."""
+    """Run the old assets `runs` times, and the young assets in turn with the last of these runs."""
     warehouse = open_warehouse(settings)
     landed = settings.home / "landed"
     old, young = _Line(warehouse, "old", landed), _Line(warehouse, "young", landed)

@@ -1,10 +1,10 @@
 """`python -m benchmarks.increments`: measure one increment on a warm engine.
 
 Each increment has four arrivals with 1,000 events of about 65 windows. An asset with four
-expectations, the same asset without expectations, and a hand-written stateful query process it in
-turn. After some increments that warm up, the benchmark reports medians, and ratios to the
-hand-written query. Then it starts the engine again with Spark's event log, to count the Spark jobs,
-SQL executions, and Delta commits of one run.
+expectations, the same asset without expectations, and a hand-written stateful query process each
+increment in turn. After some warm-up increments, the benchmark reports medians, and ratios to the
+hand-written query. Then it restarts the engine with Spark's event log, to count the Spark jobs, SQL
+executions, and Delta commits of one run.
 """
 
 import argparse

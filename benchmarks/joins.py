@@ -1,9 +1,9 @@
 """`python -m benchmarks.joins`: measure interval joins, compared with hand-written Spark.
 
-Orders and payments are joined by 100,000 keys if they are at most five minutes apart. A complete
-ingest of the join is compared with one batch join, ten increments with a stream-stream join. Each
-peer writes a Delta table. Then small increments of 1,000 orders and 1,000 payments follow on the
-same event logs and on short ones.
+Orders and payments with 100,000 different keys are joined by key if they are at most five minutes
+apart. A complete ingest of the join is compared with one batch join, and ten increments with a
+stream-stream join. Each peer writes a Delta table. Then small increments of 1,000 orders and 1,000
+payments are measured, on the same event logs and on short event logs.
 """
 
 import argparse
@@ -49,7 +49,7 @@ _REACH = 300_000_000
 _SCHEMA = "t timestamp, k bigint, v bigint"
 
 Run = Callable[[str, int, Measured], str]
-"""A function that joins, given the kind of join and the round, and returns the table's path."""
+"""A function that runs a join, given kind, round and figures, and returns the table's path."""
 
 
 def main() -> int:
@@ -97,7 +97,7 @@ class Bench:
         console.print(f"  {self._events:,} orders and payments have landed and are in the logs")
 
     def compete(self, how: str, warming: int, repetitions: int, *, increments: bool) -> None:
-        """Let the contenders of one kind of join take turns."""
+        """Let the contenders of one kind of join take turns. Count different results in `wrong`."""
         pairs: list[tuple[str, Run, int | None]] = [
             (f"{how}, batch join by hand", self._batch_by_hand, None),
             (f"{how}, complete ingest", self._complete, 0),
@@ -132,7 +132,7 @@ class Bench:
                 self.ratios[name] = (own.median / other.median, processor, aim)
 
     def small(self, increments: int) -> None:
-        """Measure small increments of a left join on long event logs and on short ones."""
+        """Measure small increments of a left join, on long and on short event logs."""
         for title, events in (("long", self._events), ("short", SHORT)):
             sides = self._sides if title == "long" else _sides("short_", events)
             source = _join(f"{title}_small", "left", sides)
@@ -219,7 +219,7 @@ class Bench:
         return path
 
     def _measure(self, source: DerivedSource, figure: Measured) -> None:
-        """Ingest everything that is pending for a join."""
+        """Measure the ingest of everything that is pending for a join."""
         connector = DerivedConnector(source)
         with self._measure_time(figure):
             commits = list(ingest(self._warehouse, connector, batch=None))
@@ -237,8 +237,8 @@ class Bench:
     def _sum(self, path: str) -> tuple[int, int]:
         """Return the number of rows, and the sum of their hashes.
 
-        Only rows before the last piece count, because neither a stream nor an ingest has emitted
-        all later orders without a payment.
+        Only rows with a time before the last piece count: of later orders without a payment,
+        neither a stream nor an ingest has emitted all yet.
         """
         end = BEGIN + DAY * (PIECES - 1) // PIECES - 2 * _REACH
         rows = self._warehouse.spark.read.format("delta").load(path)

@@ -1,10 +1,10 @@
 """`python -m benchmarks.lanes`: measure latency from topic to topic, in both trigger modes.
 
-A producer sends numbered events at a steady rate. A lane decodes, masks, and prepares them, joins
-them with a lookup table, and routes them, with its own Spark and broker. The measured latency is
-the time from the producer's timestamp to the timestamp that the broker gives the output record. The
-real-time and the micro-batch trigger get the same lane, Spark, and events, in turn, each after a
-warm-up.
+A producer sends numbered events at a steady rate. A lane, with its own Spark engine and a broker of
+the benchmark, decodes, masks, and prepares the events, joins them with a lookup table, and routes
+them. The measured latency is the time from the producer's timestamp to the timestamp that the
+broker gives the output record. The same lane runs on the same events first with the real-time
+trigger, then with the micro-batch trigger, each time after a warm-up.
 """
 
 import argparse
@@ -66,7 +66,13 @@ def _add_prices(payments: DataFrame, shops: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds from the producer to the output record, and the number of output records."""
+    """The figures of one trigger.
+
+    Args:
+        events: the number of events that were sent.
+        came: the number of output records.
+        p50, p99, most: the latency from the producer to the output record, in milliseconds.
+    """
 
     events: int
     came: int
@@ -184,7 +190,7 @@ def _event(n: int) -> bytes:
 
 
 def _measure(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
-    """Measure the events from number `first` on, as soon as all output records exist."""
+    """Wait for all output records. Return the figures of the events from number `first` on."""
     sent = _times(settings, [lane.connector.topics[0]], first + events)
     names = [t.name for t in lane.routes.values()]
     came = _times(settings, names, first + events)

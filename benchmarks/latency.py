@@ -2,14 +2,14 @@
 
 Events are sent at a steady rate. Each version of the table has a total number of events, and a
 commit time: event number n is published by the first version with n events or more. The contenders
-are two ways to run Tidemark, and two hand-written queries. Each reads a topic with one partition,
-alone, on the same engine. All are warmed up first. Then there are rounds, which start with a
-different contender each. More rounds measure a backlog: the rate at which a contender processes it,
-with and without the time that it takes to start. Finally, the windows of each are compared with the
-events that were sent.
+are two ways to run Tidemark, and two hand-written queries. Only one contender runs at a time. It
+reads a topic with one partition, and all contenders share the engine. All are warmed up first. Then
+there are rounds, each of which starts with a different contender. Further rounds measure a backlog:
+the rate at which a contender processes the backlog, with and without the contender's start.
+Finally, the windows of each contender are compared with the events that were sent.
 
 Tidemark has an event log, a late table, and two expectations. One of the hand-written queries has
-none of these, and the other has all but the event log.
+none of these features, and the other has all of them but the event log.
 """
 
 import argparse
@@ -46,7 +46,14 @@ _PEERS = ("by hand", "by hand, with checks")
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender, with the events of its topic, the table that it publishes, and its figures."""
+    """A contender.
+
+    Args:
+        sent: the events that were sent to the contender's topic.
+        versions: the versions of the table that the contender publishes.
+        way: starts the contender for the duration of a `with` block.
+        figures: the figures so far.
+    """
 
     sent: Sent
     versions: Versions
@@ -137,7 +144,7 @@ def _rotate(contenders: list[Contender], by: int) -> list[Contender]:
 
 
 def _take(contender: Contender, rate: int, seconds: float) -> Seconds:
-    """Send events and wait for them. Return the latency of each, in seconds."""
+    """Send events, wait until all are published, and return the latency of each, in seconds."""
     before, sent = contender.sent.events, contender.sent.send(rate, seconds)
     contender.versions.await_total(contender.sent.events)
     at, totals = contender.versions.look()
@@ -157,10 +164,10 @@ def _catch_up(settings: Settings, contender: Contender, events: int) -> None:
 def _caught_up(
     settings: Settings, contender: Contender, rate: int, seconds: float
 ) -> tuple[float, float, float]:
-    """Send events, then start the contender and wait until it has processed them.
+    """Send events, then start the contender and wait until it has processed all of them.
 
-    Return the seconds, including the start, and the peak memory in GB of the engine and of the
-    contender's own processes.
+    Return the seconds including the start, the engine's peak memory, and the peak memory of the
+    contender's own processes, both in GB.
     """
     contender.sent.send(rate, seconds)
     record = engine.ManagedProcess(settings.home, "engine").running()

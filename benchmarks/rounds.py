@@ -1,4 +1,4 @@
-"""Run the same increments with an asset, with the asset without expectations, and with the peer."""
+"""Process the same increments by an asset with expectations, by one without, and by the peer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import end
 
 WARMING = 10
-"""The number of increments before those that are measured.
+"""The number of warm-up increments.
 
-They have more than a week of events, so that the expectation on volume has a week to compare with.
+They cover more than a week, so that the expectation on volume can compare with the week before.
 """
 
 SOURCE = source("departures")
@@ -46,7 +46,7 @@ class _Figure:
 
     Args:
         seconds: the time of each increment.
-        windows: the number of windows that each published.
+        windows: the number of windows that each increment published.
         counted: the jobs, executions, and commits of one increment.
     """
 
@@ -57,7 +57,7 @@ class _Figure:
 
 
 class Rounds:
-    """Rounds of one increment each, which all contenders process."""
+    """Rounds. In each, all contenders process the same increment."""
 
     def __init__(self, settings: Settings, warming: int, increments: int) -> None:
         self.figures = {
@@ -71,7 +71,7 @@ class Rounds:
         self._done = 0
 
     def measure(self) -> None:
-        """Run the rounds that warm up and those that are measured."""
+        """Run the warm-up rounds, then the measured rounds."""
         warehouse = open_warehouse(self._settings)
         with StatefulQuery(warehouse, PEER) as peer:
             for number in range(self._warming + self._increments):
@@ -80,7 +80,7 @@ class Rounds:
     def count(self) -> None:
         """Count the jobs, executions, and commits of one round.
 
-        The engine is started again with Spark's event log, and one round before warms it up.
+        The engine is restarted with Spark's event log. A warm-up round precedes the counted round.
         """
         counter = Counter(self._settings.home, Path(self._settings.warehouse, "bench"))
         self._settings = restart(self._settings, counter.java_options)
@@ -94,7 +94,7 @@ class Rounds:
                 self.figures[name].counted = counted
 
     def differing(self) -> int:
-        """End the source, and return how many windows of the assets differ from the peer's."""
+        """End the source. Return how many windows of the assets differ from the peer's windows."""
         warehouse, wrong = open_warehouse(self._settings), 0
         end(warehouse, SOURCE)
         for asset in (CHECKED, UNCHECKED):
@@ -150,9 +150,9 @@ class Rounds:
     def _contenders(
         self, warehouse: Warehouse, peer: StatefulQuery
     ) -> dict[str, Callable[[], tuple[float, int]]]:
-        """Return functions by contender that process the newest increment.
+        """Return, by contender, a function that processes the newest increment.
 
-        Each returns its seconds, and the number of windows that it wrote.
+        Each function returns the seconds that it took, and the number of windows that it wrote.
         """
         file = land(self._landed, self._done - 1)
         return {

@@ -1,9 +1,10 @@
 """`python -m benchmarks.streams`: measure many small streams on one engine.
 
 Each of many sources has a stream. The benchmark measures the processor time and memory of the
-engine and its workers without new events, the tick of Dagster's supervisor that finds the streams
-and later ticks, and the time until new files for all streams are published. For comparison, it
-measures one increment of each asset in one process.
+engine and its workers while there are no new events. It measures ticks of the supervisor in
+Dagster: the first tick, which finds the streams, and later ticks. It also measures the time until
+the events of new files for all streams are published. For comparison, it measures one increment of
+each asset in one process.
 """
 
 import argparse
@@ -61,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Small:
-    """A small source with its connector, and a transform of it."""
+    """A transform of a small source, and the connector of the source."""
 
     transform: WindowedTransform
     connector: FileConnector
@@ -180,7 +181,7 @@ def _supervise(settings: Settings, tills: list[Small]) -> Iterator[Callable[[], 
 
 
 class _Meter:
-    """The cost of the engine and its workers during a block."""
+    """Measures the cost of `with` blocks to the engine and its workers."""
 
     def __init__(self, settings: Settings) -> None:
         record = engine.ManagedProcess(settings.home, "engine").running()
@@ -190,7 +191,7 @@ class _Meter:
 
     @contextmanager
     def over(self, what: str) -> Iterator[None]:
-        """Measure the block. Its `cost` is known afterwards."""
+        """Measure the `with` block. After the block, `cost` has the result."""
         begun, taken = time.monotonic(), self._processor_time()
         with console.status(what):
             yield

@@ -3,7 +3,7 @@
 An increment has four arrivals of five hours each, with 1,000 flights from three airports. A flight
 arrives when it has landed, half an hour to five and a half hours after its departure, so some
 events are late and none is too late. Each increment is one Parquet file with the same content in
-every run. Tidemark ingests it, and the hand-written query streams it.
+every run of the benchmark. Tidemark ingests the file, and the hand-written query streams it.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ LANDED = ", ".join(f"{name} {kind}" for name, kind in (COLUMNS | FACTS).items())
 
 
 def source(name: str) -> Source:
-    """Return a source of these departures, which has its own event log."""
+    """Return a source of departures with the given name and thus its own event log."""
     return Source(name, COLUMNS, "departure", BoundedOutOfOrderness("3 hours"))
 
 
@@ -71,7 +71,7 @@ def sessions(name: str, of: Source) -> WindowedTransform:
 
 
 def land(folder: Path, increment: int) -> Path:
-    """Return the file of an increment. Write it if it does not exist."""
+    """Return the file of an increment. Write the file if it does not exist."""
     file = folder / f"increment_{increment:06}.parquet"
     if file.exists():
         return file
@@ -109,7 +109,7 @@ def land(folder: Path, increment: int) -> Path:
 
 @dataclass(frozen=True)
 class _LandedConnector:
-    """A connector for the increments that have been written so far."""
+    """A connector for the first `increments` increments, whose files it writes if necessary."""
 
     source: Source
     folder: Path
@@ -134,6 +134,6 @@ class _LandedConnector:
 
 
 def bring(warehouse: Warehouse, of: Source, folder: Path, increments: int) -> None:
-    """Ingest a source up to a number of increments, with one commit for each."""
+    """Ingest the increments of a source up to a total number, with one commit per increment."""
     for _ in ingest(warehouse, _LandedConnector(of, folder, increments), batch=ARRIVALS):
         pass

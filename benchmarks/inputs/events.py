@@ -1,11 +1,11 @@
-"""Generate the benchmark's events in Spark, as a function of their numbers: all runs have the same.
+"""Generate the benchmark's events in Spark. Each event depends only on its number.
 
-Event number i is sent at second i / rate. It is then up to 30 s old, and one event in a hundred is
-up to ten minutes old. There are 1,000 keys, whose distribution is skewed: the most frequent key has
-a tenth of all events.
+All runs therefore have the same events. Event number i is sent at second i / rate. When an event is
+sent, it is up to 30 s old, and one event in a hundred is up to ten minutes old. There are 1,000
+keys, whose distribution is skewed: the most frequent key has a tenth of all events.
 
-The events are written twice, in pieces, so that any number of them needs little memory: to the
-event log for Tidemark, and as plain Parquet for the hand-written queries.
+The events are written twice: to the event log for Tidemark, and as plain Parquet for the
+hand-written queries. They are written in pieces, so that any number of events needs little memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _COMMIT = 2_500_000
 
 @dataclass(frozen=True)
 class GeneratedConnector:
-    """A connector that gives a number of events in a number of arrivals."""
+    """A connector that generates `events` events in `arrivals` arrivals of equal size."""
 
     events: int = EVENTS
     arrivals: int = ARRIVALS
@@ -73,7 +73,7 @@ class GeneratedConnector:
     def land(self, spark: SparkSession, folder: Path) -> Iterator[int]:
         """Write the same events as Parquet, in pieces of equal size in the order of arrival.
 
-        Yields the number of pieces written so far.
+        Yield the number of written pieces after each piece.
         """
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         bounds = [self._size * self.arrivals * n // PIECES for n in range(PIECES + 1)]
@@ -81,7 +81,7 @@ class GeneratedConnector:
             rows = self._events(spark.range(bounds[n], bounds[n + 1], 1, PIECE_FILES))
             rows.select(*SOURCE.columns).write.parquet(str(folder / f"piece_{n}"))
             yield n + 1
-        # An event far in the future, so that a stream closes all windows of the other events.
+        # Because of an event far in the future, a stream closes all windows of the other events.
         far = F.timestamp_micros(F.lit(BEGIN + int(10 * SECONDS * 1e6)))
         last = spark.range(1).select(
             far.alias("ts"), F.lit(-1).alias("key"), F.lit(0.0).alias("value")

@@ -1,8 +1,8 @@
 """`python -m benchmarks.inputs.load SERVERS TOPIC RATE SECONDS FILE`: send sales at a steady rate.
 
-It is a separate process, so that other work does not slow it down. For each event, it writes to the
-file when the event was sent, in microseconds since 1970, its shop, and its cents, in the order of
-the topic's one partition.
+This is a separate process, so that other work does not slow it down. For each event, the file has
+the time at which the event was sent (in microseconds since 1970), the shop, and the cents. Events
+are in the order of the topic's one partition.
 """
 
 import random

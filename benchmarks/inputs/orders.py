@@ -1,7 +1,8 @@
-"""Generate two streams to join, in Spark, as a function of their numbers: all runs have the same.
+"""Generate two streams to join, in Spark. Each event depends only on its number.
 
-Orders and payments each cover a day evenly, with 100,000 keys. Events are in the order of their
-event times. Later arrivals continue at the same pace as 100,000 events an hour.
+All runs therefore have the same events. Orders and payments each cover a day evenly, with 100,000
+keys. Events are in the order of their event times. Later arrivals continue at 100,000 events an
+hour.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ DAY = 86_400_000_000
 BOUND = "1 minute"
 ARRIVALS, PIECES, PIECE_FILES = 100, 10, 4
 MORE = 1_000
-"""The events of each later arrival."""
+"""The number of events in each arrival after the day."""
 _PACE = 36_000
 
 
@@ -33,8 +34,8 @@ class Stream:
 
     Args:
         events: the number of events of the day.
-        seed: chooses the keys.
-        arrivals: how many arrivals there are: up to `ARRIVALS` for the day, the rest later ones.
+        seed: the seed of the keys.
+        arrivals: the number of arrivals. The first `ARRIVALS` cover the day, and the others follow.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""Send events to a topic, and record when each was sent and the windows that they result in."""
+"""Send events to a topic. Record when each event was sent, and the expected windows."""
 
 import subprocess
 import sys
@@ -74,5 +74,5 @@ def _sum_windows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _unit(rows: pd.DataFrame) -> int:
-    """Return the number of units of a table's timestamps per microsecond."""
+    """Return how many units of a table's timestamps one microsecond has."""
     return {"us": 1, "ns": 1000}[str(rows["window_start"].dtype.unit)]  # pyright: ignore

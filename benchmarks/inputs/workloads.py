@@ -1,7 +1,7 @@
 """Define the workloads: tumbling, sliding, and session windows over the same clicks.
 
 Each workload is defined twice, as a Tidemark asset and as a Spark window for the hand-written
-queries, with the target ratio of Tidemark's time to theirs.
+queries. It has a target for the ratio of Tidemark's time to the time of these queries.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Workload:
         asset: the definition that Tidemark runs.
         window: Spark's window of an event.
         updates: true if Spark can emit windows before they close, to be merged into the table;
-            false if it appends closed windows.
+            false if Spark can only append closed windows.
         backfill, increments: the target ratios to the time of the hand-written query.
         backfill_of_many: the target ratio of a backfill of 100,000,000 events or more, if it
             differs.

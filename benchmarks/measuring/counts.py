@@ -34,7 +34,7 @@ class Counter:
 
     @property
     def java_options(self) -> str:
-        """The options with which the engine writes its event log."""
+        """The Java options with which an engine writes Spark's event log."""
         return (
             f"-Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{self._events} "
             "-Dspark.eventLog.compress=false -Dspark.eventLog.rolling.enabled=false"
@@ -42,14 +42,14 @@ class Counter:
 
     @contextmanager
     def counting(self) -> Iterator[Counted]:
-        """Count the work of the block. The counts are known after the block."""
+        """Count the work of the `with` block. The yielded counts are filled in after the block."""
         counted = Counted()
         known, before = self._commits(), self._wait_for_counts()
         yield counted
         after = self._wait_for_counts()
         if before is not None and after is not None:
             counted.jobs, counted.executions = (b - a for a, b in zip(before, after, strict=True))
-        # Compare names, because a clean-up may delete old commits in the block.
+        # Compare file names instead of numbers: a clean-up may delete old commits during the block.
         counted.commits = len(self._commits() - known)
 
     def _commits(self) -> set[Path]:

@@ -1,4 +1,4 @@
-"""The latency and throughput of contenders, and how they compare with the targets."""
+"""Tables of the latency and throughput of contenders, with ratios to their peers and targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Figures:
     """The figures of one contender.
 
     Args:
-        peer: true if others are compared with this contender.
+        peer: true if other contenders are compared with this contender.
         seconds: the latencies of all events, by rate and round.
         rates: for each backlog, the events per second, including the start.
         running: for each backlog, the events per second without the start.

@@ -19,7 +19,7 @@ TOLERANCE = 1e-9
 class TimeLimitError(BaseException):
     """A contender took longer than its limit.
 
-    It is no `Exception`, so that no handler suppresses it.
+    This class is not an `Exception`, so that no handler of exceptions suppresses the error.
     """
 
 
@@ -29,10 +29,10 @@ class Measured:
 
     Args:
         processor_seconds: the processor time of each repetition.
-        rows: the number of windows that it published in the last repetition.
+        rows: the number of windows that the contender published in the last repetition.
         differing: the number of windows that differ from the reference's, in the worst repetition;
             None if there is no reference.
-        trouble: why there are no figures, if so.
+        trouble: why there are no figures; None if there are.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Measured:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimitError` in the block if it takes longer. Call it in the main thread."""
+    """Raise `TimeLimitError` if the `with` block takes longer. Works only in the main thread."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise TimeLimitError
@@ -65,9 +65,10 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def measure_block(into: Measured, engine: int) -> Iterator[None]:
-    """Add the block's time, and its processor time and peak memory.
+    """Measure the `with` block, and add its time, processor time and peak memory to `into`.
 
-    The last two include this process, the engine, and its workers. A block that fails adds nothing.
+    Processor time and memory include this process, the engine with process ID `engine`, and the
+    engine's workers. If the block raises an exception, nothing is added.
     """
     peak, done = 0, threading.Event()
 
@@ -120,7 +121,7 @@ def count(spark: SparkSession, path: str) -> int:
 
 
 def differing(spark: SparkSession, path: str, other: str, key: str, columns: Sequence[str]) -> int:
-    """Return how many windows and keys of two published tables differ in the columns."""
+    """Return the number of window rows of two published tables that differ in the columns."""
     joined = _rows(spark, path, "a").join(_rows(spark, other, "b"), ["at", key], "full")
     agree = F.col("a.there").eqNullSafe(F.col("b.there"))
     for column in columns:

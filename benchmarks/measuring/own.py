@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 
 @contextmanager
 def own_engine(memory: str) -> Iterator[Settings]:
-    """Yield the settings of an engine that runs as long as the block."""
+    """Start an engine for the duration of the `with` block, and yield its settings."""
     home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
     settings = Settings(home=home, engine_port=free_port(), engine_memory=memory)
     try:
@@ -32,8 +32,8 @@ def own_engine(memory: str) -> Iterator[Settings]:
 def open_warehouse(settings: Settings) -> Warehouse:
     """Open the benchmark's warehouse in a new session, and close the process's last session.
 
-    Otherwise, Spark's client would go on sending requests for that session, also to a stopped
-    engine.
+    If the last session stayed open, Spark's client would continue to send requests for it, even to
+    a stopped engine.
     """
     last = SparkSession.getActiveSession()
     if last is not None:

@@ -10,6 +10,6 @@ console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 def under_way(*more: ProgressColumn) -> Progress:
-    """Return a display of the current work and its duration. It is empty without a terminal."""
+    """Return a display of the current work and its duration, which is empty without a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), *more)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

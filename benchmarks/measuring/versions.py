@@ -1,4 +1,4 @@
-"""Read how many events each version of a table has, and when it was committed."""
+"""Read the number of events in each version of a table, and the time of its commit."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ class Versions:
         self._known: dict[int, tuple[float, int]] = {}
 
     def look(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the commit time of each version, and its number of events."""
+        """Return commit times (in seconds since 1970) and numbers of events of all versions."""
         for file in sorted((self.table / "_delta_log").glob("*.json")):
             number = int(file.stem)
             if number not in self._known:
@@ -32,7 +32,7 @@ class Versions:
         return int(totals[-1]) if len(totals) else 0
 
     def await_total(self, total: int) -> None:
-        """Wait until the table has all events. Fail if it has more."""
+        """Wait until the table has `total` events. Raise a RuntimeError if it has more."""
         deadline = time.monotonic() + PATIENCE + total / 10_000
         while (found := self.total()) < total:
             if time.monotonic() > deadline:

@@ -1,11 +1,11 @@
 """`make nexmark`: run the queries of NEXMark as batch and as stream, and compare their rows.
 
-Each query runs as a batch and as a stream in random cuts, over 100,000 generated events, and is
-compared row by row with the same query written by hand for Spark. The time of batch and stream
-begins with the event logs of the sources; the hand-written query reads these too, and writes its
-rows to a Delta table. Most queries run once more over the events of Apache Beam's generator, or of
-RisingWave's tests, and are compared with the rows of Beam's model, or with those that RisingWave
-expects.
+Each query runs as a batch and as a stream in random cuts, over 100,000 generated events. Its rows
+are compared with those of the same query written by hand for Spark. The measured time of batch and
+stream starts when the event logs of the sources are complete. The hand-written query reads the same
+event logs, and writes its rows to a Delta table. Most queries also run over the events of Apache
+Beam's generator or of RisingWave's tests. Their rows are compared with those of Beam's model, or
+with those that RisingWave expects.
 """
 
 import argparse
@@ -86,7 +86,7 @@ _DIFFERENCE = " differ"
 def _place(
     spark: SparkSession, location: str, name: str, events: Sequence[pd.DataFrame], span: str
 ) -> Places:
-    """Write events to the event logs of two warehouses."""
+    """Write events to the event logs of two warehouses, for batches and for streams."""
     batch, stream = (
         Warehouse(spark, location, f"{name}_{way}", registered=False) for way in ("batch", "stream")
     )
@@ -107,7 +107,7 @@ _KINDS = ("person", "auction", "bid")
 def _compare(
     spark: SparkSession, location: str, peer: Peer, chosen: Sequence[Query], chance: random.Random
 ) -> dict[str, str]:
-    """Return, by query, whether its rows are those of a peer."""
+    """Return, by query, text about whether its rows equal the rows of a peer."""
     queries = [replace(q, rows=peer.rows[q.name]) for q in chosen if q.name in peer.rows]
     if not queries:
         return {}

@@ -1,7 +1,7 @@
 """The events of Apache Beam's generator of NEXMark, and the results of its models.
 
-Beam's tests compare its own pipelines with these models: plain Java programs without an engine. The
-jars come from Maven, each pinned with its checksum in `beam.lock`.
+Beam's tests compare Beam's own pipelines with these models: plain Java programs without an engine.
+The jars come from Maven. `beam.lock` pins each jar with its checksum.
 """
 
 import json
@@ -30,11 +30,11 @@ Value = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the result of a model compares with that of Tidemark.
+    """How to compare the result of a model with the result of Tidemark.
 
     Args:
-        rows: SQL over the tables of Tidemark.
-        row: returns the same row for a result of the model and its timestamp; None to skip it.
+        rows: SQL over the tables of Tidemark, which returns the rows to compare.
+        row: converts a result of the model and its timestamp into such a row; None to skip it.
     """
 
     rows: str
@@ -42,7 +42,7 @@ class Comparison:
 
 
 def _bid(value: Value, _: int) -> Row | None:
-    # The model of q0 also passes persons and auctions through.
+    # The model of q0 returns all events, including persons and auctions.
     names = ("auction", "bidder", "price", "dateTime")
     return tuple(value[n] for n in names) if "bidder" in value else None
 

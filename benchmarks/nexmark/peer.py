@@ -17,11 +17,11 @@ class Peer:
     """The events and results of another implementation.
 
     Args:
-        name: its name in the table.
+        name: the name of the implementation in the table.
         events: the persons, auctions and bids, with the columns of the sources and `arrives`.
         rows: by query, SQL over the tables of Tidemark with the columns of the result.
-        results: by query, its rows.
-        span: the time that an arrival of the events covers.
+        results: by query, the rows of the implementation, with the count of each.
+        span: the time that each arrival covers, for example "5 minutes".
     """
 
     name: str
@@ -31,6 +31,6 @@ class Peer:
     span: str = SPAN
 
     def count_differing(self, query: str, rows: DataFrame) -> int:
-        """Return the number of rows that only Tidemark or only the peer has."""
+        """Return the number of rows that only Tidemark has, plus those that only the peer has."""
         found, expected = Counter(tuple(row) for row in rows.collect()), self.results[query]
         return ((found - expected) + (expected - found)).total()

@@ -30,11 +30,11 @@ class Query:
     """A query of the benchmark.
 
     Args:
-        name: its name in the benchmark.
-        step: its definition.
-        rows: SQL over the tables of Tidemark, which gives the rows of the published query.
-        by_hand: SQL over the sources' event logs, which gives the same rows.
-        missing: what is missing if it has no definition.
+        name: the name of the query in NEXMark.
+        step: the definition in Tidemark; None if there is none.
+        rows: SQL over the tables of Tidemark, which returns the rows that NEXMark defines.
+        by_hand: SQL over the sources' event logs, which returns the same rows.
+        missing: why there is no definition.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Query:
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The definitions to run, each after those that it reads."""
+        """The definitions to run, each after the definitions that it reads."""
         return () if self.step is None else [*{s.name: s for s in _steps(self.step)}.values()]
 
 

@@ -1,6 +1,6 @@
 """The rows that RisingWave's tests of NEXMark expect, for the few events of these tests.
 
-`risingwave.yaml` has both as lines of text, and describes what it leaves out.
+`risingwave.yaml` has the events and the rows as lines of text, and describes what it omits.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ ROWS: Mapping[str, tuple[str, str]] = {
     "q21": ("auction, bidder, price, channel, channel_id", "{q21_log}"),
     "q22": ("auction, bidder, price, channel, dir1, dir2, dir3", "{q22_log}"),
 }
-"""By query, the columns whose values are a line of the expected rows, and their table."""
+"""By query, the columns whose values make up a line of the expected rows, and the table."""
 
 
 def read_published() -> Peer:
@@ -80,7 +80,7 @@ def _frame(lines: str, columns: str) -> pd.DataFrame:
 
 
 def _complete(source: Source, events: pd.DataFrame) -> pd.DataFrame:
-    """Return events with all columns of their source. They arrive in the order that they have."""
+    """Return events with all columns of their source. They arrive in the given order."""
     happened = pd.to_datetime(f"{DAY} " + events["date_time"], format="ISO8601", utc=True)
     delays = pd.to_timedelta(range(len(events)), unit="us")
     if "expires" in events:

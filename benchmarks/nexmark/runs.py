@@ -24,7 +24,7 @@ from tidemark_streaming.ingest.play import play
 SOURCES = (sources.persons, sources.auctions, sources.bids)
 SPAN = "5 minutes"
 MOST_ARRIVALS = 6
-"""The arrivals that a run of the stream has at most."""
+"""The maximum number of arrivals in a run of the stream."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Outcome:
     """The result of one way to run a query.
 
     Args:
-        seconds: how long it took, from the event logs of the sources on.
+        seconds: the duration, without the time to write the event logs of the sources.
         rows: the rows of the query.
     """
 
@@ -109,7 +109,7 @@ def _derive(warehouse: Warehouse, source: DerivedSource, batch: int | None) -> N
 
 
 def _run(warehouse: Warehouse, query: Query, run: Callable[[Step], None]) -> Outcome:
-    # Queries share definitions, and each is measured with all of its own.
+    # Queries share definitions, and the time of each query includes all definitions that it needs.
     for step in query.steps:
         for table in step.tables:
             warehouse.drop(table)

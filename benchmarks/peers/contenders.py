@@ -1,7 +1,7 @@
 """Define the contenders, each of which computes a workload's windows and publishes a Delta table.
 
 Tidemark reads its event log. The hand-written queries and DuckDB read the same events from plain
-Parquet files. The time to write either is not counted.
+Parquet files. The time to write the event log or the files is not counted.
 """
 
 import shutil
@@ -45,8 +45,8 @@ class Contender:
     """A way to compute the windows.
 
     Args:
-        peer: the name of the contender that it is compared with.
-        only: the only workload that it supports; None means all.
+        peer: the name of the contender with which this one is compared; None for a peer.
+        only: the only workload that the contender supports; None if it supports all.
     """
 
     name: str
@@ -65,7 +65,7 @@ def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_streamed_{number}")
     last = Log(bench.warehouse, SOURCE).last()
     assert last is not None
-    # The arrival after the last is the end of the stream: it joins the last run.
+    # The last arrival has no events: it is the end of the source, and belongs to the last run.
     per_run = last.arrival // RUNS
     for run in range(1, RUNS + 1):
         through = last.arrival if run == RUNS else run * per_run - 1

@@ -14,7 +14,7 @@ VALUES = ("flights", "cancelled", "mean_delay", "worst_delay")
 
 
 class StatefulQuery:
-    """Hourly departures by airport, in update mode. Each micro-batch is merged into a Delta table.
+    """A stateful query that merges hourly departures by airport into a Delta table (update mode).
 
     The query keeps running, and processes each new file as one micro-batch. It has no expectations
     and no late table. Its watermark delay is Tidemark's bound plus the allowed lateness.
@@ -41,8 +41,8 @@ class StatefulQuery:
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ).collect()
 
-        # The query should use no processor while others are measured. Its latency does not matter,
-        # because only the micro-batch's own time counts.
+        # The query should not use the processor while other contenders are measured. The delay does
+        # not distort the query's figures, because only the duration of micro-batches is measured.
         self._spark.conf.set("spark.sql.streaming.pollingDelay", "1s")
         rows = (
             self._spark.readStream.schema(LANDED)
@@ -64,9 +64,9 @@ class StatefulQuery:
     def take(self, file: Path) -> tuple[float, int]:
         """Give the query a file. Return the seconds of its micro-batch, and the number of windows.
 
-        The seconds do not include the wait before the micro-batch, nor the next one, which removes
-        old state. The method waits for that one too, so that it does not slow down other
-        contenders.
+        The seconds include neither the wait before the micro-batch nor the next micro-batch, which
+        removes old state. The method waits for the next micro-batch too, so that it does not slow
+        down other contenders.
         """
         before = {p.batchId for p in self._query.recentProgress if p.numInputRows}
         scratch = self._folder / f".{file.name}"

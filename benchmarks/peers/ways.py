@@ -1,6 +1,6 @@
 """Run Tidemark, or a hand-written query, from a topic to a table of windows.
 
-Each function is a context manager that runs its contender as long as the block.
+Each way is a context manager that runs its contender for the duration of a `with` block.
 """
 
 import os
@@ -36,9 +36,9 @@ class Way:
     """A contender that is running.
 
     Args:
-        processes: its own processes, without the engine.
-        finish: waits for work that does not show in its table, and returns when that work was done,
-            in seconds since 1970; 0 if there is none.
+        processes: the IDs of the contender's own processes, without the engine.
+        finish: waits for work that does not show in the published table, and returns the time at
+            which that work was done, in seconds since 1970; 0 if there is no such work.
     """
 
     processes: tuple[int, ...] = ()
@@ -46,13 +46,13 @@ class Way:
 
 
 def published_table(settings: Settings) -> Path:
-    """Return the path of Tidemark's table."""
+    """Return the path of the table that Tidemark publishes."""
     return Path(settings.warehouse, settings.database, ASSET)
 
 
 @contextmanager
 def direct(settings: Settings) -> Iterator[Way]:
-    """Run one process that ingests, and runs the asset on the ingested events."""
+    """Run one process, which ingests events and runs the asset after each commit."""
     with _command(settings, "ingest", SOURCE, "--follow", "--run", ASSET) as pid:
         yield Way((pid,))
 
@@ -69,7 +69,7 @@ def stream(settings: Settings) -> Iterator[Way]:
 def by_hand(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
     """Run a stateful query over the topic, which merges each micro-batch into a table.
 
-    It has no expectations, no late table, and no event log.
+    The query has no expectations, no late table, and no event log.
     """
     spark = open_warehouse(settings).spark
     with _windows(spark, settings, topic, table, checked=False):
@@ -78,10 +78,11 @@ def by_hand(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
 
 @contextmanager
 def by_hand_with_checks(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
-    """Run a query that does all that Tidemark does, but for the event log.
+    """Run a query that does everything that Tidemark does, except for the event log.
 
-    It checks each micro-batch twice and writes failing rows to a separate table. A second query
-    writes too-late events to another table, because the first drops them without a trace.
+    The query checks two expectations on each micro-batch, and writes failing rows to a separate
+    table. A second query writes too-late events to another table, because the first query drops
+    them without a trace.
     """
     spark = open_warehouse(settings).spark
     with (
@@ -190,7 +191,7 @@ def _sum_windows(sales: DataFrame) -> DataFrame:
 
 @contextmanager
 def _command(settings: Settings, *arguments: str) -> Iterator[int]:
-    """Run a command of Tidemark as long as the block."""
+    """Run a command of Tidemark for the duration of the `with` block. Yield its process ID."""
     variables = {
         "TIDEMARK_HOME": str(settings.home),
         "TIDEMARK_ENGINE_PORT": str(settings.engine_port),
