@@ -1,7 +1,7 @@
 """Check the language of the documentation, the docstrings, the messages and the names.
 
 Usage: `lint_language.py [--count]`. It prints each hit as `file:line: rule: text`, and exits with 1
-if there is one. `--count` prints the number of hits of each rule.
+if there are any. `--count` prints the number of hits of each rule.
 """
 
 import ast
@@ -36,7 +36,7 @@ WORDS = {
 """Expressions that texts must not have, with what to write instead."""
 
 OPENINGS = re.compile(r"(?:Of|By|What|Who|Whether|Where) ")
-"""How no sentence of the documentation starts, unless it is a question."""
+"""Words with which a sentence of the documentation must not start, unless it is a question."""
 
 NOT_VERBS = frozenset(
     [
@@ -97,12 +97,12 @@ VERBS = re.compile(
     r"(add|are|check|count|decode|drop|fill|find|handle|has|is|list|parse|plan|print|read|recompute"
     r"|run|select|validate|wait|warn|write)_"
 )
-"""How a name starts that may end with a participle: `select_changed`, `is_locked`."""
+"""First words of a name that may end with a participle, as in `select_changed` or `is_locked`."""
 ENDINGS = re.compile(r"(?:s|es|ed|er|ers|est|ing|al)?")
 
 
 class Hit(NamedTuple):
-    """A place that breaks a rule."""
+    """A line that breaks a rule."""
 
     file: Path
     line: int

@@ -1,10 +1,10 @@
 """Change the pure modules in many small ways, and count the changes that no test notices.
 
-Usage: `mutants.py [--only PART] [--workers N]`. mutmut makes the changes, called *mutants*, and
-runs for each of them the tests that call the changed function. `[tool.mutmut]` in `pyproject.toml`
+Usage: `mutants.py [--only PART] [--workers N]`. mutmut makes the changes, called *mutants*. For
+each mutant, it runs the tests that call the changed function. `[tool.mutmut]` in `pyproject.toml`
 names the modules and the tests. A surviving mutant shows a missing test, or a change that has no
-effect. `tools/mutants.toml` records how many may survive in each module, and why. Exit with 1 if
-more do.
+effect. `tools/mutants.toml` records how many mutants may survive in each module, and why. The exit
+code is 1 if more mutants survive.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def _read_limits() -> dict[str, int]:
 
 
 def _list_excess(counts: dict[str, Counter[str]], limits: dict[str, int]) -> list[str]:
-    """Return a message for each module of which more mutants survived than are recorded."""
+    """Return a message for each module in which more mutants survived than its limit allows."""
     return [
         f"{module}: {count['survived']} mutants survived, {limits.get(module, 0)} may: add tests, "
         "or record the number in tools/mutants.toml with the reason."
@@ -90,7 +90,7 @@ def _list_excess(counts: dict[str, Counter[str]], limits: dict[str, int]) -> lis
 
 
 def _write_modules(counts: dict[str, Counter[str]]) -> None:
-    """Print a table of the modules and their sums."""
+    """Print a table with the counts of each module, and their sums."""
     total: Counter[str] = sum(counts.values(), Counter())
     width = max(map(len, counts), default=0)
     write("\n" + " " * width + "".join(f"{column:>10}" for column in (*COLUMNS, "other")))
@@ -101,7 +101,7 @@ def _write_modules(counts: dict[str, Counter[str]]) -> None:
 
 
 def _write_survivors(mutants: list[str]) -> None:
-    """Print the names of mutants, with the command that shows one."""
+    """Print the names of mutants, and the command that shows a mutant."""
     for mutant in mutants:
         write(f"survived: {mutant}")
     write(f"To see a mutant: cd {TREE.relative_to(ROOT)} && ../../.venv/bin/mutmut show NAME")

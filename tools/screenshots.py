@@ -1,6 +1,6 @@
 """Take the README's screenshots of a running platform: `make demo`, then `make screenshots`.
 
-They are files of the repository, so a browser takes them from the real pages.
+A browser opens the real pages, and the pictures are saved in `docs/images`.
 """
 
 import shutil
@@ -16,7 +16,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SIZE = {"width": 1600, "height": 900}
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 SETTLED = 4000
-"""Milliseconds that a page has after its load event: most of it comes then."""
+"""Milliseconds to wait after a page's load event, because most content is loaded after it."""
 
 
 def main() -> int:
