@@ -1,4 +1,4 @@
-"""Admission control: how many of the waiting arrivals one run processes."""
+"""Admission control: limit how many of the waiting arrivals one run processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ from tidemark.store.event_log.arrival import Arrival
 class Admission:
     """Upper limits of one run; None means unlimited. Arrivals beyond a limit wait for the next run.
 
-    An arrival is never split, and every run takes at least one.
+    An arrival is never split, and every run takes at least one arrival.
 
     Args:
-        rows: number of events in these arrivals, as recorded in the timeline.
-        bytes: size of these arrivals, as they were read.
+        arrivals: number of arrivals.
+        rows: number of events in the arrivals, as recorded in the timeline.
+        bytes: size of the arrivals, as they were read.
     """
 
     arrivals: int | None = None

@@ -1,4 +1,4 @@
-"""Commit a run: write the computed and validated rows, each table once.
+"""Commit a run: write the computed and validated rows, with one commit per table.
 
 The order of the writes makes a kill at any point harmless:
 
@@ -6,8 +6,8 @@ The order of the writes makes a kill at any point harmless:
 | --- | --- |
 | `state` | nothing |
 | `quarantine` … `published` | a commit that the next run publishes: each table accepts it once, |
-| | and rows go where the first attempt had decided (`quality.recorded_decisions`) |
-| `ledger` | the same, but only this row is left to write |
+| | and the first attempt's decisions about rows apply (`quality.recorded_decisions`) |
+| `ledger` | the same, but only the row of the ledger is left to write |
 
 Each step is a fail point (`base.failpoint`).
 """
@@ -48,10 +48,10 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
 def publish(
     asset: Asset, plan: Plan, computed: Computation, passed: GateResult, *, reported: bool
 ) -> RunFacts:
-    """Write a state commit's results to the tables that users read, and return the run's facts."""
+    """Write a commit's rows to the tables that users read, and return the run's facts."""
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
-    # The quarantine comes first: from here on, a retry repeats these decisions about rows.
+    # Write the quarantine first. Once it is written, a retry repeats the decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
         quarantine.commit(asset, marker, passed.quarantine_changes)
@@ -84,8 +84,9 @@ def publish(
 
 
 def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
-    """Write a commit's rows to the published table. Return their number, or None if it had them
-    already.
+    """Write a commit's rows to the published table.
+
+    Return the number of rows, or None if the table already had the commit.
     """
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.commit_number)
@@ -101,7 +102,10 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
 
 
 def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
-    """Write a commit's rows to a table of windows, instead of the rows that they replace."""
+    """Write a commit's rows to a table other than the published one.
+
+    The rows replace existing rows, or are only added, as `Output.replaced` specifies.
+    """
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if output.grows:
@@ -124,11 +128,12 @@ def build_run_facts(
     limited_by: str | None = None,
     ended: Mapping[str, int] | None = None,
 ) -> RunFacts:
-    """Return the facts of a commit that has just finished.
+    """Return the facts of the run whose commit has just been published.
 
     Args:
+        counts: number of the commit's events, by verdict.
         windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
-        ended: end time of each step in microseconds, by the ledger's column name.
+        ended: end time of each step in microseconds, by the name of the ledger's column.
     """
     assert asset.table_id is not None
     window_from, window_to = marker.bounds

@@ -1,9 +1,9 @@
 """Compute the rows that a plan's commit publishes, starting from the plan's events.
 
-There are two steps: compute the new partials, then the rows of the windows that these can change.
-The second step runs in memory if that is possible (`in_memory`), and otherwise in the engine.
-Intermediate rows that decide about later steps are computed once and completely (`materialize`): a
-few as Arrow tables in memory, many as files of the engine.
+There are two steps: compute the new partials, then the rows of the windows that the partials can
+change. The second step runs in memory if that is possible (`in_memory`), and otherwise in the
+engine. Intermediate rows on which later steps depend are computed once and completely
+(`materialize`): a few as Arrow tables in memory, many as files that the engine writes.
 
 A commit's published rows depend only on the commit: on its `CommitInfo` and the state after it.
 They are therefore the same if a later run publishes the commit of a killed run.
@@ -54,9 +54,9 @@ class Output:
     """Rows that a commit writes to a table other than the published one.
 
     Args:
-        replaced: the starts of the windows whose existing rows they replace; empty means all rows,
-            and None that rows are only added.
-        grows: true if columns that the table lacks are added to it.
+        replaced: the ranges of the starts of the windows whose existing rows are replaced. Without
+            a range, all rows are replaced; with None, rows are only added.
+        grows: true to add columns that the table lacks to it.
     """
 
     table: str
@@ -72,13 +72,13 @@ class Computation:
 
     Args:
         partials: partials to store; None if the state already has them.
-        counts: the commit's events, by verdict.
-        windows: the changed rows, as they would be published. An increment adds `IS_DELETED`. If
-            the rows are to be validated, `UNPUBLISHED` are added.
-        reach: SQL condition on the published rows `t` that the commit can have changed.
+        counts: number of the commit's events, by verdict.
+        windows: the changed rows, as they would be published. `IS_DELETED` is added if the rows are
+            to be merged or validated, and columns of `UNPUBLISHED` if they are to be validated.
+        reach: SQL condition for the published rows `t` that the commit can have changed.
         others: rows for other tables.
-        open_from: for sessions that an increment counted, the start of the first session that can
-            still change.
+        open_from: for an increment over sessions, the start of the first session that later
+            arrivals can still change; otherwise None.
         overflowed: true if a row has a value that exceeds its type.
     """
 
@@ -94,7 +94,7 @@ class Computation:
 def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     """Return whether the windows that a commit can change have few stored partials.
 
-    Also return the engine's planning mode for merging them.
+    Also return the engine's planning mode for merging these partials.
     """
     marker = plan.marker
     if asset.rolls_up or (marker.commit_number == 0 and not plan.stored):
@@ -126,13 +126,12 @@ def compute_windows(
     few: bool,
     planning: Planning,
 ) -> Computation:
-    """Return the rows of the windows that the commit can have changed, and its rows for other
-    tables.
+    """Return the rows of the windows that the commit can have changed, and rows for other tables.
 
     Args:
         new: the partials that the commit adds; None if the state already has them.
         few: true if these windows have few partials.
-        planning: the engine's planning mode for merging them.
+        planning: the engine's planning mode for merging these partials.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
     counted = counted_column(transform)
@@ -172,8 +171,8 @@ def compute_windows(
         outputs.append(Output(transform.panes_table, fired, comment, marker.recomputed))
     missed = classification.TOO_LATE in counts or classification.NO_EVENT_TIME in counts
     own = asset.counting
-    # A later commit may have replaced partials of one that is published again, so that its counts
-    # are too low.
+    # If a commit is published again, a later commit may have replaced some of its partials. The
+    # counts are then too low.
     unsure = not adds or marker.begins or plan.taken_up
     missed = missed or (unsure and warehouse.exists(own.late_table))
     if isinstance(marker, StateCommit) and missed:
@@ -218,7 +217,8 @@ def _needs_slack(transform: Definition) -> bool:
 def is_guarded(asset: Asset) -> bool:
     """Return whether an asset's rows are validated before they are published.
 
-    They are if the asset has expectations, or a quarantine table because windows overflowed.
+    The rows are validated if the asset has expectations, or if it has a quarantine table because
+    values of windows overflowed.
     """
     transform = asset.transform
     return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
@@ -234,7 +234,8 @@ def _compute_in_engine(
 ) -> DataFrame:
     transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
     rows = _read_affected(asset, marker, state, planning)
-    # The extra query pays for itself only if computing everything twice would be expensive.
+    # The extra query pays off only if computing many sessions in both ways, by merging clusters and
+    # by replaying them, would be expensive.
     plain = not plan.few and kind.all_fire_once(rows, transform)
     now = as_of(marker.after)
     if isinstance(marker, SessionReplacement):
@@ -251,8 +252,9 @@ def _compute_in_engine(
 def _compute_in_memory(
     asset: Asset, marker: CommitInfo, state: "_State", marked: bool
 ) -> pa.Table | None:
-    """Compute the rows of the windows that the commit can have changed, in memory. Return None if
-    only the engine can compute them.
+    """Compute in memory the rows of the windows that the commit can have changed.
+
+    Return None if only the engine can compute these rows.
     """
     transform = asset.transform
     if not in_memory.is_supported(transform, marker):
@@ -287,7 +289,7 @@ class _State:
     def rows(self, ranges: Ranges) -> DataFrame:
         """Return the partials of windows that start in one of the ranges.
 
-        Without a range, it returns all partials, including those without a window.
+        Without a range, return all partials, including those without a window.
         """
         stored, marker = self._asset.state, self._marker
         if self._new is None:
@@ -297,8 +299,9 @@ class _State:
         return new if marker.begins else stored.read(ranges).unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
-        """Return the partials of windows that start in one of the ranges, in memory. Return None if
-        the new partials are in the engine.
+        """Return the partials of windows that start in one of the ranges, in memory.
+
+        Return None if the new partials are a frame of the engine.
         """
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
@@ -312,7 +315,10 @@ class _State:
         return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
 
     def lacking(self) -> Ranges:
-        """Return the starts of the windows that lack the commit's too-late events."""
+        """Return the ranges of the starts of windows that may lack the commit's too-late events.
+
+        Return an empty tuple if these can be all windows.
+        """
         asset, marker = self._asset, self._marker
         if asset.transform.window.merges:
             return ()
@@ -345,7 +351,7 @@ def _read_affected(
 
 
 def select_published(rows: Rows) -> Rows:
-    """Return `rows` with only the published columns; the caller uses just the schema."""
+    """Return `rows` with only the published columns, from which the table is created."""
     away = [IS_DELETED, *UNPUBLISHED]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
@@ -385,9 +391,9 @@ def _merge_sessions(
     all_fire_once: bool,
     few: bool,
 ) -> DataFrame:
-    """Return the current sessions near the commit's ranges, and the earlier rows that they replace.
+    """Return the current sessions near the commit's ranges, and the rows to delete there.
 
-    `IS_DELETED` is true for an earlier row near the ranges whose session no longer exists.
+    `IS_DELETED` is true for earlier rows near the ranges whose session no longer exists.
 
     Args:
         few: true if the current sessions fit into memory.
@@ -410,9 +416,13 @@ def _merge_sessions(
 
 
 def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
-    """Return, for a commit that replaces windows by `partials`, the start of the first session that
-    later arrivals can still change. None means no bound: every session can change. The result is
-    also None if the windows do not merge.
+    """Return the start of the first session that arrivals after a replacement can still change.
+
+    Return None if every session can change, or if the windows are not sessions.
+
+    Args:
+        marker: a commit that replaces windows.
+        partials: the partials that the commit stores.
     """
     transform = asset.transform
     if not transform.window.merges:
@@ -431,13 +441,13 @@ def _find_first_open(
 ) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 
-    None means no bound.
+    Return None if every session can change.
 
     Args:
         observed: the engine's observation of the existing sessions.
     """
     begin = closed_end(transform, marker.after)
-    # The engine may have optimized the observation away. Nothing is known then.
+    # Without an observation, which the engine may have optimized away, nothing is known.
     if begin is None or "open_from" not in observed:
         return None
     # A later event may also start a new session, no earlier than `begin`.

@@ -1,10 +1,10 @@
-"""Report corrections: windows without their too-late events, recomputed with them.
+"""Report corrections, which recompute the windows that lack too-late events with these events.
 
-The state shows which windows lack events, because it also stores too-late events, as not admitted.
-A correction replaces these windows. For each window, it counts the arrivals through which the
-window is already complete, and admits too-late events. It therefore processes no new arrival, and
-all its changes are due to late events. The next correction finds only events that were too late
-since then.
+The state shows which windows lack events, because it also stores the partials of too-late events,
+as not admitted. A correction replaces these windows. For each window, it counts the events of the
+arrivals through which the window is already up to date, including too-late events. A correction
+therefore processes no new arrival, and all its changes are due to late events. The next correction
+finds only events that have been too late since then.
 """
 
 import json
@@ -23,8 +23,10 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
 _OLD, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
-"""Change types of Delta's change data feed, before and after a change. Windows are replaced (delete
-and insert) or merged (update)."""
+"""Change types of rows in Delta's change data feed, before and after a change.
+
+The rows of replaced windows are deletes and inserts, those of merged windows are updates.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def list_changes(
     """Return the changes that a correction made, from the published table's change data feed.
 
     Args:
+        facts: the facts of the correction's run.
         since: version of the published table before the correction.
+        most: maximum number of changes to list.
     """
     feed = warehouse.changes(transform.table, since)
     new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)

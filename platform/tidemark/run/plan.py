@@ -1,7 +1,7 @@
 """Plan a run from the timeline, state and ledger, without a query to the engine.
 
-A plan is about one commit of the state: one that was not completely published, or the commit that
-this run will make. A run without a plan has nothing to do and ends.
+A plan describes one commit of the state: either an earlier commit that was not completely
+published, or the commit that this run will make. A run without a plan has nothing to do and ends.
 """
 
 import time
@@ -43,12 +43,14 @@ class Plan:
     """One commit to make and publish.
 
     Args:
-        marker: the commit.
-        few: true if it has few events.
+        marker: the record of the commit.
+        few: true if the commit has few events.
         again: the engine's planning mode for a caller that runs repeatedly; None for other runs.
         stored: true if the state already has the commit, so that it only has to be published.
-        counts: its events by verdict, if they are known before it is computed.
-        limited_by: the limit that leaves arrivals to the next run; None if none does.
+        counts: number of the commit's events by verdict; None if this is not known before the
+            events are counted.
+        limited_by: the name of the limit that leaves arrivals to the next run; None if all arrivals
+            are taken.
         taken_up: true if another run began the commit, so that the duration of its steps is
             unknown.
         ended: end times of the steps so far in microseconds, by the ledger's column names.
@@ -65,11 +67,14 @@ class Plan:
 
     @property
     def counting(self) -> Planning:
-        """The planner settings of the engine for counting the events."""
+        """The engine's planning mode for counting the events."""
         return self.again or Planning.of(self.few)
 
     def with_end_of(self, step: str) -> "Plan":
-        """Return the plan with the end time of a step (`ledger.ENDED`)."""
+        """Return the plan with the current time as the end of a step (a key of `ledger.ENDED`).
+
+        Return the plan unchanged if another run began the commit.
+        """
         if self.taken_up:
             return self
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
@@ -78,8 +83,8 @@ class Plan:
 def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
     """Return plans to publish the commits that are not completely published, in order.
 
-    Usually this is at most the newest one, which a killed run left behind. A table that lost
-    commits may lack several (`store.upkeep.repair`).
+    Usually this is at most the newest commit, which a killed run left behind. If a table lost
+    commits, it may lack several (`store.upkeep.repair`).
     """
     if asset.rolls_up or last.commit_number <= (published := asset.published_commit_number()):
         return []
@@ -104,10 +109,11 @@ def plan_increment(
 ) -> Plan | None:
     """Return a plan for the arrivals since the newest commit, or None if there are none.
 
-    Arrivals without events, such as heartbeats, need no run until time changes a window: a later
-    run processes them too.
+    Arrivals without events, such as heartbeats, need no run until the passage of time changes a
+    window. The next run then processes these arrivals, too.
 
     Args:
+        last: the newest commit of the state.
         through: the last arrival to take; all arrivals by default.
         known: arrivals that the caller has already read, in order.
     """
@@ -142,17 +148,18 @@ def plan_increment(
 
 
 def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> bool:
-    """Return whether arrivals, and those between them and the newest commit, need no run yet.
+    """Return whether the arrivals since the newest commit need no run yet.
 
-    That is so if none has an event, and time changes no window.
+    They need no run if none of them has an event, and time changes no window.
 
     Args:
-        arrivals: arrivals since the newest commit, through the newest one.
+        arrivals: the last of these arrivals, in order; the first ones may be missing.
     """
     if not arrivals or any(a.rows for a in arrivals) or last.commit_number < 0:
         return False
     before, newest = last.after.at, arrivals[-1]
-    # With the windows of a backfill ahead of the others, or another definition, more can change.
+    # More windows can change if a backfill has brought some windows ahead of the others, or if the
+    # definition has changed.
     if last.after.covers or last.definition != fingerprint(asset.transform):
         return False
     first = arrivals[0].arrival
@@ -170,7 +177,10 @@ def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> b
 def plan_backfill(
     asset: Asset, last: StateCommit, start: int | None, end: int | None, late_events: str
 ) -> Plan:
-    """Return a plan that counts all arrivals so far, for the windows that start in [start, end)."""
+    """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
+
+    Without bounds, the plan is for all windows.
+    """
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
@@ -197,9 +207,9 @@ def plan_backfill(
 def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool) -> Plan | None:
     """Return a plan for the windows that hold an event of arrival `since` or a later one.
 
-    Each window stays up to date through the same arrival as before. With `into_empty`, all are
-    computed through the newest arrival, and the asset has only these windows.
-    Return None if these arrivals have no event in a window.
+    Each window stays up to date through the same arrival as before. With `into_empty`, all these
+    windows are computed through the newest arrival, and the asset gets no other windows. Return
+    None if these arrivals have no event in a window.
     """
     newest = asset.log.last()
     if newest is None:
@@ -238,9 +248,9 @@ def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
 def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
-    A session may cross any bound, and is merged with the stored sessions beyond it. So the stored
-    sessions must be from the same definition. The asset must not keep panes, because each firing of
-    a session would need all its events.
+    A session may cross the bound of any range, and is merged with stored partials beyond the bound.
+    So these partials must be from the same definition. The asset must not keep panes, because each
+    firing of a session would need all events of the session.
     """
     transform = asset.transform
     of_sessions = transform.window.merges and transform.accumulation is None
@@ -252,7 +262,7 @@ def _plan_in_place(
 ) -> Plan:
     """Return a plan that recomputes windows, each through the arrival of its coverage.
 
-    All sessions are recomputed if some can't be recomputed without the others.
+    If some sessions can't be recomputed without the others, all sessions are recomputed.
     """
     transform, coverage = asset.transform, last.after
     if not transform.window.merges:
@@ -265,8 +275,8 @@ def _plan_in_place(
             after=coverage,
             ranges=widen_to_cells(ranges, transform),
             complete=complete,
-            # With the complete answer, an event that is admitted now may join an open session to
-            # earlier ones, so the start of the first open session is unknown.
+            # If too-late events count, an event that is now admitted may connect an open session
+            # with earlier sessions. The start of the first open session is then unknown.
             open_from=None if complete else last.open_from,
         )
     return _plan_replacement(asset, last, marker)

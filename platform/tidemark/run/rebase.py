@@ -1,9 +1,9 @@
 """Rebase a backfill onto commits that a stream has made while the backfill was computed.
 
 A stream that processes one arrival per second commits many times during a long backfill. If the
-backfill started over each time, it would never finish. The stream's progress is small in
-comparison. If the stream is not ahead of the backfill, nothing is missing; otherwise only the
-arrivals in between are counted in addition.
+backfill started over each time, it would never finish. If the stream is ahead of the backfill, only
+the arrivals in between are counted in addition, which are few in comparison. Otherwise, the
+backfill's partials are already complete.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 
 MAX_CONFLICTS = 20
-"""Maximum number of commit conflicts of a run, whether it is recomputed or rebased after them."""
+"""Number of commit conflicts after which a run gives up; until then, it recomputes or rebases."""
 
 
 class Conflicts:
@@ -61,7 +61,7 @@ def store(
 
 
 def conflict_error(asset: str, attempts: int) -> ConflictError:
-    """Return the error of a run that gives up after so many commit conflicts."""
+    """Return the error of a run that gives up after a number of commit conflicts."""
     return ConflictError(
         f"Gave up after {format_count(attempts, 'commit conflict')} with other runs of '{asset}'. "
         "Retry when fewer runs are active."
@@ -96,7 +96,7 @@ def _rebase(
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(BackfilledRange(start, end, at))
-    # The next run finds out which sessions are open after both.
+    # After the rebase, it is unknown which sessions are open. The next run determines this.
     defined = marker.defined if marker.parts is None else commit_number
     moved = replace(
         marker,

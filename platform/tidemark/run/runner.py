@@ -11,8 +11,8 @@ that fired.
 | correction | the windows that lack too-late events, which it replaces |
 | erasure | the windows whose events were erased, which it replaces |
 
-Each is safe to repeat, to kill at any point, and to run concurrently with the others. Only an
-erasure works alone: the other runs of its source wait (`store.upkeep.source_lock`).
+Each kind of run is safe to repeat, to kill at any point, and to run concurrently with the others.
+Only an erasure works alone: the other runs of its source wait (`store.upkeep.source_lock`).
 
 Every run passes through the same modules: `plan` decides what to do, `compute` computes the rows,
 the gate of `quality` validates them, and `commit` writes them. A run first publishes the commits
@@ -76,8 +76,8 @@ def incremental(
         through: the last arrival to process; all arrivals by default.
         limit: limits of the run; a number limits the arrivals.
         recent: arrivals that the caller has in memory.
-        pinned_definition: true if the asset was run by this very definition before. The run is then
-            refused if a newer definition has run the asset since.
+        pinned_definition: true if this very definition has run the asset before. The run is then
+            refused if another definition has run the asset since.
         reported: true if the caller reports the run to the orchestrator.
 
     Returns:
@@ -87,7 +87,8 @@ def incremental(
     Raises:
         DataError: the source was never ingested.
         ConflictError: other runs of the asset kept committing first.
-        DefinitionChangedError: `pinned_definition`, and another definition has run the asset since.
+        DefinitionChangedError: `pinned_definition` is true, and another definition has run the
+            asset since.
         DefinitionError: the definition has changed and is incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
@@ -122,10 +123,10 @@ def backfill(
     """Recompute windows from all arrivals so far, and replace them in one commit per table.
 
     Args:
-        start, end: the windows that start in [start, end), in microseconds; all by default. For
-            session windows, these are the sessions with events in that range, and those that touch
-            one. Other arrivals are processed first. All sessions are recomputed if the asset has
-            none from this definition yet.
+        start, end: recompute the windows that start in [start, end), in microseconds; by default,
+            all windows. For sessions, process new arrivals first, then recompute the sessions with
+            events in that range, and the sessions that touch one of these. If some sessions can't
+            be recomputed without the others (`plan.can_recompute_in_part`), recompute all.
         late_events: `exclude` leaves out too-late events, as a stream does; `include` counts them.
         reported: true if the caller reports the run to the orchestrator.
 
@@ -168,7 +169,7 @@ def replay(
         into_empty: true if the asset has not run yet, and is to have only these windows.
 
     Returns:
-        The run's facts, or None if these arrivals have no event.
+        The run's facts, or None if these arrivals have no event in a window.
     """
     refuse_rollup(transform, "replay")
     if not into_empty:
@@ -190,6 +191,7 @@ def correct(
     """Recompute the windows that lack too-late events, with these events, and replace them.
 
     Args:
+        most: maximum number of changes to list.
         reported: true if the caller reports the run to the orchestrator.
 
     Returns:
@@ -215,7 +217,7 @@ def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges
     """Recompute and replace windows whose events were erased from the log (`run.erase.erase`).
 
     Args:
-        ranges: window starts; without any range, all windows.
+        ranges: ranges of window starts; without any range, all windows.
     """
     facts = _run(warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges))
     assert facts is not None
@@ -245,6 +247,7 @@ def _run(
     """Plan and execute a run, and retry after a commit conflict with another run.
 
     Args:
+        planned: returns the run's plan, given the asset and the newest commit of its state.
         full_refresh: true if the run replaces everything that is stored.
     """
     integrity.demand(warehouse, transform.source, transform)
@@ -310,9 +313,9 @@ def _attempt(
 
 
 def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Plan:
-    """Return a plan that replaces windows, after its partials are in the state.
+    """Store the partials of a plan that replaces windows, and return the plan as it was committed.
 
-    From here on it is published like an unpublished commit of an earlier run. A stream of the asset
+    The plan is then published like an unpublished commit of an earlier run. A stream of the asset
     can continue in parallel.
     """
     with temp_tables(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
@@ -327,7 +330,8 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
 
 def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     if todo.taken_up:
-        # Later commits may follow, and what is published depends on this commit alone.
+        # The state may already have later commits, but the published rows must depend on this
+        # commit alone.
         asset = asset.as_of_commit(todo.marker.commit_number)
     if todo.taken_up or asset.rolls_up:
         asset = with_recorded_decisions(asset, todo.marker)

@@ -1,10 +1,10 @@
-"""Swap an asset's tables for complete tables: rebuilt ones, or its own earlier versions.
+"""Replace the rows of an asset's tables by rebuilt tables, or by the tables' earlier versions.
 
-The commit to the state is decisive. It replaces the partials in one commit, and records which
-version of which table provides the rows of each other table. From then on the swap is published
-like any commit, with one commit per table. The next run finishes a swap that was interrupted, and
-needs no definition for it. A kill at any point therefore leaves each table in its old or its new
-version. The published table keeps its name, path and change data feed.
+The commit to the state is decisive. This commit replaces all partials, and records which version of
+which table provides the rows of each other table. From then on, the swap is published like any
+commit, with one commit per table. The next run finishes a swap that was interrupted, and needs no
+definition for it. A kill at any point therefore leaves each table in its old or its new version.
+The published table keeps its name, path and change data feed.
 
 Delta keeps the files of earlier versions, so a backup is not a copy: it is the tables' own history.
 """
@@ -37,7 +37,7 @@ def list_replaced(transform: Definition) -> list[str]:
 
 
 def list_versions(asset: Asset) -> dict[str, int]:
-    """Return the newest version of each of an asset's tables that exist."""
+    """Return the newest version of each existing table of an asset, by the table's name."""
     names = [asset.transform.state_table, *list_replaced(asset.transform)]
     found = {name: asset.warehouse.version(name) for name in names}
     return {name: version for name, version in found.items() if version >= 0}
@@ -45,6 +45,9 @@ def list_versions(asset: Asset) -> dict[str, int]:
 
 def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
     """Commit a swap to the state, with the partials of one version of a state table.
+
+    Args:
+        state: the name and the version of that state table.
 
     Raises:
         ConflictError: another run took the commit's number first; nothing was stored.
@@ -63,7 +66,7 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
 
 
 def finish(asset: Asset, marker: TableSwap) -> RunFacts:
-    """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
+    """Publish a swap that the state has. Tables that already have its rows stay as they are."""
     warehouse, windows = asset.warehouse, 0
     steps = [*("late" for _ in asset.transform.late_tables), "quarantine", "panes", "published"]
     for table, step in zip(list_replaced(asset.transform), steps, strict=True):
@@ -85,7 +88,10 @@ def finish(asset: Asset, marker: TableSwap) -> RunFacts:
 
 
 def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
-    """Replace all rows of a table by the rows of the swap, and return their number."""
+    """Replace all rows of a table by the rows of the swap, and return the number of new rows.
+
+    Return 0 if the table already has the swap.
+    """
     warehouse = asset.warehouse
     if table not in marker.taken:
         # If the swap has no such table, this table gets no rows.

@@ -1,12 +1,13 @@
 """Decide whether a run can continue from data that another definition has stored.
 
-`define.identity.parts` defines the effect of a change of each part. If windows, keys or aggregates
-changed, the stored data is not usable. The run then stops with an error and changes nothing, until
-the tables are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise
-the definition in the code takes over, and a stream with the earlier definition ends itself.
+`define.identity.parts` defines the effect of changing each part of a definition. If windows, keys
+or aggregates changed, the stored data is not usable. The run then stops with an error and changes
+nothing, until the tables are recreated by the new definition (`rebuild`, or a backfill of
+everything). Otherwise the definition in the code takes over, and a stream with the earlier
+definition ends itself.
 
-A roll-up derives its windows, keys and aggregates from its base at any time. If they changed, it
-recomputes its table automatically (`store.commits.rollup_generation`).
+The rows of a roll-up can be computed from its base at any time. If the roll-up's windows, keys or
+aggregates changed, its next run replaces all rows (`store.commits.rollup_generation`).
 """
 
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
@@ -56,12 +57,13 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
 
 
 def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
-    """Start a roll-up's table over if its definition of windows has changed.
+    """Give a roll-up's table a new identity if its windows, keys or aggregates have changed.
 
-    The next run then replaces all its windows, even if its base has committed nothing since.
+    The next run then replaces all rows of the table, even if the base has committed nothing since.
 
     Args:
-        pinned_definition: true if the roll-up was run by this very definition before.
+        pinned_definition: true if this very definition has run the roll-up before. A change then
+            raises an error.
     """
     warehouse, table = asset.warehouse, asset.transform.table
     head = warehouse.head(table)
@@ -74,7 +76,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
 
 
 def is_renewed(asset: Asset) -> bool:
-    """Return whether a roll-up's next run starts its table over."""
+    """Return whether a roll-up's next run replaces all rows because its definition has changed."""
     head = asset.warehouse.head(asset.transform.table)
     return head is not None and rollup_generation.identity_suffix(
         head.kind
@@ -84,7 +86,7 @@ def is_renewed(asset: Asset) -> bool:
 def is_of_another_log(asset: Asset, last: StateCommit) -> bool:
     """Return whether the newest commit's arrivals are from another event log than the definition's.
 
-    That is the case if the source had another name then.
+    They are if the source had another name at the time of the commit.
     """
     if last.definition == fingerprint(asset.counting):
         return False

@@ -41,9 +41,10 @@ class RebuildStatus:
 
     Args:
         tables: names of the rebuilt tables.
-        through: the arrival through which the rebuilt tables are complete.
-        current: the arrival through which the asset's own tables are complete.
-        windows: number of rows that would be published.
+        through: the arrival through which the rebuilt tables are up to date.
+        current: the arrival through which the asset's own tables are up to date.
+        windows: number of rows that a promotion would publish.
+        quarantined: number of rows in the quarantine of the rebuilt tables.
     """
 
     asset: str
@@ -61,6 +62,7 @@ def side_definition(
 
     Args:
         name: suffix of the tables' names: `<asset>__<name>`.
+        verb: what the error message for a roll-up recommends to do with its base.
     """
     runner.refuse_rollup(transform, verb)
     return base_transform(transform).side(name)
@@ -152,8 +154,8 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
 def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last promotion.
 
-    The restored tables are up to date through the same arrival as then. The next run of the earlier
-    definition processes the arrivals since; runs of another definition are refused.
+    The restored tables are up to date through the same arrival as before the promotion. The next
+    run of the earlier definition processes later arrivals; runs of another definition are refused.
     """
     _ = side_definition(transform)
     for _ in _retry():
@@ -220,7 +222,7 @@ def _store_and_finish(asset: Asset, marker: TableSwap) -> RunFacts:
 def _rename_tables(
     found: dict[str, int], side: Definition, own: Definition
 ) -> dict[str, tuple[str, int]]:
-    """Return the versions of the rebuilt tables, by the names of the tables that they replace."""
+    """Return name and version of each rebuilt table, by the name of the table that it replaces."""
     names = [own.state_table, *swap.list_replaced(own)]
     theirs = [side.state_table, *swap.list_replaced(side)]
     pairs = zip(names, theirs, strict=True)
@@ -228,7 +230,11 @@ def _rename_tables(
 
 
 def _find_backup(asset: Asset, last: StateCommit) -> Promotion:
-    """Return the last promotion, whose earlier rows can still be read."""
+    """Return the last promotion.
+
+    Raises:
+        DataError: the rows from before it can't be read any more, or no promotion kept them.
+    """
     name = asset.transform.name
     if last.promoted < 0:
         raise DataError(f"'{name}' has no backup to restore: no promotion has kept one.")

@@ -1,9 +1,10 @@
 """Replays: recompute every window with an event of a given arrival or a later one.
 
-A replay uses the definition in the code. It computes these windows from all arrivals, because they
-hold earlier events too. So it counts nothing twice, and gives the same result as any other run.
-Into the asset's own tables it writes like a backfill of these windows, with one commit per table. A
-side replay writes to separate tables, `<asset>__<name>`, and does not touch the asset's.
+A replay uses the definition in the code. It computes these windows from all arrivals, because the
+windows contain earlier events, too. So a replay counts nothing twice, and gives the same result as
+any other run. It writes to the asset's own tables like a backfill of these windows, with one commit
+per table. A side replay writes to separate tables, `<asset>__<name>`, and does not touch the
+asset's own tables.
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ class ReplayResult:
 
     Args:
         table: the table with the replayed windows.
-        since, through: the windows hold an event of the arrivals [since, through].
-        facts: facts of the run; None if these arrivals have no event.
+        since, through: the replayed windows contain an event of the arrivals [since, through].
+        facts: facts of the run; None if these arrivals have no event in a window.
     """
 
     asset: str
@@ -71,9 +72,8 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
 def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayResult:
     """Recompute and replace the windows that hold an event of arrival `since` or a later one.
 
-    Arrivals that have not been processed yet are processed first. A replay excludes too-late
-    events, as a stream does. Events that a correction had added to these windows are added again by
-    the next correction.
+    New arrivals are processed first. A replay excludes too-late events, as a stream does. If a
+    correction had added too-late events to these windows, the next correction adds them again.
     """
     facts = runner.replay(warehouse, transform, since)
     return _report(warehouse, transform, transform, since, facts)
@@ -83,10 +83,10 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, since: int, name: str
 ) -> ReplayResult:
-    """Compute the windows that `replay` replaces into separate tables, which are recreated each
-    time.
+    """Write the windows that `replay` would replace to separate tables.
 
-    For session windows this computes all sessions, because one may cross any bound.
+    The separate tables are recreated each time. If the windows are sessions, all sessions are
+    computed, because a session may cross any bound.
     """
     side = side_definition(transform, name)
     drop(warehouse, side)

@@ -18,8 +18,8 @@ from tidemark.store.warehouse import Warehouse
 def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record an erasure and delete its events.
 
-    Copies are deleted before the events. So a copy that is made after an interruption has none
-    of the events.
+    Copies of windows are deleted before the events. If the process is killed after the deletion of
+    the events, no earlier copy exists, and later copies have none of the events.
     """
     _begin(log.warehouse, found)
     _empty_letters(log, found, place)
@@ -31,7 +31,8 @@ def delete(log: Log, found: SearchResult, place: TempTables) -> None:
 def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record the erasure of a derived source, and replace the rows that change.
 
-    The rows that take no part are replaced last: the next search finds them again.
+    The unjoined rows are replaced last, because the next search finds them again after an
+    interruption.
     """
     _begin(log.warehouse, found)
     _delete_events(log, found, place)
@@ -91,7 +92,7 @@ def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
 
 
 def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
-    """Rewrite the rows that take no part in a derived source."""
+    """Replace the unjoined rows of a derived source, which take no part in it."""
     erasure = found.erasure
     ranges = erasures.arrival_ranges([*erasure.letters, *erasure.added])
     if not ranges or found.gained_letters is None:

@@ -1,9 +1,10 @@
 """Erasure: delete a person's events from a source's event log, and everything computed from them.
 
-One commit deletes the events from the log. Every window that held one is then recomputed from the
-log and replaced, as in a backfill, so batch and stream still agree. The same then happens to each
-source that is derived from it: rows of the events leave its event log, rows that have another
-partner now, or none, take their place, and the windows over them are recomputed.
+One commit deletes the events from the log. Every window that contained one of the events is then
+recomputed from the log and replaced, as in a backfill, so batch and stream still agree. Each source
+that is derived from this source is then changed in the same way. Rows that were computed from the
+events are deleted from its event log. Rows that now have another partner, or none, are replaced.
+The windows over these rows are recomputed.
 
 The other runs of these sources wait until the erasure has ended (`store.upkeep.source_lock`).
 Nothing that Tidemark records about an erasure reveals the events. Neither the condition nor a value
@@ -11,8 +12,10 @@ is in a commit, in the record of erasures (`store.upkeep.erasures`) or in a log 
 
 | a process that is killed | leaves |
 | --- | --- |
-| before the log's commit | nothing erased, perhaps no tables of rebuilds: request it again |
-| after it | windows and derived sources to recompute, which the next erasure of any kind does |
+| before the event log's commit | all events; dead letters may be empty already, and tables of |
+| | rebuilds deleted. Request the erasure again |
+| after this commit | windows and derived sources to recompute, which the next erasure of any kind |
+| | does |
 """
 
 from collections.abc import Callable, Sequence
@@ -62,13 +65,13 @@ def erase(
     """Delete the events that match a condition, and everything that was computed from them.
 
     The caller must ensure that no ingest of these sources runs in the meantime (`lock_ingest`). A
-    dry run needs neither that nor the sources for itself.
+    dry run does not need this, and does not make other runs wait.
 
     Args:
-        definitions: all assets of the source and of the derived ones.
+        definitions: all assets of the source and of the derived sources.
         where: SQL condition on the columns of the log.
-        texts: delete the content of dead letters that contain one of these texts, too.
-        derived: all sources that are derived from it, each after its bases.
+        texts: the content of dead letters that contain one of these texts is also deleted.
+        derived: all sources that are derived from the source, each after its bases.
         then: called before the erasure is recorded as finished; may be called twice.
     """
     log = Log(warehouse, source)
@@ -99,7 +102,8 @@ class _Work:
 
     Args:
         log: the source's event log.
-        derived: the sources that are derived from it and have arrivals, each after its bases.
+        derived: the sources that are derived from the source and have arrivals, each after its
+            bases.
         definitions: all assets of these sources.
     """
 
@@ -117,7 +121,7 @@ class _Work:
         return [self.log, *(Log(self.warehouse, each) for each in self.derived)]
 
     def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
-        """Return what an erasure would change."""
+        """Return the report of a dry run: what an erasure would change."""
         with temp_tables(self.warehouse) as place:
             found = search(self.log, self.definitions, where, texts, place)
             report = build_report(self.log, self.definitions, found, dry_run=True, resumed=0)
@@ -145,8 +149,8 @@ class _Work:
             self._end(then)
         for log in self.logs:
             for asset in find_counted(warehouse, log.source, self.definitions):
-                # Then no run still has to process an erased event, and all tables match their
-                # definitions.
+                # After this, no run still has to process an erased event, and all tables match
+                # their definitions.
                 self.on_progress(f"process new arrivals of {asset.name}")
                 runner.incremental(warehouse, asset)
         with temp_tables(warehouse) as place:
@@ -166,15 +170,19 @@ class _Work:
         return replace(report, swept=swept.removed, unswept=swept.left)
 
     def _drop_versions(self) -> None:
-        """Drop the copies of events that as-of joins keep; their next ingests do without."""
+        """Drop the versions tables of as-of joins, which have copies of events.
+
+        The next ingests of the joins work without these tables.
+        """
         for each in self.derived:
             if isinstance(each, AsOfSource):
                 self.warehouse.drop(each.versions_table)
 
     def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
-        """Erase the rows of derived sources whose events were erased, and recompute their windows.
+        """Erase rows of derived sources that were computed from erased events.
 
-        Return the report with these changes.
+        The windows over these rows are recomputed. Return the report with these changes; None if
+        `report` is None.
         """
         for each in self.derived:
             log = Log(self.warehouse, each)
@@ -211,7 +219,10 @@ class _Work:
         ]
 
     def _end(self, then: Callable[[], None] | None) -> None:
-        """Record the erasures as finished; that of the source last, because it continues."""
+        """Record the erasures as finished.
+
+        The erasure of the source comes last, because it continues into the derived sources.
+        """
         if then is not None:
             then()
         for _, erasure in reversed(self._list_unfinished()):

@@ -1,4 +1,4 @@
-"""Recompute everything that held an erased event, also after the erasure was killed."""
+"""Recompute everything that contained an erased event, even after the erasure was killed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,9 +42,10 @@ def recompute(
     erasure: Erasure,
     on_progress: ProgressCallback,
 ) -> bool:
-    """Recompute the windows of an erasure that was recorded. Return whether it deleted any event.
+    """Recompute the windows of an erasure that was recorded, and return True.
 
-    If it did not, it is recorded as void.
+    If the erasure was killed before its commit to the event log, record it as void instead, and
+    return False.
 
     Args:
         definitions: all assets of the source.
@@ -83,9 +84,12 @@ def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> 
 
 
 def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
-    """Delete all remains of an asset that was dropped since the erasure began.
+    """Delete all remaining tables of an asset that was dropped after the erasure began.
 
-    Dropping it deleted its events. If it is still defined, its next run counts again from the log.
+    An asset that is still defined counts again from the log in its next run.
+
+    Raises:
+        DataError: the asset has tables but is no longer defined.
     """
     # The state table of a defined asset may be that of a run that has just begun.
     left = [
@@ -100,14 +104,15 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
             f"({', '.join(left)})."
         )
     for table in left:
-        # An interrupted drop left it behind.
+        # An interrupted drop left the table behind.
         warehouse.drop(table)
 
 
 def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    """Delete the published rows of windows that are now quarantined, and silence check results.
+    """Delete the published rows of windows that are now quarantined, and values in check results.
 
-    Only results from before the recomputation are silenced: they may show values of erased events.
+    The values are deleted from results from before the recomputation, because they may be computed
+    from erased events.
     """
     asset = Asset(warehouse, definition)
     newest = asset.published_commit_number()
@@ -126,7 +131,7 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
 def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     """Return the quarantined windows that start in one of the ranges.
 
-    Return all of them if there is no range, or for a roll-up.
+    Without a range, or for a roll-up, return all quarantined windows.
     """
     if not ranges or definition.follows is not None:
         return quarantined
@@ -137,9 +142,10 @@ _NONE: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
 
 
 def _count_added(log: Log, erasure: Erasure) -> None:
-    """Let the timeline count the rows that an erasure has added, and cover their event times.
+    """Add the rows that an erasure has added to the timeline's counts and ranges of event times.
 
-    Runs and joins skip arrivals without events. After an interruption, call it again.
+    Otherwise runs and joins would skip arrivals that had no events before. After an interruption,
+    the function can be called again.
     """
     if not erasure.added:
         return
@@ -172,7 +178,7 @@ def _count_added(log: Log, erasure: Erasure) -> None:
 def renew_results(log: Log, source: DerivedSource) -> None:
     """Record that a chain of final windows has read its asset's results as they are now.
 
-    Otherwise, its next ingest would refuse the windows that the erasure has recomputed.
+    Otherwise, the chain's next ingest would refuse the windows that the erasure has recomputed.
     """
     chain, last = source.derivation, log.last()
     if not isinstance(chain, Chain) or chain.rows != "final" or last is None:

@@ -20,11 +20,11 @@ _MAX_LISTED_WINDOWS = 1000
 
 @dataclass(frozen=True)
 class _AffectedTable:
-    """A table that held data of the events.
+    """A table that an erasure changes.
 
     Args:
-        rows: number of rows that are deleted or recomputed.
-        what: the effect of the erasure on them.
+        rows: number of affected rows.
+        what: the effect on these rows: `deleted`, `emptied`, `added` or `recomputed`.
     """
 
     table: str
@@ -34,7 +34,7 @@ class _AffectedTable:
 
 @dataclass(frozen=True)
 class _PublishedWindows:
-    """Windows that held one of the events and may have been published outside the warehouse.
+    """Windows that contained one of the events and may have been published outside the warehouse.
 
     Args:
         outlet: the sink to which they were published.
@@ -55,12 +55,14 @@ class ErasureReport:
         done: true if the erasure was carried out; false for a dry run.
         id: id of the erasure on record; None if nothing was deleted.
         at: start time in microseconds.
-        arrivals: number of arrivals that had brought them.
+        events: number of deleted events.
+        arrivals: number of arrivals that had brought these events.
         dead_letters: number of dead letters whose content was deleted.
-        unsearched: number of other dead letters with content; a condition on columns can't search
-            them.
+        unsearched: number of other dead letters with content, which a condition on columns can't
+            search.
+        resumed: number of interrupted erasures of the source that were finished first.
         places: the affected tables.
-        sent: published windows, which Tidemark can't delete.
+        sent: windows published to sinks, from which Tidemark can't delete them.
         removed: deleted tables of rebuilds and side replays.
         swept: number of deleted scratch folders that killed processes had left.
         unswept: names of scratch folders that remain, because a live process uses them or they

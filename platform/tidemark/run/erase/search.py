@@ -1,4 +1,4 @@
-"""Search for the events and dead letters to erase, and for everything that was made of them."""
+"""Search for the events and dead letters to erase, and for everything computed from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,15 +32,16 @@ from tidemark.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The events and dead letters to erase, and what was made of them.
+    """The events and dead letters to erase, and everything that was computed from them.
 
     Args:
         erasure: the erasure to record.
+        events, letters: `arrival` and `position` of the events and dead letters.
         counted: the assets that have counted events.
         rolled: the roll-ups that have run.
-        copies: the tables of rebuilds and side replays, if an event is erased.
+        copies: the tables of rebuilds and side replays; empty if no event is erased.
         gained: for a derived source, the events to add to its event log; otherwise None.
-        gained_letters: likewise, the rows to add to those that take no part in it.
+        gained_letters: for a derived source, the unjoined rows to add; otherwise None.
     """
 
     erasure: Erasure
@@ -73,7 +74,8 @@ def search(
     Args:
         definitions: all assets of the source.
         where: SQL condition on the columns of the log.
-        place: keeps the places of the events and dead letters.
+        texts: the texts to search for in dead letters.
+        place: the temporary tables for `arrival` and `position` of the events and dead letters.
     """
     warehouse, source = log.warehouse, log.source
     last = log.last()
@@ -107,12 +109,13 @@ def search_derived_source(
     place: TempTables,
     planned: Mapping[str, tuple[Log, SearchResult]],
 ) -> SearchResult:
-    """Search a derived source for rows of events that its bases have lost.
+    """Search a derived source for rows that were computed from events that its bases have lost.
 
     Args:
         definitions: all assets of the source.
-        place: keeps the places of the rows.
-        planned: for a dry run, the event log and the erasure of each base that would change.
+        place: the temporary tables for the rows of the result.
+        planned: for a dry run, the event log and the search result of each base that would change;
+            otherwise empty.
     """
     warehouse = log.warehouse
     last = log.last()
@@ -190,7 +193,7 @@ def _find_rows_of_windows(
     """Return the rows of a chain that may change if the windows of its asset are recomputed.
 
     Args:
-        found: the erasure that recomputes them.
+        found: the search result of the erasure that recomputes these windows.
     """
     last, ranges = log.last(), found.erasure.windows.get(asset.follows or asset.name)
     rows = log.read(-1, -1 if last is None else last.arrival)
@@ -233,7 +236,10 @@ def _find_copies(
 
 
 def _find_gained(log: Log) -> DataFrame | None:
-    """Return the places of the events that unfinished erasures have added to an event log."""
+    """Return the columns `PLACE` of the events that unfinished erasures have added to an event log.
+
+    Return None if there are none.
+    """
     added = [e.added for e in erasures.find_unfinished(log.warehouse, log.source) if e.added]
     if not added:
         return None
