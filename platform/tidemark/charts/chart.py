@@ -1,6 +1,7 @@
 """Draw small charts to show next to the figures of a run.
 
-Each has a few hundred marks, small enough to be part of a page. Times are UTC.
+Each chart has at most a few hundred shapes, so it is small enough to embed in a page. Times are
+UTC.
 """
 
 import io
@@ -24,7 +25,7 @@ _UTC = alt.Scale(type="utc")
 def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     """Return a chart of event time against processing time, with the watermark after each arrival.
 
-    It shows the newest arrivals. Return None if there are fewer than two.
+    The chart shows the newest arrivals. Return None if fewer than two of these have event times.
     """
     rows = [
         {
@@ -56,9 +57,12 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
 
 
 def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
-    """Return a chart that shows, for each watermark bound, the share of events that exceed it.
+    """Return a chart that shows, for each watermark bound, the share of events with a larger lag.
 
     The source's own bound is highlighted. Return None if no event arrived out of order.
+
+    Args:
+        bound: the source's bound in microseconds; None if it has none.
     """
     rows = [
         {"bound": describe(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
@@ -89,7 +93,7 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
 
 
 def heat_map(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
-    """Return a heat map of the number of events in windows, by key and time.
+    """Return a heat map of the number of events in windows, by key and time; None without windows.
 
     Args:
         windows: one row for each cell: `start` (microseconds), `key`, `events`.
@@ -122,7 +126,7 @@ def heat_map(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
 
 
 def to_svg(chart: alt.LayerChart | alt.FacetChart) -> str:
-    """Return the chart as an SVG: sharp at any size, and a third of a PNG's bytes."""
+    """Return a chart as the text of an SVG: sharp at any size, and a third of the size of a PNG."""
     text = io.StringIO()
     chart.save(text, format="svg")
     return text.getvalue()

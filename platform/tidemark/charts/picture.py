@@ -44,7 +44,10 @@ def arrivals(
         events: one row for each event: `arrival`, `position`, `event_time` (microseconds),
             `verdict` (one of `VERDICTS`).
         timeline: the arrivals of these events, in order.
-        allowed_lateness: microseconds; draws the line below which an event is too late.
+        allowed_lateness: microseconds. A second line is this far behind the watermark.
+
+    Raises:
+        DataError: there is no event to draw.
     """
     if events.empty or not timeline:
         raise DataError("There is no event to draw in this range of arrivals.")
@@ -86,8 +89,9 @@ def arrivals(
 
 
 def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
-    """Return the events with `at`, the instant at which each is drawn, from its position and its
-    arrival.
+    """Return the events with `at`, the instant at which to draw each event.
+
+    The events of an arrival are spread by position over the time since the previous arrival.
     """
     begins = _arrival_starts(timeline)
     facts = pd.DataFrame(
@@ -112,7 +116,7 @@ def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataF
 
 def _arrival_starts(timeline: Sequence[Arrival]) -> list[int]:
     at = [a.arrived_at for a in timeline]
-    # The time before the first arrival is unknown here, so use the time between the first two.
+    # The arrival before the first one is unknown here, so use the time between the first two.
     usual = at[1] - at[0] if len(at) > 1 else 0
     return [at[0] - usual, *at[:-1]]
 
@@ -133,8 +137,12 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     """Return a chart of late events by day of the window: admitted, too late, and the share lost.
 
     Args:
-        days: one row for each day: `day` (microseconds), `events` (those counted), `late` (the late
-            ones among them) and `too_late` (not counted).
+        days: one row for each day: `day` (microseconds), `events` (number of counted events),
+            `late` (number of late events among these) and `too_late` (number of events that are not
+            counted).
+
+    Raises:
+        DataError: there is no published window to draw.
     """
     if days.empty:
         raise DataError("There is no published window to draw.")

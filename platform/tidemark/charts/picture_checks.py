@@ -16,9 +16,12 @@ _ROW = 64
 
 
 def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
-    """Return a chart with one strip per expectation, and in it one bar per run.
+    """Return a chart with one strip for each expectation, which has one bar for each run.
 
-    The height of the bar is the share of the rows that failed.
+    The height of a bar is the share of the validated rows that failed.
+
+    Raises:
+        DataError: there is no result to draw.
     """
     if not results:
         raise DataError("There is no expectation result to draw.")

@@ -51,7 +51,7 @@ def read_events(
 
 
 def read_days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
-    """Return the number of events by day of their window and lateness, for `picture.late_loss`."""
+    """Return the number of events by lateness and day of their window, for `picture.late_loss`."""
     counted = _by_day(
         warehouse.read(transform.table),
         F.sum("events").alias("events"),
