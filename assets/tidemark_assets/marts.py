@@ -1,6 +1,6 @@
-"""The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
+"""The marts in Dagster: the models of the dbt project as assets, and its tests as checks.
 
-A source of the dbt project is the asset of its table; if that is a side table, it is the asset to
+A source of the dbt project is the asset of its table. The source of a side table is the asset to
 which the side table belongs. Lineage therefore leads from the external system through the event log
 and the windows to the marts. dbt and `tidemark_streaming.dbt.marts` run the build; this module
 defines how Dagster shows it.
@@ -93,7 +93,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
 
 
 def _check_model_names(manifest: Mapping[str, Any], known: Domains) -> None:
-    """Refuse a model with the name of an asset, because Dagster would show them as one."""
+    """Refuse a model with the name of an asset, because Dagster would show both as one asset."""
     logs = {source.log_table for source in known.all_sources()}
     assets = {*known.transforms, *logs}
     for node in manifest["nodes"].values():

@@ -61,7 +61,7 @@ PLAIN = Names()
 
 
 def with_prefix(prefix: str | None) -> Names:
-    """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain."""
+    """Return the names under a prefix such as `dev` or `trials/dev`, or plain names without one."""
     if prefix is None:
         return PLAIN
     parts = tuple(prefix.split("/"))

@@ -2,7 +2,7 @@
 
 The nightly job and the asset's page report their own comparisons. The command line, which knows
 nothing of Dagster, records its comparisons in the table `parities`; the sensor
-`<domain>_reports` reports the new ones.
+`<domain>_reports` reports the new comparisons.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""The Dagster definitions of extras, a module for each; no other module imports them."""
+"""The Dagster definitions of extras, one module for each. No other code imports these modules."""

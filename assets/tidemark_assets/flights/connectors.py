@@ -2,8 +2,8 @@
 
 A record is complete when the aircraft has landed, so it arrives then, `air_time` after departure.
 Long flights therefore arrive long after shorter ones that departed later, which is real disorder.
-Two kinds have no air time: a canceled flight is known `CANCELLED_AFTER` its scheduled departure,
-and a diverted one `DIVERTED_AFTER` its actual departure.
+Two kinds of flights have no air time: a canceled flight is known `CANCELLED_AFTER` its scheduled
+departure, and a diverted flight `DIVERTED_AFTER` its actual departure.
 """
 
 from dataclasses import replace

@@ -69,7 +69,7 @@ def q2(bids: DataFrame) -> DataFrame:
     },
 )
 def sellers(persons: DataFrame) -> DataFrame:
-    """Persons, with their number as that of a seller."""
+    """Give the number of each person the name that it has in auctions, `seller`."""
     return persons.withColumnRenamed("id", "seller")
 
 
@@ -93,7 +93,7 @@ auction_bids = join(
     where="r.date_time <= l.expires",
     rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
 )
-"""The bids before their auction has expired, with the auction."""
+"""The bids that were made before their auction expired, each with its auction."""
 
 
 @windowed_asset(
@@ -102,7 +102,7 @@ auction_bids = join(
     aggregates={"hot": agg.top_k("auction", 50)},
 )
 def q5(bids: DataFrame) -> DataFrame:
-    """Which auctions have the most bids in the last ten seconds? Several may have as many."""
+    """Which auctions have the most bids in the last ten seconds? Several may be tied."""
     return bids
 
 
@@ -302,7 +302,7 @@ q20 = join(
     where="l.category = 10",
     rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
 )
-"""The bids for auctions of a category, with the auction. A bid is within a day of its auction."""
+"""The bids for auctions of one category, each with its auction, within a day of each other."""
 
 
 @row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})

@@ -1,8 +1,8 @@
 """Sensors that react to new files and arrivals, and the jobs that they launch.
 
 `<source>_landing` finds pending files or Kafka records of a source's connector and launches the
-source's ingest. If the source is blocked, it launches the ingest only if the cause may have been
-fixed (`ingest_attempts`). `<domain>_arrivals` finds arrivals that an asset has not processed, and
+source's ingest. If the source is blocked, the sensor does so only if the cause may have been fixed
+(`ingest_attempts`). `<domain>_arrivals` finds arrivals that an asset has not processed, and
 runs of a base that its roll-up has not followed. It launches an incremental run, except for assets
 that a stream keeps up to date. There are two sensors because arrivals may also be ingested in other
 ways (`tidemark ingest`, a recording), and because a user may want only one of the sensors.
@@ -112,7 +112,7 @@ def arrivals(
     names: Names = PLAIN,
 ) -> dg.Definitions:
     """Create the sensor that launches one incremental run of all assets with new arrivals, and the
-    job that it launches."""
+    job of that run."""
     job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -36,7 +36,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Attempt:
-    """The state of a source at an attempt to ingest it.
+    """The state of a source when an ingest of the source was attempted.
 
     Args:
         at: the time, in microseconds.
@@ -57,7 +57,7 @@ class Attempt:
         return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
 
     def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
-        """Return whether nothing has changed since, so that an ingest would be refused again."""
+        """Return whether nothing has changed since then: the ingest would be refused again."""
         if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
             return False
         # Only a connector of files has files.

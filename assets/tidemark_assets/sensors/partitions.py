@@ -9,8 +9,8 @@ reported at every arrival, before its result is complete.
 The row of a step says that the step reports the run itself, but a step that was killed may have
 written the row and not the report. If Dagster's event log still lacks such a run after a while, the
 sensor reports the run. The same applies to runs that a step reported under the keys of another
-prefix: if two prefixes share one home, all runs are reported under both. The sensor also reports
-changes of the check `definition_is_current`.
+prefix: if two prefixes share one home, all runs are reported under both prefixes. The sensor
+also reports changes of the check `definition_is_current`.
 """
 
 import time
@@ -277,7 +277,7 @@ class _Reporter:
         *,
         complete: bool = True,
     ) -> Iterator[AssetEvent]:
-        """Yield the partitions that a run changed. If they are complete, also yield the checks."""
+        """Yield the partitions that a run changed, and the checks if the list is complete."""
         tables = self.tick.tidemark.tables
         made = find_definition(tables, transform)
         together = {t.table for t in self.transforms.values()}

@@ -237,7 +237,7 @@ def _log_metadata(
     by_partition: Mapping[str, Metadata],
     run: str,
 ) -> None:
-    """Add the metadata to the requested partitions, and log a materialization of each other one."""
+    """Add metadata to the requested partitions. Log a materialization of each other partition."""
     asked = set(context.partition_keys)
     own, made = names.key(transform.table), fingerprint(transform)
     tags = provenance_tags(context, names, transform, made, run)

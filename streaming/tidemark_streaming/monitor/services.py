@@ -111,7 +111,7 @@ def _processes(settings: Settings) -> dict[str, bool]:
 def _disk(settings: Settings) -> tuple[int, int]:
     """Return the free and total bytes of the disk of the warehouse.
 
-    If the warehouse is not on this machine, return those of the home.
+    If the warehouse is not on this machine, return the bytes of the home's disk.
     """
     place = Path(settings.warehouse) if settings.warehouse.startswith("/") else settings.home
     found = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists()))

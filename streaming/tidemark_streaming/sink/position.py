@@ -1,8 +1,8 @@
 """Position of a sink writer: the version of the published table whose changes its topic has.
 
 The position is a record in the topic of positions, with the asset's name as the key. The
-transaction that publishes the panes also writes it, so a kill can't separate them. The position
-also names the asset's database, because records identify an asset by its name only.
+transaction that publishes the panes also writes the position, so a kill can't separate the two. The
+position also names the asset's database, because records identify an asset by its name only.
 """
 
 import json

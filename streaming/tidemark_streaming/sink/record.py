@@ -66,8 +66,8 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
 
 
 def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
-    """Return one reset record per partition. It begins a new epoch: it retracts all earlier records
-    of the asset."""
+    """Return one reset record per partition. A reset record begins a new epoch and retracts all
+    earlier records of the asset."""
     text = _canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
     return [Record(text, text, partition) for partition in range(count)]
 

@@ -147,7 +147,7 @@ class Timeline:
         self._seen = files
 
     def _has_lower_watermarks(self, rows: pa.Table) -> bool:
-        """Return whether watermarks of known arrivals were lowered after these were read."""
+        """Return whether watermarks of known arrivals were lowered after they were read."""
         last = rows.filter(ds.field("arrival") == self.count - 1)["watermark_after"]
         return len(last) > 0 and _whole(last)[0] != self.watermark
 
