@@ -1,4 +1,4 @@
-"""Compute the late table (too-late events) and the late loss (how they would change windows).
+"""Compute the late table (too-late events) and the late loss (how these would change windows).
 
 No event is dropped silently. The asset's late table records each event that is too late for a
 window, with the window and the lag, and each event without an event time. For every window that
@@ -72,7 +72,7 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
 
 
 def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
-    """Return the columns of the late table; none if it does not exist."""
+    """Return the columns of the late table; no columns if the table does not exist."""
     if not warehouse.exists(transform.late_table):
         return StructType()
     return spark_schema(delta_schema(warehouse.schema(transform.late_table)))

@@ -39,7 +39,7 @@ def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataF
 
 
 def classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return one row for each prepared event of a scope and each of its windows in the scope.
+    """Return the prepared events of a scope, with one row for each event and window in the scope.
 
     Adds the columns `window_start` and `window_end`; `VERDICT`, the event's lateness in the window;
     `ADMITTED`, whether the event counts in the window; and `HAPPENED_AT`, the event time.
@@ -128,7 +128,7 @@ def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int 
 def _classify(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
-    """Return one row for each event or slice and each of its windows in the scope.
+    """Return events or slices, with one row for each event (or slice) and window in the scope.
 
     The added columns are those of `classify_scope`.
 

@@ -1,7 +1,7 @@
 """Compute the pane table: every firing of every window, in order.
 
-A pane row has the window, the keys, the index of the pane, its timing, whether it is the last, and
-the aggregates. The accumulation determines which events the aggregates cover:
+A pane row has the window, the keys, the pane's index and timing, whether the pane is the window's
+last, and the aggregates. The accumulation determines which events the aggregates cover:
 
 | accumulation | a pane's values cover | firings of 5, then 7, then 6 |
 | --- | --- | --- |
@@ -9,8 +9,8 @@ the aggregates. The accumulation determines which events the aggregates cover:
 | accumulating | all events so far | 5, 12, 18 |
 | retracting | all events so far, after a retraction of the replaced row | 5, -5, 12, -12, 18 |
 
-A pane is the last one if the watermark at its firing has reached the window's end plus the allowed
-lateness. No firing can follow it.
+A pane is the last if the watermark at its firing has reached the window's end plus the allowed
+lateness. No firing can follow.
 """
 
 from pyspark.sql import Column, DataFrame

@@ -1,10 +1,11 @@
 """Get the partials of an asset's windows, either from the state or recounted from the event log.
 
-A transform's partials already have its own windows. A roll-up has no partials: `assign_windows`
-assigns the partials of its base to the roll-up's windows. A run of a roll-up processes at once all
-commits of the base since the roll-up's last run, and publishes the windows that have fired since
-then. If the base replaced windows, the run replaces the roll-up's windows that contain them. All
-published rows are a function of the base's state, so a killed run is simply repeated.
+The partials of a transform already have the transform's windows. A roll-up has no partials:
+`assign_windows` assigns the partials of its base to the roll-up's windows. A run of a roll-up
+processes at once all commits of the base since the roll-up's last run, and publishes the windows
+that have fired since then. If the base replaced windows, the run replaces the roll-up's windows
+that contain them. All published rows are a function of the base's state, so a killed run is simply
+repeated.
 """
 
 import time
@@ -115,10 +116,10 @@ def recount_partials(
 
 
 def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
-    """Return the ranges of window starts to read from a base, for roll-up windows in some ranges.
+    """Return ranges of base window starts, given ranges of roll-up window starts.
 
-    They contain the start of every base window that lies in a roll-up window that starts in one of
-    the ranges. The ranges of a transform stay unchanged.
+    The result contains the starts of all base windows inside the given roll-up windows. For a
+    transform, return the ranges unchanged.
     """
     if not isinstance(transform, RollUp):
         return ranges
@@ -126,10 +127,10 @@ def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
 
 
 def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
-    """Return the ranges of roll-up window starts that belong to base windows in some ranges.
+    """Return ranges of roll-up window starts, given ranges of base window starts.
 
-    They contain the start of every roll-up window that contains a base window that starts in one
-    of the ranges. The ranges of a transform stay unchanged.
+    The result contains the starts of all roll-up windows that contain one of the given base
+    windows. For a transform, return the ranges unchanged.
     """
     if not isinstance(transform, RollUp):
         return ranges

@@ -81,8 +81,8 @@ def incremental(
         reported: true if the caller reports the run to the orchestrator.
 
     Returns:
-        The run's facts, or None if there was nothing to do. Their `reported` says whether the
-        caller must report the run; it is false if another run finished this one.
+        The run's facts, or None if there was nothing to do. The caller must report the run if the
+        field `reported` is true; it is false if another run finished this one.
 
     Raises:
         DataError: the source was never ingested.
@@ -281,7 +281,7 @@ def _run(
 
 
 def republish(asset: Asset, marker: StateCommit) -> None:
-    """Publish a state commit again. Tables that already have it stay as they are."""
+    """Publish a state commit again. Tables that already have the commit stay as they are."""
     _execute(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 

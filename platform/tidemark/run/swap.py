@@ -1,4 +1,4 @@
-"""Replace the rows of an asset's tables by rebuilt tables, or by the tables' earlier versions.
+"""Replace all rows of an asset's tables by those of rebuilt tables, or of earlier versions.
 
 The commit to the state is decisive. This commit replaces all partials, and records which version of
 which table provides the rows of each other table. From then on, the swap is published like any

@@ -48,7 +48,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
-"""The columns with the window of a firing; a row that the firing replaces may have another one."""
+"""The columns with the window of a firing. A row that it replaces may have another window."""
 _TEXT, _SIGN = helper("text"), helper("sign")
 
 

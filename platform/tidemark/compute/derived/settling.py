@@ -1,4 +1,4 @@
-"""Find the step after which a row is settled: the effective watermark of a base has passed it.
+"""Find the step after which a row is settled, because a base's effective watermark has advanced.
 
 A binary search finds the step, with one column for each halving. A join on an inequality would
 compare each row with each watermark.

@@ -1,1 +1,1 @@
-"""Prepare events: mark duplicates, and call the asset's function after checking how it works."""
+"""Prepare events: mark duplicates, call the asset's function, and check that it works by row."""

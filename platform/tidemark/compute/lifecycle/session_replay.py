@@ -25,7 +25,9 @@ from tidemark.define.triggers.trigger import Trigger
 
 @dataclass(frozen=True)
 class Fragment:
-    """Events of one key and arrival. Instants are microseconds; a watermark of None is -infinity.
+    """Events of one key, usually from one arrival.
+
+    Instants are microseconds. A watermark of None is minus infinity.
 
     Args:
         start, end: the bounds of the session that the events form by themselves.

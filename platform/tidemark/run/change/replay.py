@@ -45,10 +45,16 @@ class ReplayResult:
 
 
 def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> int:
-    """Return the first arrival of a replay.
+    """Return the number of the first arrival of a replay.
 
-    It is the arrival with the given number, or the first at or after an instant (microseconds,
-    processing time).
+    Args:
+        arrival: the number, if the caller knows it.
+        instant: otherwise, the processing time in microseconds; the first arrival at or after this
+            instant is returned.
+
+    Raises:
+        DefinitionError: both arguments are None, or neither is.
+        DataError: there is no such arrival.
     """
     if (arrival is None) == (instant is None):
         raise DefinitionError(

@@ -37,7 +37,7 @@ class _PublishedWindows:
     """Windows that contained one of the events and may have been published outside the warehouse.
 
     Args:
-        outlet: the sink to which they were published.
+        outlet: the sink to which the windows were published.
         total: number of windows; `windows` lists the first of them, each with its start and keys.
     """
 
