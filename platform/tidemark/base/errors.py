@@ -64,6 +64,12 @@ class DefinitionChangedError(TidemarkError):
     """A run of an older definition of an asset that found rows of a newer definition."""
 
 
+def summarize(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its type, without a final period."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".;")
+
+
 def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the error message for an unknown name, with the known names and the closest match."""
     available = sorted(known)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, NumericType
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, summarize
 from tidemark.compute import slices, slot
 from tidemark.compute.events import plan_check as rowwise
 from tidemark.compute.events.prepare import prepare_rows
@@ -179,9 +179,10 @@ def check(log: Log, transform: WindowedTransform) -> None:
         added_up = count_scope(log, transform, Scope(0, 0))
         _ = finish_windows(added_up, transform, log, start).schema
     except AnalysisException as error:
-        reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
-            f"Asset '{transform.name}' can't run on source '{transform.source.name}': {reason}"
+            f"Asset '{transform.name}': the engine can't analyze its definition on the columns of "
+            f"'{transform.source.name}': {summarize(error)}. Correct its function, keys or "
+            "aggregates."
         ) from None
 
 

@@ -53,8 +53,8 @@ def demand_ready(url: str) -> None:
     if answer is Answer.SILENT:
         raise EngineError(
             f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with `tidemark "
-            "up`, or set TIDEMARK_REMOTE to an engine that is running (a token requires TLS, "
-            "unless the host is called localhost).",
+            "up`, or set TIDEMARK_REMOTE to a running engine. An address with a token requires "
+            "TLS, unless its host is localhost.",
             retriable=True,
         )
     if answer is Answer.REFUSED:
@@ -85,9 +85,9 @@ def _check_trusted(builder: "Channel", name: str) -> None:
         ) from None
     if reason == NO_TLS:
         raise EngineError(
-            f"The engine at {name} does not use TLS, but use_ssl=true requires it, and so does a "
-            "token for a host that is not called localhost: correct TIDEMARK_REMOTE, or put a "
-            "proxy that uses TLS in front of the engine."
+            f"The engine at {name} does not use TLS. TLS is required by use_ssl=true, and by a "
+            "token if the host is not localhost: correct TIDEMARK_REMOTE, or put a proxy that uses "
+            "TLS in front of the engine."
         )
     if reason is not None:
         raise EngineError(

@@ -6,10 +6,11 @@ background process. A later process with the same pid is therefore not mistaken 
 
 import json
 import os
+import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ _STARTED = 19
 """Index of the start time (in clock ticks since boot) among the fields of `/proc/<pid>/stat` that
 follow the process name.
 """
+
+_FAILURE = re.compile(r"(Exception|Error)\b")
+"""Matches a line of output that names an exception of Java or Python."""
 
 _DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
 """Signals whose default action is restored for a managed process, even if its parent ignores them.
@@ -202,10 +206,14 @@ class ManagedProcess:
         record = self.read_record()
         if record is not None:
             _await_end(record.group)
-        lines = [line.strip() for line in _tail(self.log)]
-        messages = [line for line in lines if line and not line.startswith("at ")]
-        relevant = [line for line in messages if "Exception" in line][-1:] or messages[-3:]
-        return f"{' / '.join(relevant) or 'no output'} (log: {self.log})"
+        return f"{summarize_output(_tail(self.log))} (log: {self.log})"
+
+
+def summarize_output(lines: Iterable[str]) -> str:
+    """Return the lines of a program's output that best explain why it failed."""
+    stripped = [line.strip() for line in lines]
+    messages = [line for line in stripped if line and not line.startswith("at ")]
+    return " / ".join(list(filter(_FAILURE.search, messages))[-1:] or messages[-3:]) or "no output"
 
 
 def process_identity(pid: int) -> str:

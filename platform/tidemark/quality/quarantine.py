@@ -176,7 +176,8 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     chosen = choice or Choice()
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
-            f"'{transform.name}' has no quarantine: none of its rows was ever validated."
+            f"'{transform.name}' has no quarantine, because none of its rows has been validated. "
+            "Add expectations to the asset, and run it."
         )
     rows = warehouse.read(transform.quarantine_table)
     if chosen.start is not None:

@@ -366,7 +366,8 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         )
         if asset.rolls_up and asset.read_table_id() != asset.table_id:
             raise ConflictError(
-                f"The kind of windows of '{transform.name}' changed during this run."
+                f"Another run recreated the tables of '{transform.name}' during this run. Run the "
+                "command again."
             )
         guarded = compute.is_guarded(asset) or computed.overflowed
         if guarded:

@@ -110,6 +110,6 @@ def _required_kind(asset: Asset, head: Head) -> str:
 
 def _changed_error(name: str) -> DefinitionChangedError:
     return DefinitionChangedError(
-        f"The definition of '{name}' has changed, and another run already uses the new one. This "
-        "run still has the earlier definition, so it ends here."
+        f"This run has an earlier definition of '{name}' than another run, so it ends. Start it "
+        "again to use the new definition."
     )

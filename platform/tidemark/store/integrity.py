@@ -35,7 +35,7 @@ from pyarrow.fs import FileSelector
 
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, summarize
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
@@ -214,7 +214,7 @@ class Tables:
             except TableNotFoundError:
                 return None
             except DeltaError as error:
-                problem = f"can't be read: {str(error).splitlines()[0].rstrip('.')}"
+                problem = f"can't be read: {summarize(error)}"
         if opened is not None and "://" not in place:
             problem = _broken_file(place, opened)
         if problem is not None:

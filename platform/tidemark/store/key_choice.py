@@ -47,8 +47,8 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
         return ds.field(name).is_null()
     if pa.types.is_nested(kind):
         raise DefinitionError(
-            f"{described} is a {kind}, of which no value can be chosen: select windows by the "
-            "range of their starts."
+            f"{described} is a {kind}, so --key can't select by it: select windows by --from and "
+            "--to."
         )
     if pa.types.is_string(kind):
         return text_field(name) == text
@@ -67,4 +67,6 @@ def _parse(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataTy
             return pa.scalar(datetime.fromisoformat(text).replace(tzinfo=UTC).date(), kind)
         return pa.scalar(text, pa.string()).cast(kind)
     except (pa.ArrowException, DefinitionError, ValueError):
-        raise DefinitionError(f"{described} is a {kind}, and '{text}' is not one.") from None
+        raise DefinitionError(
+            f"{described} must be a value of type {kind} (got '{text}')."
+        ) from None

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
-from tidemark.base.errors import ConflictError, DataError, HistoryExpiredError, StoreError
+from tidemark.base.errors import (
+    ConflictError,
+    DataError,
+    HistoryExpiredError,
+    StoreError,
+    summarize,
+)
 
 _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
@@ -44,12 +50,12 @@ _UNWRITABLE = {
 }
 
 
-def changed_columns(table: str) -> DataError:
+def changed_columns(what: str, difference: str) -> DataError:
     """Return the error for rows whose columns differ from those of their table."""
     return DataError(
-        f"Can't write table '{table}': its columns differ from those of the definition. Recreate "
-        "the asset with `tidemark rebuild`, give it a new name, or drop it and its tables with "
-        "`tidemark drop`."
+        f"Can't {what}: the columns of its rows differ from those of the table ({difference}). If "
+        "the definition of an asset has changed, recreate its tables with `tidemark rebuild`, drop "
+        "them with `tidemark drop`, or give the asset a new name."
     )
 
 
@@ -87,14 +93,16 @@ def translate_refusals(what: str) -> Iterator[None]:
         if refused := explain_unwritable(what, error):
             raise refused from error
         if is_conflict(error):
-            raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
+            raise ConflictError(
+                f"Can't {what}: another run wrote it at the same time. Run the command again."
+            ) from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
-            raise changed_columns(what.removeprefix("write table ").strip("'")) from error
+            raise changed_columns(what, summarize(error)) from error
         if missing := _GONE.search(text):
             raise DataError(
-                f"Can't {what}: the file '{missing[1]}', which it reads, does not exist any more. "
-                "The versions of a lookup table that arrivals recorded are kept only if the table "
-                "is not vacuumed."
+                f"Can't {what}: the file '{missing[1]}' was deleted. Restore it from a backup. If "
+                "it belongs to a lookup table, VACUUM deleted a version that arrivals recorded: "
+                "vacuum that table with a longer retention."
             ) from error
         raise
 

@@ -146,7 +146,8 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     like = rows.schema
     found = {f["name"]: f["type"] for f in _fields(delta_schema(like))}
     if wanted != found:
-        raise changed_columns(table)
+        odd = [c for c in {**wanted, **found} if wanted.get(c) != found.get(c)]
+        raise changed_columns(f"write table '{table}'", ", ".join(odd))
     if isinstance(rows, DataFrame):
         return rows.select(*(f"`{name}`" for name in wanted))
     return rows.select(list(wanted)).cast(arrow_schema(schema))

@@ -146,7 +146,9 @@ class State:
         else:
             done = self.warehouse.append(partials, *place, also=notes_table, vouches=vouches)
         if done is None:
-            raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
+            raise ConflictError(
+                f"Another run wrote '{self.table}' at the same time. Run the command again."
+            )
 
     def forget(self, commit_number: int) -> None:
         """Record that the backup of a promotion, with this commit number, no longer exists."""

@@ -117,7 +117,9 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
 def check_target(target: float) -> None:
     """Raise an error if the target is not a valid share of events."""
     if not 0 <= target < 1:
-        raise DefinitionError(f"The target loss must be at least 0 and less than 1 (got {target}).")
+        raise DefinitionError(
+            f"The target, a share of the events, must be at least 0 and less than 1 (got {target})."
+        )
 
 
 _NEWEST = helper("newest")

@@ -18,7 +18,7 @@ from helpers.processes.clocks import shift_clock
 from helpers.processes.ending import left
 from tidemark.base.errors import EngineError
 from tidemark.engine.ports import check_free, free_port, is_listening
-from tidemark.engine.process import ManagedProcess, Record
+from tidemark.engine.process import ManagedProcess, Record, summarize_output
 
 SLEEP = ("sleep", "60")
 STUBBORN = (
@@ -200,6 +200,13 @@ def test_last_log_lines_returns_the_line_with_the_exception(
     managed.log.parent.mkdir()
     managed.log.write_text("starting\njava.net.BindException: taken\nbye\n")
     assert managed.last_log_lines() == f"java.net.BindException: taken (log: {managed.log})"
+
+
+def test_the_summary_of_an_output_is_the_line_with_the_error_of_python() -> None:
+    output = ["Traceback (most recent call last):", "", "x.OperationalError: locked", "(see e3q8)"]
+    assert summarize_output(output) == "x.OperationalError: locked"
+    assert summarize_output(["at Main.java", "one", "two"]) == "one / two"
+    assert summarize_output([]) == "no output"
 
 
 def test_a_missing_program_is_named_in_the_last_log_lines(

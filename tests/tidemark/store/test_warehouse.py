@@ -94,13 +94,9 @@ def test_rows_with_other_columns_than_the_table_are_refused(
 ) -> None:
     warehouse.create("numbers", "n BIGINT, odd INT")
     more = rows(spark, 1).withColumnRenamed("odd", "even")
-    with pytest.raises(
-        DataError, match="'numbers': its columns differ from those of the definition"
-    ):
+    with pytest.raises(DataError, match=r"'numbers': the columns .* the table \(odd, even\)"):
         warehouse.append(more, "numbers", "test", 0)
     other = spark.createDataFrame([("one", 1)], "n STRING, odd INT")
-    with pytest.raises(
-        DataError, match="'numbers': its columns differ from those of the definition"
-    ):
+    with pytest.raises(DataError, match=r"'numbers': the columns .* the table \(n\)"):
         warehouse.replace(other, "numbers", "odd = 1", "test", 1)
     assert stored(warehouse) == []

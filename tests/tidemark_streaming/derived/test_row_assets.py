@@ -122,7 +122,10 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
 
 WRONG: dict[str, tuple[Callable[[DataFrame], Any], str]] = {
     "duplicates": (lambda r: r.dropDuplicates(["city"]), "its function removes duplicates"),
-    "unknown column": (lambda r: r.where("amount > 1"), "can't run on source 'orders': .*amount"),
+    "unknown column": (
+        lambda r: r.where("amount > 1"),
+        "can't analyze its function on the columns of 'orders': .*amount",
+    ),
     "drops the time": (lambda r: r.drop("t"), "has no column 't'"),
     "another type": (
         lambda r: r.withColumn("items", F.col("items") * 0.5),

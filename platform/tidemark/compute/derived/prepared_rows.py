@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, summarize
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.events import plan_check
@@ -28,9 +28,9 @@ def prepared_rows(
         rows = call_function(log, preparation, log.read(before, through), before, through)
         _check_types(source, rows)
     except AnalysisException as error:
-        reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
-            f"Asset '{source.name}' can't run on source '{log.source.name}': {reason}"
+            f"Asset '{source.name}': the engine can't analyze its function on the columns of "
+            f"'{log.source.name}': {summarize(error)}. Correct the function."
         ) from None
     columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
     # A function may turn one row into several, which differ only in their values.

@@ -21,6 +21,7 @@ from tidemark.engine.launch import cache
 from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.launch.command import pyspark_home
 from tidemark.engine.launch.java import Java
+from tidemark.engine.process import summarize_output
 
 FOLDER = cache.own_folder("classes")
 """The folder of this Python environment's archive; each environment has its own PySpark."""
@@ -32,6 +33,9 @@ _BASE, _TOP = "java.jsa", "engine.jsa"
 # archive. The seal therefore covers the size and the beginning of each file; Java checks the rest.
 _SEAL = "seal"
 _BEGINNING = 1 << 20
+_ADVICE = (
+    "Set JAVA_HOME to another Java 17 or 21, or engine_archive (TIDEMARK_ENGINE_ARCHIVE) to false."
+)
 
 
 def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
@@ -88,11 +92,16 @@ def _make(java: Java, archive: Path, train: Callable[[str], None]) -> None:
     base = f"-XX:SharedArchiveFile={archive / _BASE}"
     done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
     if not (archive / _BASE).is_file():
-        output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        raise EngineError(f"'{java.command}' can't create an archive of its classes: {output[-1]}")
+        reason = summarize_output((done.stdout + done.stderr).splitlines())
+        raise EngineError(
+            f"'{java.command}' can't create an archive of its classes: {reason.rstrip('.')}. "
+            f"{_ADVICE}"
+        )
     train(f'"{base}" "-XX:ArchiveClassesAtExit={archive / _TOP}"')
     if not (archive / _TOP).is_file():
-        raise EngineError(f"'{java.command}' did not create an archive of the engine's classes.")
+        raise EngineError(
+            f"'{java.command}' did not create an archive of the engine's classes. {_ADVICE}"
+        )
     # Without the seal, no server uses the archive.
     (archive / _SEAL).write_text(_seal(archive))
 

@@ -16,6 +16,7 @@ from tidemark.base.errors import EngineError
 from tidemark.base.project import python_path
 from tidemark.base.settings import Settings
 from tidemark.engine.launch.java import Java
+from tidemark.engine.process import summarize_output
 from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
@@ -208,8 +209,11 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     # the command ends with a NUL.
     _, mark, app_arguments = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
-        reasons = done.stderr.strip().splitlines() or ["no output"]
-        raise EngineError(f"Spark's launcher failed with '{java.command}': {reasons[0]}")
+        reason = summarize_output(done.stderr.splitlines()).rstrip(".")
+        raise EngineError(
+            f"Spark's launcher failed with '{java.command}': {reason}. Check the setting "
+            "engine_conf, or set JAVA_HOME to another Java 17 or 21."
+        )
     program, *rest = app_arguments.split("\0")[:-1]
     classes = rest.index("-cp") + 1
     rest[classes] = _name_each_once(rest[classes])

@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
 from tidemark.compute.derived.rows import read_steps
@@ -179,11 +179,10 @@ def check_continuing(log: Log, source: DerivedSource) -> None:
         log.read(last.arrival - 1, last.arrival).select(*columns)
         _ = read_steps(warehouse, source, [last.position]).compute_rows().schema
     except (AnalysisException, DataError, DefinitionError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise DataError(
             f"An erasure can't continue into '{source.name}', because its rows can't be computed "
-            f"again: {reason}. Drop it (`tidemark drop {source.name}`), erase the events, and then "
-            "ingest it again."
+            f"again: {summarize(error)}. Drop it (`tidemark drop {source.name}`), erase the "
+            "events, and then ingest it again."
         ) from None
 
 

@@ -55,15 +55,15 @@ def check_allowed(place: str) -> None:
     scheme, found, _ = place.partition(":/")
     if found and scheme not in _SCHEMES:
         raise StoreError(
-            f"Tables can't be kept in '{place}': a store of the kind '{scheme}' can't create a "
-            "file only if it does not exist, so commits would be lost. Use a folder on a disk, or "
-            "a bucket of s3://, gs:// or abfss://."
+            f"Tidemark can't commit safely to '{place}': a commit must not overwrite another one, "
+            f"which Tidemark can't ensure for {scheme}://. Use a folder on a disk, or a bucket of "
+            "s3://, gs:// or abfss://."
         )
     if "://" in place and os.environ.get(_DISABLED, "").lower() == "disabled":
         raise StoreError(
-            f"{_DISABLED} is 'disabled', but commits to '{place}' rely on conditional writes: "
-            "without them, a commit can overwrite another one. Unset the variable, or use a "
-            "store that supports them."
+            f"{_DISABLED}=disabled turns off the conditional writes on which commits to '{place}' "
+            "rely: a commit could overwrite another one. Unset it. If the store lacks conditional "
+            "writes, use another store."
         )
 
 

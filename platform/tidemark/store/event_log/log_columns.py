@@ -115,8 +115,8 @@ def _check_protection(source: Source, properties: Mapping[str, str], existing: l
             raise DefinitionError(
                 f"Source '{source.name}' differs from its event log '{source.log_table}' in the "
                 f"protection of {column} ({now or plain} in the definition, {before or plain} in "
-                "the event log). Existing rows keep their protection: use the old key, or give "
-                "the changed source a new name."
+                "the event log). Existing rows keep their protection: restore it in the "
+                "definition, or give the changed source a new name."
             )
 
 

@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
-from tidemark.base.errors import ConflictError, DataError, describe_unknown
+from tidemark.base.errors import ConflictError, DataError, describe_unknown, summarize
 from tidemark.define.tables import Role, TableName
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.committers.leftovers import written_at
@@ -153,9 +153,7 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
 
 def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
-    troubles = [
-        f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble
-    ]
+    troubles = [f"Table '{each.table}': {each.trouble}" for each in found if each.trouble]
     return (
         DataError(f"Maintenance failed for some tables. {'. '.join(troubles)}.")
         if troubles
@@ -170,8 +168,7 @@ def _try_maintaining(
     try:
         return _run_unless_dropped(warehouse, table, work)
     except Exception as error:
-        first, *_ = str(error).strip().splitlines() or [""]
-        return MaintenanceResult(table, trouble=first or type(error).__name__)
+        return MaintenanceResult(table, trouble=summarize(error))
 
 
 def _maintain(
