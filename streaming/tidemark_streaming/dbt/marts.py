@@ -125,7 +125,7 @@ class Marts:
         dbt knows its sources only after it has parsed the models, so models can't ask dbt.
         """
         path = self.folder / dbt_sources.PLACE
-        return dbt_sources.chosen(path.read_text(encoding="utf-8")) if path.is_file() else []
+        return dbt_sources.chosen(path.read_text(encoding="utf-8"), path) if path.is_file() else []
 
     @cached_property
     def target(self) -> Path:

@@ -5,6 +5,7 @@ files of the project, such as the properties of staging views.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -90,7 +91,7 @@ def is_generated(text: str) -> bool:
     return text.startswith(_HEAD)
 
 
-def chosen(text: str) -> list[str]:
+def chosen(text: str, path: Path) -> list[str]:
     """Return the names of the assets and derived sources whose tables a project's file lists."""
     try:
         sources: list[_Node] = (yaml.safe_load(text) or {}).get("sources") or []
@@ -103,8 +104,8 @@ def chosen(text: str) -> list[str]:
         ]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise DefinitionError(
-            f"{PLACE} is not a file of dbt sources: delete it, and run `tidemark dbt-sources` to "
-            "generate it."
+            f"{path} can't be read as `tidemark dbt-sources` generated it: restore it, or delete "
+            "it and run `tidemark dbt-sources ASSET …`."
         ) from None
 
 

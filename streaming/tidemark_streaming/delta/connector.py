@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.base.settings import NOT_IN_PATHS
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
@@ -53,6 +53,8 @@ it needs.
 
 _LOCAL = "timestamp_ntz"
 _FEED = "delta.enableChangeDataFeed"
+_NEW_NAME = " (a source that has arrivals also needs a new name)"
+"""The end of advice to set `start`, which only the first ingest of a source uses."""
 
 
 @checked_class
@@ -145,7 +147,8 @@ class DeltaConnector:
             )
         if at is None and first > head:
             raise DataError(
-                f"{self._what} does not have version {first} yet: its newest version is {head}."
+                f"{self._what} does not have version {first} yet: its newest version is {head}. "
+                f"Set `start` to {head} or less, or wait for that version."
             )
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
@@ -299,8 +302,8 @@ class DeltaConnector:
         if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
                 f"{self._what} has no change data feed for version {version}, because the feed was "
-                f"not enabled yet. Start with a later version: start={version + 1} first reads the "
-                "whole table as of that version."
+                "not enabled yet. Set `start` to the version that enabled it (DESCRIBE HISTORY), "
+                f"from which the whole table is read first{_NEW_NAME}."
             )
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
@@ -333,10 +336,10 @@ class DeltaConnector:
                 "reads: correct the connector's path, or create the table."
             ) from None
         except DeltaError as error:
-            reason = str(error).strip().splitlines()[0]
             raise DataError(
-                f"{self._what} can't be read: {reason}. If a catalog manages its commits, or if it "
-                "has an unsupported feature, read a copy without it (CREATE TABLE … AS SELECT)."
+                f"{self._what} can't be read: {summarize(error)}. If the cause is a catalog that "
+                "manages its commits, or an unsupported feature, read a plain copy (CREATE TABLE … "
+                "AS SELECT)."
             ) from error
 
     def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
@@ -371,13 +374,14 @@ class DeltaConnector:
         if self.start and "deletionVectors" in (table.protocol().reader_features or []):
             raise DataError(
                 f"{self._what} uses deletion vectors, so it can't be read as of version "
-                f"{self.start}: start with version 0, or read a copy without deletion vectors "
+                f"{self.start}: set `start` to 0, or read a copy without deletion vectors "
                 "(CREATE TABLE … AS SELECT)."
             )
         if self.change_feed and settings.get(_FEED) != "true":
             raise DataError(
                 f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
-                f"TBLPROPERTIES ({_FEED} = true), and set `start` to the version that this creates."
+                f"TBLPROPERTIES ({_FEED} = true). If the source has no arrivals yet, set `start` "
+                "to the version that this creates."
             )
         self._check_partitions(table)
         types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
@@ -432,10 +436,15 @@ class DeltaConnector:
     def _lost(self, versions: Sequence[int], head: int) -> DataError:
         last = versions[-1]
         later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
-        begin = "" if later is None else f", or start again with start={later}"
+        begin = (
+            ""
+            if later is None
+            else f" To read the whole table as of version {later} instead, set `start` to {later}"
+            f"{_NEW_NAME}."
+        )
         return DataError(
-            f"{self._what} no longer has {_name_versions(versions)}: VACUUM or its retention "
-            f"deleted the files. To continue without these rows, pass --allow-data-loss{begin}."
+            f"{self._what} no longer has {_name_versions(versions)}: VACUUM or the log retention "
+            f"deleted them. To continue without their rows, pass --allow-data-loss.{begin}"
         )
 
     @cached_property

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, summarize
 from tidemark.define.helper_columns import helper
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
@@ -197,7 +197,9 @@ def _read(
             read = ds.dataset(place, stored, _PARQUET, system).to_table()
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"File '{place}' does not fit the columns of its Delta table: {error}."
+                f"File '{place}' does not fit the columns of its Delta table: {summarize(error)}. "
+                "Rewrite the file with the table's column types, or read a copy (CREATE TABLE … AS "
+                "SELECT)."
             ) from error
         except FileNotFoundError:
             raise DataError(

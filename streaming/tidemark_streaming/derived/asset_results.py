@@ -123,7 +123,9 @@ class AssetResults:
         """
         asset = self.chain.asset
         if self.table_id != taken.table_id:
-            raise self._refuse(f"'{asset.name}' was dropped after '{self.name}' took its windows")
+            raise self._refuse(
+                f"'{asset.name}' was dropped after '{self.name}' had read its windows"
+            )
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
         commits = self._commits(0) if replaces else []
@@ -136,8 +138,8 @@ class AssetResults:
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(
-                f"Windows of '{asset.name}' left the quarantine, or were replaced, after "
-                f"'{self.name}' had taken all windows up to them"
+                f"After '{self.name}' had read windows of '{asset.name}', some of them left "
+                "quarantine or were replaced"
             )
         return changes
 
@@ -149,7 +151,7 @@ class AssetResults:
         """
         return self._refuse(
             f"Run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
-            f"{iso(change.started)}) changed windows that '{self.name}' had taken"
+            f"{iso(change.started)}) changed windows that '{self.name}' had read"
             + (f", and '{self.name}' has ended" if ended else "")
         )
 
@@ -190,5 +192,5 @@ class AssetResults:
     def _refuse(self, why: str) -> DataError:
         return DataError(
             f"{why}. Drop '{self.name}' and everything that reads it (`tidemark drop {self.name}` "
-            "names it), and ingest it again."
+            f"lists these), then ingest '{self.name}' again."
         )

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, summarize
 from tidemark.base.instants import INFINITY, latest
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
@@ -89,7 +89,10 @@ class DerivedConnector:
             changes = results.changes_since(of_asset, reached[now.base])
         for base, number in taken.items():
             if all(a.arrival != number for a in arrivals[base]):
-                raise self._refuse(base, f"no longer has arrival {number}, which was taken")
+                raise self._refuse(
+                    f"'{self.source.name}' has read arrival {number} of '{base}', which no longer "
+                    "exists, for example because a backup was restored"
+                )
         ends = {
             base: INFINITY if results is None else results.published_through(found)
             for base, found in arrivals.items()
@@ -150,14 +153,13 @@ class DerivedConnector:
         expressions = self.source.derivation.expressions
         if not expressions or not is_expression_invalid(error):
             return None
-        reason = str(error).strip().splitlines()[0]
         given = " or ".join(
             f"{name}={text!r}, which is SQL over {_SCOPES[name]}"
             for name, text in expressions.items()
         )
         return DataError(
-            f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}. "
-            "Nothing was ingested."
+            f"The rows of '{self.source.name}' can't be computed: {summarize(error)}. Correct "
+            f"{given}. Nothing was ingested."
         )
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
@@ -198,17 +200,16 @@ class DerivedConnector:
         for base in self.source.bases:
             identity = self._tables.id(base.timeline_table)
             if base.name in known and known[base.name] != identity:
-                raise self._refuse(base.name, "was dropped after its arrivals were taken")
+                raise self._refuse(
+                    f"'{base.name}' was dropped after '{self.source.name}' had read arrivals of it"
+                )
             if identity is not None:
                 found[base.name] = identity
         return found
 
-    def _refuse(self, base: str, why: str) -> DataError:
-        return DataError(
-            f"Source '{self.source.name}' is computed from the event log of '{base}', which {why}. "
-            "Other arrivals can't continue the old ones: drop it (`tidemark drop "
-            f"{self.source.name}`), and ingest it again."
-        )
+    def _refuse(self, why: str) -> DataError:
+        name = self.source.name
+        return DataError(f"{why}. Drop '{name}' (`tidemark drop {name}`), and ingest it again.")
 
 
 def _in_order_of_asset(

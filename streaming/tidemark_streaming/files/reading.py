@@ -58,7 +58,8 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(
-            f"File '{path}' of source '{source.name}' was deleted or renamed before it was read.",
+            f"File '{path}' of source '{source.name}' was deleted or renamed before it was read. "
+            "The next ingest continues without it: put it back if you need its rows.",
             retriable=True,
         ) from None
     except (OSError, pa.ArrowException) as error:

@@ -117,8 +117,8 @@ class Recording:
         other = next((p for p in files if not p.name.endswith(_suffix(step))), None)
         if other is not None:
             raise DataError(
-                f"Folder '{landing}' has files of another span, such as '{other.name}': use an "
-                "empty folder, or the same span."
+                f"Folder '{landing}' has files of another --span, such as '{other.name}', whose "
+                "name ends with its span in seconds: use that --span, or empty the folder."
             )
 
 

@@ -158,8 +158,9 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
     for each in own:
         if each.name in asked:
             raise DataError(
-                f"The stream of '{each.name}' should run, and reads files that --vacuum deletes: "
-                f"first stop it with `tidemark stream {each.name} --stop`, or omit --vacuum."
+                f"The stream of '{each.name}' runs or will be restarted, and reads files that "
+                f"--vacuum deletes: stop it with `tidemark stream {each.name} --stop`, or omit "
+                "--vacuum."
             )
 
 

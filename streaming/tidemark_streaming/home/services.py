@@ -21,6 +21,7 @@ from tidemark.engine import ManagedProcess
 from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free
+from tidemark.engine.process import summarize_output
 from tidemark_streaming.home import orchestrator
 
 _START_DEADLINE = 120.0
@@ -98,7 +99,10 @@ def launch(settings: Settings, location: str, job: str) -> str:
     launched = {} if answer is None else (answer.get("data") or {}).get("launchRun") or {}
     if "run" not in launched:
         why = launched.get("message") or launched.get("__typename") or answer or "no answer"
-        raise EngineError(f"Dagster did not launch the job '{job}' of '{location}': {why}")
+        raise EngineError(
+            f"Dagster did not launch the job '{job}' of '{location}': {str(why).rstrip('.')}. Its "
+            f"log file is {service(settings, 'webserver').log}."
+        )
     return str(launched["run"]["runId"])
 
 
@@ -149,10 +153,10 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
         orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        output = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason = summarize_output(done.stderr.splitlines()).rstrip(".")
         raise EngineError(
-            f"Dagster's databases {current} in {folder} could not be created: "
-            f"{(output[-1] if output else f'exit code {done.returncode}')}"
+            f"Dagster's databases {current} in {folder} can't be created: {reason}. Check "
+            "dagster.yaml in that folder, and that the folder is writable."
         )
     made.write_text(current)
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
@@ -189,10 +189,9 @@ def _by_engine(
             raise
         # If the rows can't be read at all, this raises the connector's error.
         _ = rows.schema
-        reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
             f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
-            f"{reason}"
+            f"{summarize(error)}. Correct its expression."
         ) from None
     summaries = {
         row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])

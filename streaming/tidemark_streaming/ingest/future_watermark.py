@@ -157,13 +157,13 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table):
-        raise DataError(f"Source '{source.name}' has no arrivals yet.")
+        raise DataError(f"Source '{source.name}' has no arrivals yet: ingest it.")
     with lock_ingest(warehouse, source):
         log.create()
         log.recover()
         recorded = log.timeline()
         if not recorded:
-            raise DataError(f"Source '{source.name}' has no arrivals yet.")
+            raise DataError(f"Source '{source.name}' has no arrivals yet: ingest it.")
         arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:

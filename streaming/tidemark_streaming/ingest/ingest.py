@@ -190,10 +190,10 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     nothing.
     """
     if isinstance(source, DerivedSource):
-        bases = " and ".join(f"'{base.name}'" for base in source.bases)
+        ends = " and ".join(f"`tidemark end {base.name}`" for base in source.bases)
         raise DefinitionError(
-            f"'{source.name}' is computed from {bases} and ends when they have ended: end them, "
-            f"and run `tidemark ingest {source.name}`."
+            f"'{source.name}' ends with its bases: run {ends}, then `tidemark ingest "
+            f"{source.name}`."
         )
     with _open_log(warehouse, source) as log:
         last = log.last()
@@ -306,7 +306,8 @@ def _bring(
     if chunks and last is not None and last.ends:
         raise DataError(
             f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
-            f"{format_count(len(chunks), 'pending arrival')}."
+            f"{format_count(len(chunks), 'pending arrival')}. Ingest them into a source with "
+            "another name."
         )
     done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:

@@ -30,7 +30,10 @@ def play(
     a speed, each file is ingested when it is written.
     """
     if ingestion.play is None:
-        raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")
+        raise DataError(
+            f"Source '{ingestion.source.name}' has no recorded data to play: `tidemark ingest "
+            f"{ingestion.source.name}` ingests its pending data."
+        )
     _check_way(warehouse, ingestion.source)
     furnish(warehouse, ingestion)
     landed = ingestion.play(landing, excerpt)

@@ -21,8 +21,8 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.launch import cache, jars
 from tidemark.engine.launch.java import find_java
-from tidemark.engine.ports import free_port
-from tidemark.engine.process import ProgressCallback, ignore_progress
+from tidemark.engine.ports import check_free, free_port
+from tidemark.engine.process import ProgressCallback, ignore_progress, summarize_output
 from tidemark_streaming.kafka.client import client_properties
 
 _HERE = Path(__file__).parent
@@ -56,11 +56,7 @@ def start(
     broker = broker_process(settings)
     at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
     if broker.running_at(*at) is None:
-        if _responds(settings, patience=0.5):
-            raise EngineError(
-                f"Port {settings.kafka_port} on 127.0.0.1 is used by a Kafka broker of another "
-                "home: stop that broker, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
-            )
+        check_free(settings.kafka_port, "kafka_port")
         java = find_java()
         on_progress("fetching the broker's jars" if not FOLDER.exists() else "starting")
         paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
@@ -117,9 +113,10 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
     format_command = [*tool, "-t", str(uuid4()), "-c", str(properties)]
     done = subprocess.run(format_command, capture_output=True, text=True, check=False)
     if done.returncode:
-        output = (done.stderr + done.stdout).strip().splitlines()
+        reason = summarize_output((done.stderr + done.stdout).splitlines()).rstrip(".")
         raise EngineError(
-            f"The broker's data folder {data} can't be formatted: {(output or ['no output'])[-1]}"
+            f"The broker's data folder {data} can't be formatted: {reason}. Make it writable, or "
+            "correct the properties of the broker."
         )
 
 

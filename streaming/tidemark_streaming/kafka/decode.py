@@ -81,7 +81,8 @@ def check(source: Source, what: str) -> None:
         way = source.mask.get(name)
         if name in RECORD and way is not None and name not in ("kafka_key", "kafka_headers"):
             raise DefinitionError(
-                f"{what} needs the original value of '{name}', so this column can't be protected."
+                f"{what} needs the original value of '{name}', so this column can't be protected: "
+                "remove it from `mask`."
             )
         if name not in RECORD and isinstance(way, Tokenize) and _plain(kind) != "STRING":
             raise DefinitionError(

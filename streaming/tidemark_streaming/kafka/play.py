@@ -84,7 +84,10 @@ def play(
         The result of each ingested arrival.
     """
     if ingestion.spans is None:
-        raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")
+        raise DataError(
+            f"Source '{ingestion.source.name}' has no recorded data to play: `tidemark ingest "
+            f"{ingestion.source.name}` ingests its pending data."
+        )
     furnish(warehouse, ingestion)
     _create(stage)
     connector = KafkaConnector(ingestion.source, [stage.topic], servers=stage.servers)

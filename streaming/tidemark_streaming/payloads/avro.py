@@ -140,7 +140,10 @@ class _Writer:
                 f"The record is {format_count(left, 'byte')} longer than {schema_name} specifies."
             )
         if not isinstance(event, dict):
-            raise UndecodableError(f"The value is not a record in {schema_name}.")
+            raise UndecodableError(
+                f"The value must be an Avro record, but {schema_name} gives a "
+                f"{type(event).__name__}."
+            )
         if self.bounded and is_too_deep(event):
             raise UndecodableError(_TOO_DEEP)
         return event
@@ -154,7 +157,7 @@ def _parse_registered(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fast
         UndecodableError: the schema has another format.
     """
     if schema.kind != "AVRO":
-        raise UndecodableError(f"The record's schema {number} has another format, {schema.kind}.")
+        raise UndecodableError(f"The record's schema {number} is not Avro, but {schema.kind}.")
     try:
         return _parse_with_references(schema, {})
     except _WRONG as error:

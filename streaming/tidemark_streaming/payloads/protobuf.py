@@ -62,7 +62,8 @@ class Protobuf:
         try:
             return _fields(self._class.FromString(content))
         except (DecodeError, ValueError, OverflowError):
-            raise UndecodableError(f"The record is not a message '{self.message}'.") from None
+            hint = "" if self.by_id else " If records begin with a schema ID, set by_id=True."
+            raise UndecodableError(f"The record is not a message '{self.message}'.{hint}") from None
 
 
 def _message_class(path: Path, name: str) -> type[Message]:
@@ -76,7 +77,10 @@ def _message_class(path: Path, name: str) -> type[Message]:
         why = (error.strerror or str(error)).lower()
         raise DefinitionError(f"The descriptor set '{path}' can't be read: {why}.") from None
     except KeyError:
-        raise DefinitionError(f"The descriptor set '{path}' has no message '{name}'.") from None
+        raise DefinitionError(
+            f"The descriptor set '{path}' has no message '{name}': `message` must be a full name, "
+            "such as 'shop.Order'."
+        ) from None
     except (DecodeError, TypeError):
         raise DefinitionError(
             f"'{path}' is not a complete descriptor set: write it with `protoc --include_imports "

@@ -31,7 +31,8 @@ def split_id(value: bytes) -> tuple[int, bytes]:
     """
     if len(value) < _HEAD.size or value[0] != 0:
         raise UndecodableError(
-            "The record does not begin with a schema ID (a zero byte and four bytes)."
+            "The record does not begin with a schema ID (a zero byte and four bytes). If records "
+            "have no schema ID, set by_id=False."
         )
     return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
 
@@ -98,5 +99,8 @@ class _Folder:
                 f"'{file.name}': create it, or correct the setting schema_registry "
                 "(TIDEMARK_SCHEMA_REGISTRY)."
             ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"The schema file '{file}' can't be read: {error}.") from None
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise DataError(f"The schema file '{file}' can't be read: {why}.") from None
+        except UnicodeDecodeError:
+            raise DataError(f"The schema file '{file}' is not valid UTF-8 text.") from None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ _NOT_FOUND = range(40401, 40500)
 """Error codes of a registry: the subject, version or schema does not exist."""
 _TRUSTED = "REQUESTS_CA_BUNDLE"
 """The environment variable with the file of certificates that the client trusts."""
+_UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
+"""Matches OpenSSL's reason in an error message of the client."""
 
 
 class Server:
@@ -96,15 +99,15 @@ class Server:
         except json.JSONDecodeError:
             raise self._error(path, "its answer is not JSON") from None
         except requests.exceptions.SSLError as error:
-            if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+            found = _UNTRUSTED.search(str(error))
+            if found is None:
                 raise self._error(
                     path, "it does not use TLS, or uses an unsupported version of it"
                 ) from None
-            trusted = os.environ.get(_TRUSTED, "the authorities of the package certifi")
             raise self._error(
                 path,
-                f"its certificate is for another host, or {trusted} can't verify it; set "
-                f"{_TRUSTED} to the certificate file of the authority that signed it",
+                f"its certificate can't be verified ({found[1]}); if a private authority signed "
+                f"it, set {_TRUSTED} to the certificate file of that authority",
             ) from None
         except ValueError:
             raise self._error(path, "it is not a valid address") from None

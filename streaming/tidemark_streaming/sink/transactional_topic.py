@@ -99,7 +99,8 @@ class TransactionalTopic:
         may take a while until the brokers list them.
         """
         return DataError(
-            f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
+            f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet. "
+            "Publish again in a minute.",
             retriable=True,
         )
 
@@ -272,7 +273,9 @@ class TransactionalTopic:
                 message = consumer.poll(0.5)
                 if message is None:
                     if time.monotonic() - heard > TIMEOUT_SECONDS * 2:
-                        raise self._retriable_write_error("the brokers do not return its positions")
+                        raise self._retriable_write_error(
+                            f"no answer when reading topic '{self.topic.positions}'"
+                        )
                     continue
                 heard = time.monotonic()
                 error = message.error()
@@ -315,7 +318,8 @@ class TransactionalTopic:
                 ) from None
             if error.code() in _FENCED:
                 raise ConflictError(
-                    f"Another process now publishes '{self._asset}' to {self.topic}."
+                    f"Another process now publishes '{self._asset}' to {self.topic}, and only one "
+                    "may. Stop the other process, or this one."
                 ) from None
             raise self._retriable_write_error(error.str()) from None
         except TimeoutError:

@@ -66,7 +66,10 @@ def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
     if find(warehouse, transform) is None:
         return
     if not is_orphaned(warehouse.spark):
-        raise EngineError(f"The stream of '{transform.name}' is already running: stop it first.")
+        raise EngineError(
+            f"The stream of '{transform.name}' is already running: stop it with `tidemark stream "
+            f"{transform.name} --stop`."
+        )
     stop(warehouse, transform)
 
 
@@ -188,7 +191,7 @@ def _start_with_retries(writer: DataStreamWriter) -> StreamingQuery:
                 raise
     raise EngineError(
         f"The stream's Python worker failed to start within ten seconds, {_STARTS} times: the "
-        "machine is overloaded, or short of memory.",
+        "machine is overloaded, or short of memory. Stop other programs, and start it again.",
         retriable=True,
     )
 

@@ -32,18 +32,18 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
         if transform.source.name != source:
             raise DefinitionError(
                 f"'{transform.name}' is computed from source '{transform.source.name}', so the "
-                f"ingest of '{source}' can't run it: leave it out."
+                f"ingest of '{source}' can't run it: omit `--run {transform.name}`."
             )
         if base is not None and base not in names:
             raise DefinitionError(
                 f"'{transform.name}' is a roll-up of '{base}', which this ingest does not run: add "
-                f"`--run {base}`, or leave the roll-up to its own stream."
+                f"`--run {base}`, or omit `--run {transform.name}`."
             )
     if streams := queries.running(settings, [t.name for t in transforms]):
         name = next(iter(streams))
         raise EngineError(
-            f"The stream of '{name}' runs: stop it (`tidemark stream {name} --stop`), or leave the "
-            "asset to it."
+            f"The stream of '{name}' runs: stop it (`tidemark stream {name} --stop`), or omit "
+            f"`--run {name}`."
         )
 
 

@@ -54,9 +54,10 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
         try:
             found = list(pool.map(find, asked))
         except grpc.RpcError as error:
+            status = error.code().name if isinstance(error, grpc.Call) else type(error).__name__
             raise EngineError(
-                f"The engine at {url.partition('/;')[0]} does not report which streams run; "
-                "`tidemark status` shows whether it still responds."
+                f"Can't ask the engine at {url.partition('/;')[0]} which streams run "
+                f"({status}): `tidemark status` shows whether it responds."
             ) from error
     return {asset: query for asset, query in zip(asked, found, strict=True) if query is not None}
 

@@ -48,7 +48,10 @@ ASSET = "departures_hourly"
         (["play", "flights", "--bulk", "--speed", "10"], "can't be used with --speed"),
         (["play", "trains"], "There is no source 'trains'. Available: flights, weather."),
         (["ingest", "flights"], "yet: `tidemark play flights` loads its recording."),
-        (["ingest", "flights", "--follow", "--bulk"], "and then new data."),
+        (
+            ["ingest", "flights", "--follow", "--bulk"],
+            "already commits all pending arrivals together: omit --bulk.",
+        ),
         (["play", "flights", "--speed", "0"], "speed must be greater than zero (got 0)."),
         (["play", "flights", "--span", "7 hours"], "span must divide a day or be whole days (got"),
         (["lateness", "flights", "--target", "5"], "must be at least 0 and less than 1 (got 5.0)."),

@@ -427,7 +427,10 @@ def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> No
     for version in (1, 2):
         (file,) = added(path, version)
         file.unlink()
-    sentence = r"orders' no longer has versions 1 to 2: VACUUM .* --allow-data-loss, or .*start=5\."
+    sentence = (
+        r"orders' no longer has versions 1 to 2: VACUUM .* --allow-data-loss\. .*`start` to 5 \(a "
+        r"source that has arrivals also needs a new name\)\."
+    )
     with pytest.raises(DataError, match=sentence):
         connector.pending(timeline)
     accepting = replace(connector, accept_loss=True)
@@ -462,7 +465,7 @@ def test_changes_deleted_by_vacuum_are_reported(tmp_path: Path) -> None:
     timeline = done(connector)[:1]
     assert versions(connector, timeline) == [1, 2, 3]
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*start=3\."):
+    with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*`start` to 3 "):
         connector.pending(timeline)
     # VACUUM itself commits its start and its end.
     assert versions(replace(connector, accept_loss=True), timeline) == [3, 4, 5]
@@ -595,7 +598,7 @@ def test_invalid_tables_and_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
         connector.pending([])
     write(path, orders([0]))
-    with pytest.raises(DataError, match=r"does not have version 4 yet: its newest version is 0\."):
+    with pytest.raises(DataError, match=r"version 4 yet: .* is 0\. Set `start` to 0 or less"):
         replace(connector, start=4).pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
     with pytest.raises(DefinitionError, match=r"'note' as STRING, but .* has no such column; its"):
@@ -616,7 +619,7 @@ def test_a_change_data_feed_enabled_later_is_reported(warehouse: Warehouse, tmp_
     write(path, orders([0]))
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     connector = DeltaConnector(CHANGED, str(path), change_feed=True)
-    with pytest.raises(DataError, match=r"change data feed for version 0, .*start=1 first reads"):
+    with pytest.raises(DataError, match=r"data feed for version 0, .*`start` to the version"):
         list(ingest(warehouse, connector))
     list(ingest(warehouse, replace(connector, start=1)))
     (row,) = log(warehouse, CHANGED)

@@ -391,7 +391,7 @@ def test_a_chain_refuses_windows_that_changed_without_an_arrival(
     change(warehouse, fives)
     with pytest.raises(DataError, match=r"Run \w{8} of 'fives' \(a (correction|backfill), ") as no:
         take(warehouse, hours)
-    assert "changed windows that 'hours' had taken. Drop 'hours'" in str(no.value)
+    assert "changed windows that 'hours' had read. Drop 'hours'" in str(no.value)
     for table in hours.tables:
         warehouse.drop(table)
     assert take(warehouse, hours) == 2
@@ -402,7 +402,7 @@ def test_a_chain_refuses_windows_that_changed_without_an_arrival(
     for table in fives.tables:
         warehouse.drop(table)
     incremental(warehouse, fives)
-    with pytest.raises(DataError, match="'fives' was dropped after 'hours' took its windows"):
+    with pytest.raises(DataError, match="'fives' was dropped after 'hours' had read its windows"):
         take(warehouse, hours)
 
 
@@ -492,7 +492,7 @@ def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
     assert correct(warehouse, fives) is not None
     timeline = Log(warehouse, changes).timeline()
     with pytest.raises(
-        DataError, match=r"a correction, .* had taken, and 'changes' has ended\. Drop 'changes'"
+        DataError, match=r"a correction, .* had read, and 'changes' has ended\. Drop 'changes'"
     ):
         derived(warehouse, changes).pending(timeline)
     assert len(timeline) == 2 + taken
@@ -534,7 +534,7 @@ def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) 
     assert take(warehouse, hours) == 2
     assert [r["n"] for r in rows_of(warehouse, hours)] == [2]
     release(warehouse, fives, Choice())
-    with pytest.raises(DataError, match="Windows of 'fives' left the quarantine"):
+    with pytest.raises(DataError, match="had read windows of 'fives', some of them left"):
         take(warehouse, hours)
 
 

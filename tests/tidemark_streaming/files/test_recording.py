@@ -91,7 +91,7 @@ def test_a_range_is_widened_to_whole_spans(tmp_path: Path) -> None:
 
 def test_a_folder_accepts_files_of_one_span_length(tmp_path: Path) -> None:
     landed(tmp_path, Excerpt(days=1))
-    with pytest.raises(DataError, match=r"has files of another span, such as 'letters_2013"):
+    with pytest.raises(DataError, match=r"has files of another --span, such as 'letters_2013"):
         landed(tmp_path, Excerpt(days=1, span="1 hour"))
 
 

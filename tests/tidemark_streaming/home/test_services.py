@@ -73,8 +73,6 @@ def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:
     (tmp_path / "dagster").mkdir()
     (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
     settings = Settings(home=tmp_path, webserver_port=free_port())
-    with pytest.raises(
-        EngineError, match=r"Dagster's databases .* could not be created: .*nonsense"
-    ):
+    with pytest.raises(EngineError, match=r"Dagster's databases .* can't be created: .*nonsense"):
         services.start(settings, tmp_path / "workspace.yaml")
     assert services.service(settings, "webserver").running() is None

@@ -213,7 +213,8 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
 
     if file is not None and letters.num_rows != 1:
         raise DefinitionError(
-            f"--payload-file fixes one dead letter, but {letters.num_rows:,} are selected."
+            f"--payload-file fixes one dead letter, but {letters.num_rows:,} are selected. Name "
+            "one as ARRIVAL:POSITION, or use --payload-command."
         )
     content: list[bytes | None] = letters["bytes"].to_pylist()
     if file is not None:
@@ -238,10 +239,12 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
 def _run_command(command: str, letter: str, content: bytes) -> bytes:
     done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
     if done.returncode:
-        output = done.stderr.decode(errors="replace").strip().splitlines()
+        from tidemark.engine.process import summarize_output
+
+        reason = summarize_output(done.stderr.decode(errors="replace").splitlines())
         raise DataError(
             f"The command of --payload-command failed at dead letter {letter} with exit code "
-            f"{done.returncode}: {(output or ['no output'])[-1].rstrip('.')}; nothing was replayed."
+            f"{done.returncode}: {reason.rstrip('.')}. Nothing was replayed: correct the command."
         )
     return done.stdout
 

@@ -82,8 +82,8 @@ def command(
         )
     if bulk and following:
         raise DefinitionError(
-            "--bulk can't be used with --follow, which commits pending data at once and then new "
-            "data."
+            "--bulk can't be used with --follow, which already commits all pending arrivals "
+            "together: omit --bulk."
         )
     admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if admission and not run:

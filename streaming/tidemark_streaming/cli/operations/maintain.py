@@ -84,8 +84,8 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     chained = [s.name for s in home.known.chains_of(transform) if tables.open(s.log_table)]
     if chained:
         raise DataError(
-            f"'{chained[0]}' has taken the windows of '{asset}', and can't continue with those of "
-            f"other tables. Use `tidemark drop {chained[0]}` first."
+            f"'{chained[0]}' has read the windows of '{asset}', and can't continue with those of "
+            f"new tables. Run `tidemark drop {chained[0]}` first."
         )
     if not yes:
         question = f"Delete all tables of '{asset}'? Their content will be lost."
@@ -111,8 +111,8 @@ def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
     used += [s.name for s in known.derived_from(source) if store.exists(s.log_table)]
     if used:
         raise DataError(
-            f"{' and '.join(used)} counted the events of '{name}', whose arrivals may get other "
-            f"numbers. Use `tidemark drop {used[0]}` first."
+            f"{' and '.join(used)} read arrivals of '{name}', which may get other numbers. Run "
+            f"`tidemark drop {used[0]}` first."
         )
     with step(f"drop {name}") as work, lock_ingest(store, source):
         tables = drop_event_log(store, source)

@@ -96,8 +96,8 @@ class Lane:
                 )
         if isinstance(self.to, KafkaSink) != (self.route is None):
             raise DefinitionError(
-                f"{self} needs one topic in `to`, or several topics by the values of a column that "
-                "`route` names."
+                f"{self} needs one topic in `to`. For several topics, set `route` to a column, and "
+                "`to` to a topic for each of its values."
             )
         if not isinstance(self.to, KafkaSink) and OTHERS not in self.to:
             raise DefinitionError(
@@ -121,7 +121,7 @@ class Lane:
                 raise DefinitionError(
                     f"{self} can't decode the column '{column}' exactly, because it is declared as "
                     f"{kind}: declare it as STRING, which keeps the JSON text, or ingest the "
-                    "source and let a windowed asset follow."
+                    "source and add a windowed asset."
                 )
         for column, way in self.source.mask.items():
             if isinstance(way, Tokenize):

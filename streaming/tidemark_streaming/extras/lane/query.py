@@ -97,7 +97,9 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
-        raise EngineError(f"{lane} is already running: stop it first.")
+        raise EngineError(
+            f"{lane} is already running: stop it with `tidemark lane {lane.name} --stop`."
+        )
     for query in _active(spark, lane).values():
         # One query may have ended without the other.
         query.stop()
@@ -169,8 +171,8 @@ def _failure_reason(failure: PySparkException) -> str:
     if _EXPIRED.search(text):
         return (
             "Kafka deleted records before the lane read them: the topic's retention expired, or "
-            "the topic was recreated. To continue with the existing records, delete the lane's "
-            "checkpoints."
+            "the topic was recreated. Delete the lane's checkpoints to restart all topics of the "
+            "lane at `start`; records of the others may be written again."
         )
     return next(iter(text.strip().splitlines()), type(failure).__name__)
 
@@ -239,8 +241,9 @@ def _check_topics(lane: Lane, home: Path) -> None:
     if recreated := recreated_topics(home, {name: topic.id for name, topic in available.items()}):
         raise DataError(
             f"{lane} can't continue: topic '{recreated[0]}' was deleted and recreated since its "
-            "last checkpoint, so its offsets have other records. To start from the existing "
-            f"records, delete {home / 'checkpoints'}."
+            f"last checkpoint, so the stored offsets do not fit it. Delete {home / 'checkpoints'} "
+            f"to restart all topics of the lane at `start` ('{connector.start}'); records of the "
+            "others may be written again."
         )
 
 

@@ -186,7 +186,7 @@ def test_a_client_with_conditional_writes_disabled_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
-    with pytest.raises(StoreError, match="AWS_CONDITIONAL_PUT=disabled turns off .* Unset it"):
+    with pytest.raises(StoreError, match=r"AWS_CONDITIONAL_PUT=disabled turns off .* Unset it"):
         made_in(place)
 
 

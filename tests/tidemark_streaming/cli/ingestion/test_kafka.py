@@ -145,7 +145,8 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
         assert "runs on port" in call("kafka", "up").stderr
         monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
         monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "other"))
-        assert "of another home" in " ".join(call("kafka", "up").stderr.split())
+        refused = " ".join(call("kafka", "up").stderr.split())
+        assert f"Tidemark's own Kafka broker of the home {tmp_path}: stop it with" in refused
         monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
         assert call("kafka", "down").exit_code == 0
         assert process.running() is None
