@@ -147,7 +147,7 @@ def test_an_engine_without_tls_is_refused(engine: Settings, tmp_path: Path) -> N
         f"sc://localhost:{engine.engine_port}/;use_ssl=true",
         f"sc://127.0.0.1:{engine.engine_port}",
     ):
-        assert "does not use TLS, but use_ssl=true requires it, and so does a token" in refused(
+        assert "does not use TLS. TLS is required by use_ssl=true, and by a token" in refused(
             Settings(home=tmp_path, remote=remote, token="t0k3n")
         )
 

@@ -178,6 +178,6 @@ def test_an_empty_range_is_refused(logged: Warehouse) -> None:
 
 def test_an_unknown_column_is_named_before_anything_runs(logged: Warehouse) -> None:
     wrong = replace(PER_MINUTE, name="wrong", aggregates={"top": agg.max("velocity")})
-    with pytest.raises(DefinitionError, match=r"'wrong' can't run .*`velocity`"):
+    with pytest.raises(DefinitionError, match=r"'wrong': the engine can't analyze .*`velocity`"):
         incremental(logged, wrong)
     assert not logged.exists("wrong_state")

@@ -168,7 +168,7 @@ def test_a_deleted_version_is_reported_in_one_line(warehouse: Warehouse) -> None
     spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
     spark.conf.unset(check)
     with pytest.raises(
-        DataError, match=r"the file '.*places.*\.parquet', which it reads, does"
+        DataError, match=r"the file '.*places.*\.parquet' was deleted\. Restore it"
     ) as caught:
         backfill(warehouse, ASSET)
     assert "\n" not in str(caught.value)
