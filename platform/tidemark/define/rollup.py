@@ -93,8 +93,8 @@ def rollup(
     if not of.trigger.late.by_arrival:
         raise DefinitionError(
             f"Roll-up '{name}': '{of.name}' fires late {of.trigger.late}, so its state does not "
-            "record when each late event arrived. Let it fire late at each arrival, which is the "
-            "default."
+            "record when each late event arrived. Omit `late` from its trigger: by default, it "
+            "fires late at each arrival."
         )
     if not window.contains(of.window):
         raise DefinitionError(

@@ -248,7 +248,9 @@ def _refuse_errors(
     for n, result in results.items():
         if errors := _errors(result):
             name = expectations[n].name
-            raise DefinitionError(f"Expectation {name} can't be validated: {errors[0]}.")
+            raise DefinitionError(
+                f"Expectation {name} can't be validated: {errors[0]}. Correct its arguments."
+            )
 
 
 def _finding(result: "ExpectationValidationResult") -> Finding:

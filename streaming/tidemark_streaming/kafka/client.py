@@ -152,8 +152,9 @@ class Brokers:
         if code == KafkaError._SSL and "certificate verify failed" in reason:
             trusted = self._client.get("ssl.ca.location", "the system's authorities")
             return (
-                f"the broker's certificate is for another host, or {trusted} can't verify it. Set "
-                f"ssl.ca.location {_WHERE} to the certificate file of the authority that signed it"
+                f"the broker's certificate has expired, is for another host, or {trusted} can't "
+                f"verify it. In the last case, set ssl.ca.location {_WHERE} to the certificate "
+                "file of the authority that signed it"
             )
         if _UNTRUSTED_CLIENT.search(reason):
             return (

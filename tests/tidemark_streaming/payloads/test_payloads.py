@@ -369,6 +369,15 @@ def test_schemas_are_requested_also_right_after_boot(
     assert json.loads(registry.schema(2).text) == SMALL
 
 
+def test_a_schema_file_that_can_not_be_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "1.avsc").mkdir()
+    (tmp_path / "2.avsc").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"schema file '.*1.avsc' can't be read: is a directory\."):
+        Registry(tmp_path).schema(1)
+    with pytest.raises(DataError, match=r"schema file '.*2.avsc' is not valid UTF-8 text\."):
+        Registry(tmp_path).schema(2)
+
+
 def test_a_schema_may_reference_others(registered: Registered) -> None:
     outer = {
         "type": "record",

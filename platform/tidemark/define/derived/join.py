@@ -65,7 +65,7 @@ class Between:
         if self.high < self.low:
             raise DefinitionError(
                 f"Between({start!r}, {end!r}) is empty: it ends before it begins. Exchange the "
-                "two, and mind that they are relative to the left row's event time."
+                "two; both are relative to the left row's event time."
             )
 
     def __str__(self) -> str:
