@@ -48,7 +48,7 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
             if low > read_to:
                 message = (
                     f"offsets {read_to} to {low - 1} of {name}-{partition} ({low - read_to:,} in "
-                    "all) were deleted by the topic's retention"
+                    "all) were deleted by retention or on request"
                 )
                 found.append(Loss(message, low - read_to))
             elif end < read_to:

@@ -116,7 +116,7 @@ def test_an_empty_span_of_a_recording_repeats_no_offsets(
 
 def test_records_lost_in_a_new_partition_are_reported() -> None:
     grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
-    told = "offsets 0 to 2 of t-1 (3 in all) were deleted by the topic's retention"
+    told = "offsets 0 to 2 of t-1 (3 in all) were deleted by retention or on request"
     assert losses.find_losses(of(2), grown) == [losses.Loss(told, 3)]
 
 

@@ -204,7 +204,7 @@ def test_records_deleted_by_retention_are_reported_and_skipped_if_accepted(
     with pytest.raises(DataError, match=message):
         bring(warehouse, topics.connector(name))
     (arrival,) = bring(warehouse, topics.connector(name, accept_loss=True))
-    lost = f"offsets 2 to 4 of {name}-0 (3 in all) were deleted by the topic's retention"
+    lost = f"offsets 2 to 4 of {name}-0 (3 in all) were deleted by retention or on request"
     assert skipped_losses(arrival.position) == [lost]
     assert numbers(warehouse) == [0, 1, 5]
     topics.send(name, clicks(6))

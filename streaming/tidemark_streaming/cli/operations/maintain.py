@@ -137,8 +137,8 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
 
     if asset in desired_streams.read_all(settings):
         return (
-            f"The stream of '{asset}' should be running, and would fill the tables again: first "
-            f"stop it with `tidemark stream {asset} --stop`."
+            f"The stream of '{asset}' runs or will be restarted, and would fill the tables again: "
+            f"first stop it with `tidemark stream {asset} --stop`."
         )
     for found in (c for c in foreground.commands(settings) if c.runs):
         command = {
