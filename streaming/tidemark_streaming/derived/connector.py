@@ -31,7 +31,7 @@ from tidemark.store.event_log.steps import (
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
-from tidemark_streaming.derived.asset_results import AssetResults
+from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 _SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}

@@ -19,6 +19,7 @@ from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
 from tidemark.compute.affected.by_time import can_change
 from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
@@ -38,6 +39,7 @@ from tidemark.store.event_log.log_columns import schema_version
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_dicts, to_micros
 from tidemark_streaming.snapshot import windows
+from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
 from tidemark_streaming.snapshot.tables import Tables
 
@@ -58,7 +60,9 @@ class SourceSnapshot:
         schema_version: 1 at first, and incremented each time that the source gains columns.
         dead_letters: dead letters that have not been reprocessed; 0 for a derived source.
         undeclared: fields that the source does not declare, each with its newest arrival.
-        lag_arrivals: for a derived source, the arrivals of each base that it has not taken yet.
+        lag_arrivals: for a derived source, the arrivals of each base that it has not taken yet;
+            with the name of a chain's asset, the runs that changed windows that it has taken, such
+            as corrections, and that are not its steps yet.
         unjoined: for a derived source, the rows of its bases that take no part in it.
     """
 
@@ -433,7 +437,31 @@ class Snapshot:
         newest = timeline.newest_position
         taken = {} if newest is None else Step.of_position(newest).taken
         counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}
-        return {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
+        lag = {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
+        chain = source.derivation
+        if isinstance(chain, Chain) and newest is not None:
+            step = Step.of_position(newest)
+            lag[chain.asset.name] = self.tables.read_if_changed(
+                (source.name, "changed windows"),
+                [*chain.asset.tables, ledger.TABLE],
+                lambda: self._count_changes(source.name, chain, step),
+                also=timeline.count,
+            )
+        return lag
+
+    def _count_changes(self, name: str, chain: Chain, step: Step) -> int:
+        """Return how many runs of a chain's asset have changed windows since the chain took them.
+
+        Args:
+            name: the chain.
+            step: its newest step.
+        """
+        if step.results is None:
+            return 0
+        last = [at_least("arrival", step.arrival), below("arrival", step.arrival + 1)]
+        rows = self.tables.read(f"{step.base}_timeline", bounds=last)
+        watermark = next((a.after for a in [] if rows is None else read_arrivals(rows)), None)
+        return AssetResults(name, chain, self.tables).count_changes(step.results, watermark)
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""

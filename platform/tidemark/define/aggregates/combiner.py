@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
+from tidemark.define.aggregates.type_constants import decided_by_type
 
 BOUND = 10_000
 """The default number of values that an aggregate keeps, if its result needs the values themselves.
@@ -125,8 +126,7 @@ def identity(value: Column) -> Column:
     including nulls within arrays and structs, and ignores where a nested array begins. Arrays and
     structs are therefore hashed with their shape: their JSON, with `v` instead of each value.
     """
-    # The engine knows a column's type when it plans, and drops the branch that does not apply.
-    nested = F.typeof(value).rlike("^(array|struct)")
+    nested = decided_by_type(F.typeof(value).rlike("^(array|struct)"))
     json = F.to_json(F.struct(value.alias("v")), {"ignoreNullFields": "false"})
     shape = F.regexp_replace(json, _JSON_VALUE, "v")
     return F.when(

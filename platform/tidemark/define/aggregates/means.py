@@ -22,6 +22,7 @@ point, so it always fits. The number of decimals d is s + 2, and at least 6, but
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.define.aggregates.type_constants import decided_by_type
 from tidemark.define.aggregates.totals import ROUNDING, total_type
 
 _MAX_DIGITS = 38
@@ -36,16 +37,16 @@ def partial(value: Column) -> Column:
     """Return the partial of values."""
     # Division turns an integer into a DOUBLE, whose sum does not overflow.
     number = value / 1
-    # The engine knows a column's type when it plans, and drops the branch that does not apply.
-    wide, size = _is_wide(value), F.when(F.typeof(number) == "double", F.abs(number))
-    digits = F.translate(value.cast("string"), ".", "")
-    zeros = F.repeat(F.lit("0"), _mean_scale(value) - _scale(value))
-    integer = F.when(wide, F.concat(digits, zeros).cast(_INTEGER))
+    wide, double = _is_wide(value), decided_by_type(F.typeof(number) == "double")
+    json = F.concat(F.lit('{"mean": '), value.cast("string"), F.lit("}"))
+    # A text with all decimals of the mean.
+    digits = F.translate(_from_json(json, _mean_type(value)).cast("string"), ".", "")
+    integer = F.when(wide, digits.cast(_INTEGER))
     low = integer % _part()
     return F.struct(
         F.sum(F.when(~wide, number)).alias("sum"),
         F.count(value).alias("count"),
-        F.sum(size).alias("plus"),
+        F.sum(F.when(double, F.abs(number))).alias("plus"),
         F.sum(((integer - low) / _part()).cast(_INTEGER)).alias("high"),
         F.sum(low.cast(_INTEGER)).alias("low"),
         # `abs` keeps the type, except that it makes a DOUBLE of a null that has no type.
@@ -69,15 +70,14 @@ def merge(partials: Column) -> Column:
 def average(merged: Column) -> Column:
     """Return the mean; null without values."""
     like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
-    wide, scale = _is_wide(like), _mean_scale(like).cast("string")
-    # `from_json` takes a type as text: the only way to cast to a type that the engine knows, but
-    # Python does not.
-    kind = F.when(wide, F.concat(F.lit(f"decimal({_MAX_DIGITS}, "), scale, F.lit(")")))
-    json = F.concat(
-        F.lit('{"mean": '), _wide_average(merged).cast("string"), F.lit("e-"), scale, F.lit("}")
-    )
-    schema = F.concat(F.lit("mean "), F.coalesce(kind, F.typeof(mean)))
-    return F.when(wide, F.from_json(json, schema)["mean"]).otherwise(mean)
+    wide = _is_wide(like)
+    # The decimals of 0 in the mean's type.
+    zero = _from_json(F.lit('{"mean": 0}'), _mean_type(like)).cast("string")
+    scale = F.greatest(F.length(zero) - 2, F.lit(0)).cast("string")
+    number = F.concat(_wide_average(merged).cast("string"), F.lit("e-"), scale)
+    json = F.concat(F.lit('{"mean": '), number, F.lit("}"))
+    kind = F.when(_has_wide_type(like), _mean_type(like)).otherwise(F.typeof(mean))
+    return F.when(wide, _from_json(json, kind)).otherwise(mean)
 
 
 def average_type(kind: str) -> str | None:
@@ -112,17 +112,35 @@ def _part() -> Column:
     return F.lit(_PART).cast(_INTEGER)
 
 
+def _from_json(json: Column, kind: Column) -> Column:
+    """Return the mean of a JSON object, with a type that is given as SQL text: the only way to cast
+    to a type that the engine knows, but Python does not.
+    """
+    return F.from_json(json, F.concat(F.lit("mean "), kind))["mean"]
+
+
 def _is_wide(value: Column) -> Column:
-    """Return whether a column is a wide DECIMAL: a constant, because only the type matters."""
-    decimals = F.greatest(F.lit(6), _scale(value) + 2)
-    digits = _precision(value) - _scale(value) + decimals
+    """Return whether a column is a wide DECIMAL, as a constant."""
+    return decided_by_type(_has_wide_type(value))
+
+
+# The engine evaluates the following only when it analyzes a query.
+
+
+def _has_wide_type(value: Column) -> Column:
+    digits = _precision(value) - _scale(value) + _preferred_scale(value)
     return F.coalesce(digits > _MAX_DIGITS - _SUM_DIGITS, F.lit(False))
 
 
-def _mean_scale(value: Column) -> Column:
-    """Return the number of decimals of the mean of a wide DECIMAL column."""
+def _mean_type(value: Column) -> Column:
+    """Return the type of the mean of a wide DECIMAL column, as SQL text."""
     room = _MAX_DIGITS - (_precision(value) - _scale(value))
-    return F.least(F.greatest(F.lit(6), _scale(value) + 2), room)
+    scale = F.coalesce(F.least(_preferred_scale(value), room), F.lit(0))
+    return F.concat(F.lit(f"decimal({_MAX_DIGITS}, "), scale.cast("string"), F.lit(")"))
+
+
+def _preferred_scale(value: Column) -> Column:
+    return F.greatest(F.lit(6), _scale(value) + 2)
 
 
 def _precision(value: Column) -> Column:
@@ -134,6 +152,6 @@ def _scale(value: Column) -> Column:
 
 
 def _type_parameter(value: Column, number: int) -> Column:
-    """Return a parameter of a column's DECIMAL type, or null if it has another type."""
+    """Return a parameter of a column's DECIMAL type; null for another type."""
     text = F.regexp_extract(F.typeof(value), r"^decimal\((\d+),(\d+)\)$", number)
     return text.try_cast("int")

@@ -20,6 +20,8 @@ differ by at most `n * 2^-52` times the sum of the absolute values, however smal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.define.aggregates.type_constants import decided_by_type
+
 ROUNDING = 2.0**-52
 """The largest effect of the order of addition, per value, as a share of the sum of the absolute
 values.
@@ -28,8 +30,7 @@ values.
 
 def partial(value: Column) -> Column:
     """Return the partial of values."""
-    # The engine knows a column's type when it plans, and drops the branch that does not apply.
-    floating = F.typeof(value).isin("float", "double")
+    floating = decided_by_type(F.typeof(value).isin("float", "double"))
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
     minus = F.when(~floating & (value < 0), value)
     return F.struct(

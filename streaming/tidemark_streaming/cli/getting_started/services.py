@@ -173,6 +173,7 @@ def _show_status(
         if processes[0][what]:
             out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
     out().print(_table("sources", sources), _table("assets", assets))
+    names = {asset["asset"] for asset in assets}
     for source in sources:
         if source["blocked"] is not None:
             out().print(
@@ -197,7 +198,7 @@ def _show_status(
         if any(source["lag_arrivals"].values()):
             name = source["name"]
             waiting = " and ".join(
-                f"{format_count(n, 'arrival')} of {base}"
+                f"{format_count(n, 'run' if base in names else 'arrival')} of {base}"
                 for base, n in source["lag_arrivals"].items()
                 if n
             )

@@ -126,12 +126,7 @@ class AssetResults:
             raise self._refuse(
                 f"'{asset.name}' was dropped after '{self.name}' had read its windows"
             )
-        # Usually no commit recomputes windows. Then the earlier commits need not be read.
-        replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
-        commits = self._commits(0) if replaces else []
-        newest = -1 if self.commit is None else self.commit.commit_number
-        commits = [each for each in commits if each.commit_number <= newest]
-        changes = list(find_changes(commits, taken.commit, asset, self._bound(watermark)))
+        commits, changes = self._find_changes(taken, watermark)
         for change in changes:
             if self.chain.rows != "changes" or not can_repeat_rows(commits, change):
                 raise self.refuse_change(change)
@@ -142,6 +137,24 @@ class AssetResults:
                 "quarantine or were replaced"
             )
         return changes
+
+    def count_changes(self, taken: TakenResults, watermark: int | None) -> int:
+        """Return the number of commits that `changes_since` returns, or refuses."""
+        return len(self._find_changes(taken, watermark)[1]) if self.table_id == taken.table_id else 0
+
+    def _find_changes(
+        self, taken: TakenResults, watermark: int | None
+    ) -> tuple[list[StateCommit], list[StateCommit]]:
+        """Return the published commits of the asset, and those of them that change windows that
+        the chain has read. The former may be missing if the latter are.
+        """
+        # Usually no commit recomputes windows. Then the earlier commits need not be read.
+        replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
+        commits = self._commits(0) if replaces else []
+        newest = -1 if self.commit is None else self.commit.commit_number
+        commits = [each for each in commits if each.commit_number <= newest]
+        bound = self._bound(watermark)
+        return commits, list(find_changes(commits, taken.commit, self.chain.asset, bound))
 
     def refuse_change(self, change: StateCommit, *, ended: bool = False) -> DataError:
         """Return the error for a commit that can't be a step.
