@@ -8,8 +8,9 @@ accepted. An arrival records the losses that it skips.
 import json
 from collections.abc import Sequence
 
-_KEY = "skipped"
-"""The key of the losses in a position. A Kafka topic with this name would collide with it."""
+_KEY = "skipped records"
+"""The key of the losses in a position. It has a space, which the name of a Kafka topic can't have:
+the other keys of a position may be topics."""
 
 
 class Acceptance:

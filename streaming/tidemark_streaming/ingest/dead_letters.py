@@ -3,7 +3,7 @@
 Reprocessing adds an arrival like any other. The arrival has the events of some dead letters,
 decoded again, and its position in the timeline names these dead letters:
 
-    {"replayed": [[3, 17, 17], [3, 40, 52]]}
+    {"reprocessed dead letters": [[3, 17, 17], [3, 40, 52]]}
 
 This arrival reprocessed the dead letters of arrival 3 at the positions 17 and 40 to 52. One commit
 therefore adds the events and marks their dead letters as reprocessed. A process that is killed has

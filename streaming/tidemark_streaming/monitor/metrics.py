@@ -214,7 +214,9 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "tidemark_source_lag_arrivals",
         ("source", "base"),
-        "Arrivals of a base that a derived source, such as a join, has not taken yet.",
+        "Arrivals of a base that a derived source, such as a join, has not taken yet. With the "
+        "asset of a chain as `base`: its runs, such as corrections, that changed windows that the "
+        "chain has taken, and that the chain has not taken yet.",
         _lag_of_bases,
     ),
     MetricDefinition(

@@ -140,7 +140,9 @@ class AssetResults:
 
     def count_changes(self, taken: TakenResults, watermark: int | None) -> int:
         """Return the number of commits that `changes_since` returns, or refuses."""
-        return len(self._find_changes(taken, watermark)[1]) if self.table_id == taken.table_id else 0
+        return (
+            len(self._find_changes(taken, watermark)[1]) if self.table_id == taken.table_id else 0
+        )
 
     def _find_changes(
         self, taken: TakenResults, watermark: int | None

@@ -40,8 +40,9 @@ _RECENT = 20_000
 Place = tuple[int, int]
 """The key of a dead letter: its arrival, and its position within the arrival."""
 
-REPROCESSED = "replayed"
-"""The field of an arrival's position that lists the dead letters reprocessed by the arrival."""
+REPROCESSED = "reprocessed dead letters"
+"""The field of an arrival's position that lists the dead letters reprocessed by the arrival. It has
+a space, which the name of a Kafka topic can't have: other fields may be topics."""
 
 _VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
@@ -179,7 +180,7 @@ def reprocessed_letters(place: str) -> Iterator[Place]:
     """Yield the keys of the dead letters that an arrival with this position reprocessed."""
     parsed = json.loads(place)
     ranges = parsed.get(REPROCESSED) if isinstance(parsed, dict) else None
-    # A Kafka topic may have the name of this field. Its value is then an object, not a list.
+    # The position of a custom connector may have any fields.
     for arrival, first, last in ranges if isinstance(ranges, list) else ():
         yield from ((arrival, p) for p in range(first, last + 1))
 

@@ -460,7 +460,8 @@ class Snapshot:
             return 0
         last = [at_least("arrival", step.arrival), below("arrival", step.arrival + 1)]
         rows = self.tables.read(f"{step.base}_timeline", bounds=last)
-        watermark = next((a.after for a in [] if rows is None else read_arrivals(rows)), None)
+        arrivals = [] if rows is None else read_arrivals(rows)
+        watermark = next((a.after for a in arrivals), None)
         return AssetResults(name, chain, self.tables).count_changes(step.results, watermark)
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:

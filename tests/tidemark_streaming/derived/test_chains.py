@@ -23,9 +23,10 @@ from helpers.model.telling import LONG
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
+from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
-from tidemark.define.derived.chain import chain
+from tidemark.define.derived.chain import Chain, chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.expectations.general import between
 from tidemark.define.rollup import rollup
@@ -49,6 +50,7 @@ from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 SECOND = 1_000_000
 ORDERS = Source(
@@ -135,9 +137,26 @@ def derived(warehouse: Warehouse, source: DerivedSource) -> DerivedConnector:
     return DerivedConnector(source, warehouse.location, warehouse.database)
 
 
+def waiting_runs(warehouse: Warehouse, source: DerivedSource) -> int:
+    """Return the runs of its asset that a chain has not taken, as `tidemark status` shows them."""
+    assert isinstance(source.derivation, Chain)
+    settings = Settings(warehouse=warehouse.location, database=warehouse.database)
+    lag = Snapshot(settings).source(source).lag_arrivals
+    return lag.get(source.derivation.asset.name, 0)
+
+
 def take(warehouse: Warehouse, source: DerivedSource, batch: int | None = None) -> int:
     """Ingest a chain, and return the number of its new arrivals."""
-    return sum(len(c.arrivals) for c in ingest(warehouse, derived(warehouse, source), batch=batch))
+    waiting = waiting_runs(warehouse, source)
+    found = [
+        arrival
+        for commit in ingest(warehouse, derived(warehouse, source), batch=batch)
+        for arrival in commit.arrivals
+    ]
+    changes = [a for a in found if Step.of_position(a.position).change is not None]
+    assert len(changes) == waiting
+    assert waiting_runs(warehouse, source) == 0
+    return len(found)
 
 
 def run_in_cuts(

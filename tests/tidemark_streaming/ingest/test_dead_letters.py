@@ -76,7 +76,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     assert outcome.brought == arrival.rows == 1
     assert outcome.refused == {(0, 3): "The record does not have 3 fields."}
     assert (arrival.arrival, arrival.dead_letters) == (2, 0)
-    assert arrival.position == '{"replayed":[[0,2,2]]}'
+    assert arrival.position == '{"reprocessed dead letters":[[0,2,2]]}'
     assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)
     assert log_rows(warehouse)[-1][7:9] == ("0.csv#2", "sensors:0:2")
     assert letters(warehouse) == before

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +16,12 @@ from tidemark.define.watermarks import (
     Watermark,
 )
 from tidemark.store.event_log.arrival import Arrival, read_arrivals, timeline_rows
+from tidemark_streaming.base import kafka_position
+from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.accepted_losses import skipped_losses, with_losses, without_losses
 from tidemark_streaming.ingest.arrival_facts import Facts, fold
+from tidemark_streaming.snapshot.history import reprocessed_letters
 
 SECOND = 1_000_000
 
@@ -128,6 +132,16 @@ def test_partitions_have_the_same_watermarks_in_any_cut(
         if arrival.before is not None and step.silent is not None and step.silent >= idle:
             assert arrival.after is not None
             assert arrival.after >= (clock - bound) * SECOND
+
+
+@pytest.mark.parametrize("name", ["skipped", "skipped.records", "replayed", "no-topic"])
+def test_no_name_of_a_topic_means_something_else_in_a_position(name: str) -> None:
+    position = kafka_position.to_json({name: Topic("id", {0: (3, 7)}), "t": Topic("id", {})})
+    assert (skipped_losses(position), [*reprocessed_letters(position)]) == ([], [])
+    lost = with_losses(position, ["offsets 0 to 2"])
+    assert skipped_losses(lost) == ["offsets 0 to 2"]
+    assert kafka_position.parse(lost) == kafka_position.parse(position)
+    assert json.loads(without_losses(lost)) == json.loads(position)
 
 
 def test_a_heartbeat_repeats_a_position_without_its_losses() -> None:

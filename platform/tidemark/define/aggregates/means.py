@@ -22,8 +22,8 @@ point, so it always fits. The number of decimals d is s + 2, and at least 6, but
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.define.aggregates.type_constants import decided_by_type
 from tidemark.define.aggregates.totals import ROUNDING, total_type
+from tidemark.define.aggregates.type_constants import decided_by_type
 
 _MAX_DIGITS = 38
 """The maximum number of digits of a DECIMAL."""
