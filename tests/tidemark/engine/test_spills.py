@@ -4,6 +4,7 @@ The search for them runs during the request, because Spark deletes them at its e
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,14 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.is_set():
-            for file in self._folder.glob("blockmgr-*/*/taskresult_*"):
-                try:
+            # Spark deletes the files, and when it stops the folders, too, also during the search.
+            with suppress(FileNotFoundError):
+                for file in self._folder.glob("blockmgr-*/*/taskresult_*"):
                     content = file.read_bytes()
-                except FileNotFoundError:
-                    continue
-                if content:
-                    self.seen.add(file.name)
-                if MARK.encode() in content:
-                    self.plain.add(file.name)
+                    if content:
+                        self.seen.add(file.name)
+                    if MARK.encode() in content:
+                        self.plain.add(file.name)
 
 
 @pytest.mark.parametrize("aside", [True, False])

@@ -168,7 +168,7 @@ function row(stream) {
     stream.restarts ? `Restarted ${stream.restarts === 1 ? "once" : `${count(stream.restarts)} times`} since it was requested.` : ""];
   const errors = notes.some(Boolean) ? ` title="${text(notes.filter(Boolean).join(" "))}"` : "";
   const lateNow = last(stream.lateShare.map((v, i) => (v === null ? null : v + (stream.tooLateShare[i] ?? 0))));
-  return `<div class="name"><a href="${dagster(`/assets/${stream.name}`)}">${text(stream.name)}</a>
+  return `<div class="name"><a href="${dagster(`/assets/${stream.name}`)}">${text(stream.name).replaceAll("_", "_<wbr>")}</a>
       <small title="${text(kind)}">${text(kind)}</small><span class="state ${tone}"${errors}>${text(said)}</span></div>
     <div class="lag"><div><b>${shownLag}</b> <small>${from.played ? "behind newest" : "behind now"}</small></div>
       ${plot(`lag of the watermark: ${shownLag}, ${seconds(most([stream.lag]))} at most in the last ${looksBack()}`, [stream.lag], ["bar"])}
