@@ -158,8 +158,8 @@ def _presentation(domain: str) -> DagsterOptions:
     if isinstance(show, DagsterOptions):
         return show
     raise DefinitionError(
-        f"Domain '{domain}' has no presentation for Dagster: add a module `definitions` with "
-        "`presentation = DagsterOptions(partitions=…)`."
+        f"Domain '{domain}' has no presentation for Dagster: set `presentation = "
+        f"DagsterOptions(partitions=…)` in the module `{name}`."
     )
 
 

@@ -28,7 +28,7 @@ RETRY_DELAYS_SECONDS = (5, 20, 60)
 
 
 class OfAssets(dg.Config):
-    """The assets of a job, by name."""
+    """The config of a job: the names of the assets that it is for."""
 
     assets: list[str]
 

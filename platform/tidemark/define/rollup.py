@@ -92,9 +92,9 @@ def rollup(
         )
     if not of.trigger.late.by_arrival:
         raise DefinitionError(
-            f"Roll-up '{name}': '{of.name}' fires late {of.trigger.late}, so its state does not "
-            "record when each late event arrived. Omit `late` from its trigger: by default, it "
-            "fires late at each arrival."
+            f"Roll-up '{name}': the trigger of '{of.name}' sets `late` ({of.trigger.late}), so the "
+            "asset's state does not record when each late event arrived. Omit `late`: by default, "
+            "a window fires at each arrival with late events."
         )
     if not window.contains(of.window):
         raise DefinitionError(

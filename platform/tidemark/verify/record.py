@@ -109,7 +109,8 @@ def append(
         if warehouse.append(rows, TABLE, _APP, number) is not None:
             return number
     raise ConflictError(
-        f"Gave up after {_MAX_ATTEMPTS} commit conflicts with other comparisons. Try again."
+        f"The comparison of '{report.asset}' could not be recorded: gave up after {_MAX_ATTEMPTS} "
+        "commit conflicts with other comparisons. Try again."
     )
 
 

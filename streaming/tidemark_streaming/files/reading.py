@@ -49,10 +49,10 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
 
 @contextmanager
 def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
-    """Convert errors of a file into error messages of the source.
+    """Convert an error in the block into a DataError that names the file and its source.
 
     Args:
-        damaged: the reason in the message, if the error does not come from the file system.
+        damaged: the reason to give if the content of the file is at fault, not the file system.
     """
     try:
         yield

@@ -100,8 +100,8 @@ def launch(settings: Settings, location: str, job: str) -> str:
     if "run" not in launched:
         why = launched.get("message") or launched.get("__typename") or answer or "no answer"
         raise EngineError(
-            f"Dagster did not launch the job '{job}' of '{location}': {str(why).rstrip('.')}. Its "
-            f"log file is {service(settings, 'webserver').log}."
+            f"Dagster did not launch the job '{job}' of '{location}': {str(why).rstrip('.')}. The "
+            f"log file of Dagster's web server is {service(settings, 'webserver').log}."
         )
     return str(launched["run"]["runId"])
 

@@ -220,10 +220,10 @@ class KafkaConnector:
             )
 
     def _accepted_losses(self, at: Position | None, available: Position) -> list[str]:
-        """Return descriptions of all losses since the position `at`, which are all accepted.
+        """Return descriptions of the records that Kafka lost since the position `at`.
 
         Raises:
-            DataError: a loss is not accepted.
+            DataError: the user has not accepted one of the losses.
         """
         lost = losses.find_losses(self._configured_topics(at), available)
         words = [loss.message for loss in lost]

@@ -109,7 +109,10 @@ class Backlogs:
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_KEPT))
 
     def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
-        """Return a backlog that is at most a few seconds old. Wait for the first answer.
+        """Return the backlog of a source by the newest answer of the brokers.
+
+        If that answer is more than a few seconds old, ask again, but do not wait. Only before the
+        first answer, wait for it.
 
         Args:
             position: the position of the source's newest arrival in the timeline.

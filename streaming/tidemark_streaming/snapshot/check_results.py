@@ -71,8 +71,8 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
 
 
 def _plain_time(value: date | str, unit: Literal["D", "us"]) -> str:
-    """Return a date or time as text. The result is the same for a Python value and for the engine's
-    text, which may be beyond Python's range."""
+    """Return a date or time as text, in one form for Python values and for the text that the engine
+    writes. The text may be a date or time that Python's types can't represent."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     # The engine writes a plus sign before a year of five digits.

@@ -130,7 +130,7 @@ class Timeline:
         return sum(self.rows[after + 1 : through + 1])
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, but not during the pause after a read (`Tables.read_if_changed`)."""
+        """Read the new rows, if the pause after the last read is over (`read_if_changed`)."""
         tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
@@ -316,7 +316,7 @@ class Ledger:
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, but not during the pause after a read (`Tables.read_if_changed`)."""
+        """Read the new rows, if the pause after the last read is over (`read_if_changed`)."""
         tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
 
     def _read(self, tables: Tables) -> None:

@@ -128,8 +128,8 @@ def _read(path: Path) -> tuple[pa.Table, list[str]]:
 
 
 def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
-    """Return the type of most values of a column, the values as an ingest decodes them, and the
-    number of misfits, which are null.
+    """Return three facts about a column: the type that most of its values have; its values, as an
+    ingest decodes them; and how many of them do not fit the type, and are therefore null.
     """
     texts = decode_utf8(column)
     filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)

@@ -284,7 +284,7 @@ def test_an_invalid_roll_up_is_refused() -> None:
         larger(BASE, keys=["town"])
     with pytest.raises(DefinitionError, match="no aggregate 'mode'; it has: n, about"):
         larger(BASE, aggregates=["mode"])
-    with pytest.raises(DefinitionError, match="fires late every 2 events"):
+    with pytest.raises(DefinitionError, match=r"sets `late` \(every 2 events\)"):
         larger(replace(BASE, trigger=Trigger(late=Count(2))))
     with pytest.raises(DefinitionError, match="Roll up its base 'per_minute' instead"):
         rollup(of=larger(BASE), name="of_larger", window=Tumbling("1 hour"))

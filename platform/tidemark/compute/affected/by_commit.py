@@ -37,10 +37,11 @@ def find_changes(
 
 
 def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool:
-    """Return whether the rows before and after a change can be computed from the event log.
+    """Return whether the event log suffices to compute the asset's rows before and after a commit.
 
     Args:
         commits: the records of all commits of the asset (of a roll-up: of its base), in order.
+        change: the record of that commit, one of `commits`.
     """
     through = [each for each in commits if each.commit_number <= change.commit_number]
     earlier = drop_superseded(through[:-1])

@@ -102,7 +102,9 @@ class Watermark(Protocol):
         return forward(previous, self.arrival_watermark(observed, given)), None
 
     def silent_watermark(self, clock: int) -> int | None:
-        """Return the watermark that follows from a silence of at least `shortest_silence`, or None.
+        """Return the watermark after a silence of at least `shortest_silence`.
+
+        None means that the silence does not move the watermark.
 
         Args:
             clock: the processing time of the heartbeat, in microseconds.

@@ -71,7 +71,11 @@ def parity(
         report = compare(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
         if report.windows == 0:
-            raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
+            where = "" if start is None and stop is None else " in that range"
+            raise DataError(
+                f"Nothing to compare: neither the event log nor the published table of '{asset}' "
+                f"has a window{where}."
+            )
         record.append(store, report, start, stop)
     return Output(
         {"equal": report.equal, **asdict(report)},

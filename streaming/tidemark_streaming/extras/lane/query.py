@@ -148,7 +148,7 @@ def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> 
             ) from None
         if kind != "boolean":
             raise DefinitionError(
-                f"{lane} needs a boolean condition, but '{condition}' is a {kind}."
+                f"{lane} needs a boolean condition, but '{condition}' has the type {kind}."
             )
     named = {name: table.alias(plan_check.LOOKUP) for name, table in lookups.items()}
     fault = plan_check.find_misuse(rows, lane.prepare(rows, **named))

@@ -115,7 +115,8 @@ def _column(node: Node) -> str:
         )
     if name.lower() in (*ARRIVAL_COLUMNS, *_SPLIT):
         raise node.error(
-            f"{node} is the name of an arrival's metadata column: choose another name."
+            f"{node} is reserved: Tidemark adds a column of this name to the event log or to the "
+            f"late table. Choose another name, such as 'own_{name.lower()}'."
         )
     return name
 

@@ -114,6 +114,9 @@ def _row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
     for text, value in given.items():
         name = text if text in columns.types else columns.aliases[text]
         if name in found:
-            raise value.error(f"'{text}' is the column '{name}', which the row has already.")
+            raise value.error(
+                f"the row gives the column '{name}' twice, the second time as '{text}': remove one "
+                "of them."
+            )
         found[name] = columns.types[name].read(value, name)
     return found
