@@ -2,7 +2,7 @@
 
 A connector polls an outside system, returns the arrivals that are pending after those in the
 timeline, and reads their rows. It has no state of its own: it continues from the position at the
-end of the timeline, even after processes were killed or files were deleted.
+end of the timeline, even after its process was killed or local files of Tidemark were deleted.
 """
 
 import json
@@ -70,9 +70,11 @@ class Chunk:
             position and passes it to later polls.
         arrived_at: processing time, in microseconds; never before the processing time of the
             previous chunk.
-        bytes: the size, if the connector knows it before reading and the rows have no `BYTES`.
+        bytes: the size of the arrival, if the connector knows it before reading and the rows have
+            no `BYTES`.
         rows: the maximum number of rows, if the connector knows it before reading.
-        watermark: the watermark after this arrival, for the `Manual` strategy.
+        watermark: the watermark after this arrival, in microseconds. Only the `Manual` strategy
+            and derived sources use it; with None, the watermark does not move.
         end: true if the stream ends with this arrival.
         waiting: partitions of the watermark (values of its column) that have more events in later
             chunks, as far as the connector knows. These partitions are not idle, even if this chunk
@@ -175,7 +177,7 @@ class Decoder(Protocol):
     """A connector that can decode dead letters again."""
 
     def decode(self, letters: pa.Table) -> pa.Table:
-        """Decode dead letters, which may have been corrected, into rows in the form of `read`.
+        """Decode dead letters, which may have been corrected. Return rows as `read` returns them.
 
         Args:
             letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
@@ -189,7 +191,8 @@ class InWarehouse(Protocol):
     """A connector that reads other tables of the warehouse that it ingests into."""
 
     def in_warehouse(self, location: str, database: str) -> "Connector":
-        """Return a copy of the connector that reads a warehouse with these arguments."""
+        """Return a copy of the connector that reads the warehouse with these arguments of
+        `Warehouse`."""
         ...
 
 
@@ -234,9 +237,11 @@ class Excerpt:
         Excerpt(start="2013-01-01", days=3, span="6 hours")
 
     Args:
-        start: where to begin, ISO 8601, by default at the first record.
-        end: where to stop, exclusive, by default after the last record.
-        days: the number of days from `start`, instead of `end`.
+        start: the processing time at which to begin, ISO 8601; by default the start of the day of
+            the first record.
+        end: the processing time at which to stop, exclusive; by default after the last record.
+        days: the number of days to play from `start`. If `end` is also set, the earlier limit
+            applies.
         span: the processing time that one file covers.
         speed: seconds of the recording per second of real time. By default, the files are written
             without pauses.

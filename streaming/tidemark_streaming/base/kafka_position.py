@@ -76,8 +76,8 @@ def split(position: Position, rows: int) -> list[Position]:
     """Split the ranges into successive pieces of at most about `rows` offsets.
 
     Each piece takes a proportional share of every partition, so that all partitions advance at the
-    same pace. The first piece has offsets of every nonempty range, so that all partitions are known
-    at once.
+    same pace. The first piece has offsets of every nonempty range, so that the watermark knows all
+    partitions from the first piece on.
     """
     pieces = max(-(-count_offsets(position) // rows), 1)
     return [
@@ -91,8 +91,8 @@ def split(position: Position, rows: int) -> list[Position]:
 
 def _part(whole: Range, n: int, pieces: int) -> Range:
     start, length = whole[0], whole[1] - whole[0]
-    # The bounds are rounded up: a short range has offsets only in the first pieces, a long range in
-    # all pieces.
+    # The bounds are rounded up, so that a range shorter than the number of pieces has an offset in
+    # the first piece.
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
 
 

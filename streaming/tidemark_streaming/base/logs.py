@@ -22,7 +22,8 @@ _log: logging.Logger | None = None
 
 
 def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
-    """Start to log as JSON in this process if `log_format` is `json`. Return whether it is.
+    """Start to log as JSON in this process and return True if `log_format` is `json`; else return
+    False.
 
     Args:
         process: the kind of process, the last part of the logger's name.

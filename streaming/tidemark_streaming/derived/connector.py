@@ -215,8 +215,8 @@ class DerivedConnector:
 def _in_order_of_asset(
     waiting: Sequence[_Waiting], changes: Sequence[StateCommit], results: AssetResults | None
 ) -> Iterator[_Waiting | StateCommit]:
-    """Yield arrivals and changes of an asset in order. A change comes after the arrivals that the
-    asset had processed before it."""
+    """Yield the arrivals and the changes of an asset's results in order. A change comes after the
+    arrivals that the asset had processed before it."""
     ahead = deque(changes)
     for each in waiting:
         _, _, number, _, _ = each

@@ -146,8 +146,8 @@ class FileConnector:
             )
 
     def _check_still_unchanged(self, position: Mapping[str, Any]) -> None:
-        """Raise an error if a file changed while it was read. `position` would not describe the
-        rows that were read."""
+        """Raise an error if a file changed while it was read, because `position` would then not
+        describe the rows that were read."""
         path = self.path / position["file"]
         with reading.explain_errors(path, self.source, "it is damaged"):
             if not folder.is_unchanged(self.path, position):

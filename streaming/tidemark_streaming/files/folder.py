@@ -111,13 +111,14 @@ def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:
 def _files(
     folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]], above: tuple[str, ...]
 ) -> Iterator[File]:
-    """Yield the files of a folder at any depth below `folder`, and of its subfolders.
+    """Yield the files of one folder and of its subfolders.
 
     Args:
-        prefix: the path of the folder relative to `folder`, with a `/` at its end.
-        entries: the entries of the folder.
-        above: the real paths of `folder`, of the folders between it and this folder, and of this
-            folder.
+        folder: the top folder, to which names are relative.
+        prefix: the path of the one folder relative to `folder`, with a `/` at its end; empty for
+            `folder` itself.
+        entries: the entries of the one folder.
+        above: the real paths of `folder`, of the one folder, and of the folders between them.
     """
     for entry in entries:
         name = f"{prefix}{entry.name}"

@@ -79,8 +79,8 @@ def read_parquet(
 
 
 _Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
-"""The names of the columns that are read, some rows of a file, and the columns of these rows that
-have the type INT96 once more, in nanoseconds; None if the file has no such columns."""
+"""Three parts: the names of the columns that are read; some rows of a file; and the INT96 columns
+of the same rows, in nanoseconds, or None if the file has no INT96 columns."""
 
 
 def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:

@@ -16,8 +16,8 @@ the other keys of a position may be topics."""
 class Acceptance:
     """The losses that a connector may skip.
 
-    If `given` is true, these are the losses that the connector's first poll finds. Losses that
-    later polls find are not accepted.
+    If `given` is true, these are the losses that the connector's first poll finds; if it is false,
+    there are none. Losses that later polls find are not accepted.
     """
 
     def __init__(self, *, given: bool) -> None:

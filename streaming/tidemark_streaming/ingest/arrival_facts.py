@@ -32,7 +32,7 @@ _PER_PART = [
 
 @dataclass(frozen=True)
 class Facts:
-    """A summary of the rows of one chunk.
+    """A summary of the rows of one chunk. Event times are in microseconds.
 
     Args:
         rows: the number of events, without dead letters.
@@ -66,7 +66,8 @@ def observe(
     """Return the summary of each chunk with rows, by its index.
 
     Args:
-        planning: sets the engine's planner, if the engine is used.
+        planning: applies settings to the engine's planner. It is entered only if the engine is
+            used.
     """
     if isinstance(rows, DataFrame) or not is_plain(source, rows):
         with planning or nullcontext():
@@ -263,7 +264,8 @@ def fold(
 
 
 MANY_MISFITS = 100
-"""The minimum number of rows of an arrival that indicates a changed column, if all rows fail."""
+"""The minimum number of rows of an arrival that, if all of them fail on one column, show that the
+column has changed."""
 
 
 class ColumnChangedError(DataError):

@@ -51,7 +51,7 @@ class FutureWatermark:
     Args:
         arrival: the number of the arrival that caused the watermark.
         clock: the processing time of the newest arrival.
-        event_time: the newest event time of the arrival `arrival`.
+        event_time: the newest event time of the arrival `arrival`; None if it has no event time.
         read_from: where the event with this time was read, as in `2.csv#1`; None if the event has
             been deleted.
     """

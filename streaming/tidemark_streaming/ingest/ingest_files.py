@@ -93,7 +93,7 @@ def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
     """
     ingest = Ingest()
     file = ingest_file(warehouse.location, warehouse.database, source.name, "refused")
-    # A full disk has its own error message.
+    # An error here is ignored: if the disk is full, the ingest itself reports it.
     with suppress(OSError):
         file.unlink()
     try:

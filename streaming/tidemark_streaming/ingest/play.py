@@ -28,6 +28,9 @@ def play(
 
     Without a speed, all files are written first and then ingested, `batch` of them per commit. With
     a speed, each file is ingested when it is written.
+
+    Args:
+        batch: the number of files per commit; None as for `ingest`.
     """
     if ingestion.play is None:
         raise DataError(

@@ -39,7 +39,11 @@ _T = TypeVar("_T")
 
 
 def check_secrets(client: Properties, what: str) -> None:
-    """Refuse properties that contain a secret in plain text."""
+    """Refuse properties that contain a secret in plain text.
+
+    Args:
+        what: the object that has the properties, for the error message.
+    """
     for name, value in client.items():
         if _SECRET.search(name) and not isinstance(value, Secret):
             raise DefinitionError(
@@ -50,8 +54,8 @@ def check_secrets(client: Properties, what: str) -> None:
 
 
 def client_properties(servers: str, client: Properties) -> dict[str, Any]:
-    """Return the properties of a client, with its secrets. The log output of the client is off,
-    because its errors are raised.
+    """Return the properties of a client, with the values of its secrets. The log output of the
+    client is off, because its errors are raised.
     """
     own: dict[str, Any] = {
         "bootstrap.servers": servers,
@@ -177,7 +181,8 @@ class Brokers:
         return None
 
     def _protocol_mismatch(self) -> str | None:
-        """Explain why brokers close connections without an error: they speak another protocol."""
+        """Return why brokers close connections without an error, if they require another
+        `security.protocol`; else None."""
         if {each.code() for each in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         if not uses_tls(*self._first):

@@ -54,8 +54,8 @@ class KafkaConnector:
     The timeline stores the offsets that an arrival ingested per partition, and the next arrival
     continues after them. Nothing is committed to Kafka. The processing time of an arrival is the
     time of the poll. New partitions, and new topics that match a pattern, are read from their first
-    record. If partitions become idle, so that time alone advances the watermark, an arrival without
-    records records the advance.
+    record. If partitions become idle, so that time alone advances the watermark, this advance is
+    stored as an arrival without records.
 
     Only records of committed transactions are read, unless the client sets `isolation.level`.
     Offsets without a record, for example after compaction, are skipped. A record without a value (a
@@ -63,7 +63,7 @@ class KafkaConnector:
 
     If Kafka deleted records before they were ingested, the ingest fails with an error that names
     their offsets, until the loss is accepted. The very first poll of the source is recorded as an
-    arrival even if the poll found no records. Records that expire after this poll are detected as
+    arrival even if the topics have no records. Records that expire after this poll are detected as
     lost; records that expired before it are not.
 
     Example:

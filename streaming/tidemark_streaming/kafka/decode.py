@@ -58,9 +58,9 @@ _DEAD_LETTER_FIELDS = (
 """The fields of a record that its dead letter keeps, in addition to the value."""
 
 WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
-"""Columns that can be null although the record has a value for them, each with a field of the
-record that is null only if it has no value. Examples of such values are a key that is not UTF-8 and
-a timestamp outside the years 1 to 9999."""
+"""Columns that can be null although the record has a value for them, for example a key that is not
+UTF-8 or a timestamp outside the years 1 to 9999. With each column comes a field of the record that
+is null only if the record has no value for the column."""
 
 
 def check(source: Source, what: str) -> None:
@@ -148,8 +148,8 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
 
 def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
     """Return each record's first value of a header as text. The value is null if the record does
-    not have that header, or its headers can't be read. Return None if `name` is None or no record
-    has headers."""
+    not have that header, if its headers can't be read, or if the value is not UTF-8. Return None if
+    `name` is None or no record has headers."""
     if name is None or not pc.any(pc.greater(pc.list_value_length(records["headers"]), 0)).as_py():
         return None
     values = [

@@ -159,7 +159,7 @@ def _keep(value: bytes) -> bytes:
 
 
 _SAMPLED_VALUES = 50
-"""The sample size of an arrival, in values."""
+"""The maximum number of values in the sample of an arrival, per batch of records that is read."""
 
 _MAX_NAMES = 20
 """The maximum number of fields to report per arrival. An object whose field names are data can have

@@ -78,7 +78,8 @@ def play(
     """Play recorded data through a topic into the event log, as JSON with the source's columns.
 
     Args:
-        excerpt: the part of the recording to play; it must begin at the end of the event log.
+        excerpt: the part of the recording to play. It must begin with the first span that is not
+            in the event log yet.
 
     Yields:
         The result of each ingested arrival.

@@ -192,8 +192,8 @@ class _Batch:
     @classmethod
     def of(cls, records: Sequence[_Record], asked: Sequence[_Of]) -> "_Batch":
         if len(asked) == 1:
-            # The partition of each record is not requested: a method call on a record takes as long
-            # as copying some hundred bytes.
+            # Don't call `partition` on each record: a method call on a record takes as long as
+            # copying some hundred bytes.
             which = np.zeros(len(records), np.int64)
         else:
             index = {of: n for n, of in enumerate(asked)}

@@ -22,7 +22,8 @@ _WHOLE_NUMBERS = pa.decimal128(38, 0)
 
 
 class OtherTypeError(Exception):
-    """The type of the values can't be converted to the wanted type, regardless of the values."""
+    """The type of the values can't be converted to the wanted type, regardless of the values, or
+    the wanted name is ambiguous (`find_name`)."""
 
 
 def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, list[int]]:

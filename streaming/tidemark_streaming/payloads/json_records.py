@@ -199,7 +199,7 @@ def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
     """Return the values joined by line breaks. Return None unless each value is an object on one
-    line, in UTF-8, and not nested too deeply."""
+    line, in UTF-8, without constants such as NaN, and not nested too deeply."""
     if values.null_count:
         return None
     whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))

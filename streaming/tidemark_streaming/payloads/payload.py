@@ -61,7 +61,8 @@ def decode_by_halves(
     regular: Callable[[pa.ChunkedArray], Decoded | None],
     singly: Callable[[Sequence[bytes | None]], Decoded],
 ) -> Decoded:
-    """Decode records in bulk. Halve a batch with irregular records until it has few records.
+    """Decode records in bulk. Halve a batch with irregular records until it has few records, and
+    decode these one at a time.
 
     Args:
         regular: decodes records in bulk; returns None if it can't decode all of them.
@@ -131,7 +132,7 @@ class Results:
         self._reasons = dict[int, str]()
 
     def refuse(self, row: int, reason: str) -> None:
-        """Record why a row can't be decoded. Keep an earlier reason of the same row instead."""
+        """Record why a row can't be decoded, unless the row already has a reason."""
         self._reasons.setdefault(row, reason)
 
     def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:

@@ -1,8 +1,8 @@
 """Find the schemas that records refer to by ID, in a folder or an HTTP registry.
 
 Such a record begins with five bytes, as Confluent's serializers write them: a 0, and the schema's
-ID as a big-endian number of four bytes. An ID never changes its schema, so each schema is requested
-only once.
+ID as a big-endian number of four bytes. The schema of an ID never changes, so each schema is
+requested only once.
 """
 
 import math

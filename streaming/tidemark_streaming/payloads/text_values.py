@@ -92,9 +92,9 @@ TIME_OPTIONS = {"timestampFormat": "timestamp", "dateFormat": "date", "timeZone"
 class TimeFormats:
     """The formats of times: ISO 8601, a pattern, or a count since 1970.
 
-    A pattern has Spark's letters: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS` (1 to 9), `M`, `d`
-    and `H` for one or two digits, `XXX` or `XX` for an offset, and text in quotes. With more than
-    six `S`, digits beyond microseconds are dropped.
+    A pattern has Spark's letters: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, one to nine `S` for the
+    digits of a fraction, `M`, `d` and `H` for one or two digits, `XXX` or `XX` for an offset, and
+    text in quotes. With more than six `S`, digits beyond microseconds are dropped.
 
     Args:
         timestamp: the pattern of TIMESTAMP and TIMESTAMP_NTZ; or `epochSeconds`, `epochMillis`,

@@ -1,4 +1,4 @@
-"""Convert JSON members, as their original text, to the types of columns, with Spark's expressions.
+"""Convert the original texts of JSON members to the types of columns, with Spark's expressions.
 
 The expressions follow the rules of `payloads.text_values` and share its regular expressions. A text
 is converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL

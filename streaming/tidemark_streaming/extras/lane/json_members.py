@@ -40,7 +40,7 @@ _NESTED = _nested_values(MAX_DEPTH - 1)
 _MEMBER = rf"{_SPACE}[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}({_SCALAR}|{_NESTED})"
 _END = rf"{_SPACE}[{{]?+{_SPACE}[}}]{_SPACE}\z"
 _PARTS = rf"\G(?:{_MEMBER}|{_END})"
-"""Matches the next member of an object, or its end and the end of the text."""
+"""Matches the next member of an object, or the end of the object if the text ends there, too."""
 
 
 def member_names(text: Column) -> Column:

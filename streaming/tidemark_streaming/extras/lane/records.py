@@ -31,8 +31,9 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     """Decode records of Spark's Kafka connector into the columns of their source, protected as the
     source declares.
 
-    The result also has `read_from`, `correlation_id`, the original value, and `reason`: why a
-    record is a dead letter, or null if it is not a dead letter.
+    The result also has `read_from`, `correlation_id`, the original value (null if the source has
+    protected columns), and `reason`: why a record is a dead letter, or null if it is not a dead
+    letter.
     """
     source, connector = lane.source, lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
