@@ -61,6 +61,9 @@ def parameters(what: str, function: Callable[..., object]) -> list[str]:
 
     Args:
         what: the owner of the function, as in `Asset 'orders_hourly'`.
+
+    Raises:
+        DefinitionError: the function has no parameters.
     """
     try:
         found = list(inspect.signature(function).parameters)

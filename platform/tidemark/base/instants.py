@@ -131,11 +131,17 @@ def describe(micros: int) -> str:
 
 
 def latest(*marks: int | None) -> int | None:
-    """Return the latest of some watermarks; None is minus infinity, also without watermarks."""
+    """Return the latest of some watermarks. None is minus infinity.
+
+    Return None also if there are no watermarks.
+    """
     return max((mark for mark in marks if mark is not None), default=None)
 
 
 def earliest(*marks: int | None) -> int | None:
-    """Return the earliest of some watermarks; None is minus infinity, also without watermarks."""
+    """Return the earliest of some watermarks. None is minus infinity.
+
+    Return None also if there are no watermarks.
+    """
     known = [mark for mark in marks if mark is not None]
     return min(known, default=None) if len(known) == len(marks) else None

@@ -72,7 +72,7 @@ def secret(reference: str) -> Secret:
 
     Args:
         reference: `env:NAME`, an environment variable, or `file:PATH`, a file that only its owner
-            may read. A final line break of the file is removed.
+            may read. Final line breaks of the file are removed.
 
     Raises:
         DefinitionError: the reference is neither `env:NAME` nor `file:PATH`.
@@ -81,7 +81,7 @@ def secret(reference: str) -> Secret:
 
 
 def read(file: Path) -> str:
-    """Return the secret that a file contains, without the final line break."""
+    """Return the secret that a file contains, without final line breaks."""
     try:
         found = _private(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:

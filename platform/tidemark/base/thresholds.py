@@ -18,7 +18,8 @@ If there are more, the rows stay in the engine, which compiles its plans. Benchm
 
 SMALL_BATCH_BYTES = 4 << 20
 """Up to this size of its input, a commit with at most `SMALL_BATCH_ROWS` rows is a small batch.
- Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
+
+Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
 """
 
 IN_MEMORY_PARTIALS = 50_000
@@ -188,7 +189,7 @@ ROW_GROUP_ROWS = 50_000
 """The number of rows in a row group of a compacted file. Readers skip row groups by statistics."""
 
 REPUBLISHED_COMMITS = 100
-"""Up to this number of lost commits, each is published again as it was.
+"""Up to this number of commits that a table has lost, each is published again as it was.
 
 If there are more, they are recomputed together. No benchmark measures this threshold.
 """

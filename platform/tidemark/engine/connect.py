@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER = "tidemark"
-"""The user id of sessions with a given session id, which later processes find by both ids."""
+"""The user id of sessions whose id the caller specifies. The engine finds a session by both ids."""
 
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
 """Prefixes of the error conditions that the client raises if its session was lost."""

@@ -34,7 +34,10 @@ def is_expression_invalid(error: PySparkException) -> bool:
 
 
 def find_cause(error: PySparkException) -> str | None:
-    """Return the reason why a definition or its data made the engine fail; None if unknown."""
+    """Return the reason why a definition or its data made the engine fail.
+
+    Return None if the failure has another cause, or if the cause is unknown.
+    """
     raised = user_code.find_in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."

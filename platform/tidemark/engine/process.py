@@ -133,9 +133,9 @@ class ManagedProcess:
         """Return the record of the process if the process is alive, else None.
 
         Args:
-            port: the value of the setting that specifies the port of the process.
+            port: the port that the settings now specify for the process.
             title: the name of the process in messages.
-            setting: the name of that setting.
+            setting: the name of the setting that specifies the port.
             stopper: the command that stops the process.
 
         Raises:
@@ -249,8 +249,8 @@ def has_exited(process: psutil.Process) -> bool:
 def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int, bytes]:
     """Run a command that exits at once. Return its pid and its output.
 
-    The command and its children react to signals as usual. With `subprocess`, they would ignore the
-    signals that this process ignores, which libraries can change.
+    The command and its children react to signals as usual. With `subprocess`, they would ignore
+    signals that this process ignores, for example because of a library.
     """
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as output:

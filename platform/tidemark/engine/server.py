@@ -45,9 +45,10 @@ class Status:
     Args:
         address: the engine's address, without a token.
         embedded: whether Tidemark starts the engine, because the setting `remote` names none.
-        answer: whether the engine can be used.
-        since: the start time of the embedded engine.
-        memory: the resident memory of the embedded engine, in bytes.
+        answer: the result of a probe of the engine.
+        pid, since, memory: the process ID, start time and resident memory (in bytes) of the
+            embedded engine; None if it is not running.
+        log: the log file of the embedded engine; None for another engine.
         pages: the address of Spark's web UI, if the UI is on.
         event_log: the folder of Spark's event log, if Spark writes one.
     """
@@ -69,7 +70,9 @@ def ensure(
     while_starting: Callable[[], None] | None = None,
     tasks: int | None = None,
 ) -> str:
-    """Return the address of an engine that answers. Start the embedded engine if necessary.
+    """Return the address of an engine that answers, including the token if one is required.
+
+    Start the embedded engine if necessary.
 
     Args:
         on_progress: a function that is called with lines of progress if a server must be started.

@@ -41,6 +41,7 @@ class Batch:
     """The rows of one commit, with the evidence for validating them.
 
     Args:
+        marker: the record of the commit.
         scratch: temporary tables for the rows that are computed for validation.
         few: true if there are few rows.
         few_events: true if there are few events to count in the event log.
@@ -162,7 +163,11 @@ class Batch:
         return same_window(self.transform, left, right)
 
     def ranges(self, back: int = 0) -> Ranges:
-        """Return the possible window starts of the commit, extended back by `back` microseconds."""
+        """Return the ranges that contain the starts of all windows that the commit can change.
+
+        Each range begins `back` microseconds earlier than necessary. Return an empty tuple if the
+        commit can change all windows.
+        """
         ranges = affected_range(self.transform, self.marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 

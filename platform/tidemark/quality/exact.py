@@ -9,7 +9,7 @@ the columns therefore contain Python objects, which compare exactly across types
 | integers, booleans | `int`, `bool` | unchanged |
 | DECIMAL | `Decimal` | the decimal with the same digits: 0.1 becomes exactly 0.1 |
 | FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest number of that type |
-| TIMESTAMP | instants in UTC, without a time zone | the same; without a time zone, it is in UTC |
+| TIMESTAMP | instants in UTC, without a time zone | such an instant; UTC is the default time zone |
 | DATE | `date` | a `date`; a text is parsed as ISO 8601 |
 | strings, others | Python objects | unchanged |
 

@@ -35,8 +35,8 @@ class GateResult:
 
     Args:
         rows: the rows to publish, each with its `quality`. `IS_DELETED` is true for rows to delete.
-        count: the number of new rows in `rows`. The other rows are already published, and stay
-            published in place of quarantined rows.
+        count: the number of rows in `rows` that change the published table, including rows to
+            delete. All others are already published, and stay in place of quarantined rows.
         quarantine_changes: the changes of the quarantine; None if there are none.
         quarantined: the number of rows to quarantine.
         warned: the number of rows published with a warning.

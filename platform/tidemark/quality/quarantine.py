@@ -70,7 +70,8 @@ class Choice:
 
     Args:
         start, end: instants in microseconds; None means no bound.
-        keys: the chosen value of each key, as text. A key that is not named may have any value.
+        keys: the chosen value of each key, as text; None chooses a null key. A key that is not
+            named may have any value.
     """
 
     start: int | None = None
@@ -168,7 +169,9 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
-    """Return the quarantined windows that start in the chosen range. The chosen keys are ignored.
+    """Return the quarantined and discarded windows that start in the chosen range.
+
+    The keys of `choice` are ignored. Without a choice, return all of these windows.
 
     Raises:
         DataError: the asset has no quarantine table.
@@ -259,14 +262,17 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
 
 
 class QuarantineCounts(NamedTuple):
-    """The number of quarantined rows, in total and by each expectation that they fail."""
+    """The number of rows in the quarantine, in total and by each expectation that they fail."""
 
     rows: int
     by_expectation: dict[str, int]
 
 
 def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> QuarantineCounts:
-    """Count the quarantined windows that start in some ranges; without ranges, all of them."""
+    """Count the quarantined and discarded windows that start in some ranges.
+
+    Without ranges, count all of them.
+    """
     if not warehouse.exists(transform.quarantine_table):
         return QuarantineCounts(0, {})
     rows = warehouse.take(transform.quarantine_table, window_starts_in(ranges))

@@ -88,9 +88,9 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
 
 
 def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
-    """Return the result. If the result reports a fault of Tidemark itself, validate once more.
+    """Return the result. For a fault of Tidemark itself, validate again and return the new result.
 
-    Such a result means that Tidemark lost or duplicated an event. Independent queries must confirm
+    Such a fault means that Tidemark lost or duplicated an event. Independent queries must confirm
     the fault before any row is quarantined for it.
     """
     expectation = result.expectation

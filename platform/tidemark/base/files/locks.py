@@ -1,7 +1,7 @@
 """Lock files on this machine. When a process exits for any reason, its locks are released.
 
-`is_locked` checks a lock by taking a shared lock for an instant. `take` therefore retries while it
-can share the lock, because such a check may be in progress.
+`is_locked` checks a lock by sharing it for an instant. During that instant, another process can't
+take the lock. `take` therefore retries as long as it can share the lock.
 """
 
 import fcntl
@@ -18,7 +18,11 @@ _PATIENCE = 10.0
 
 
 def take(handle: int) -> bool:
-    """Take the lock of an open file. Return False if another process holds it."""
+    """Take the lock of an open file.
+
+    Return False if another process holds the lock, or if others still share it after `_PATIENCE`
+    seconds.
+    """
     deadline = time.monotonic() + _PATIENCE
     while not try_take(handle):
         if not share(handle):

@@ -3,10 +3,10 @@
 With the archive, Java maps twenty thousand classes into memory instead of reading, verifying and
 linking each of them.
 
-`make archive` creates the archive once, from a server that has run a typical first workload. The
-archive is valid for one build of Java and for exactly the jars from which it was created. The name
-of its folder is a hash of both, and Java verifies both again. Without a valid archive, a server
-also starts, but more slowly.
+`make` creates the archive once, from a server that has run a typical first workload. The archive is
+valid for one build of Java and for exactly the jars from which it was created. The name of its
+folder is a hash of both, and Java verifies both again. Without a valid archive, a server also
+starts, but more slowly.
 """
 
 import hashlib

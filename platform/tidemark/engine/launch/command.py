@@ -188,6 +188,10 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     Each jar is named once in the class path, the Java options of the server and of the archive are
     added, and the Java module for vectors is removed.
 
+    Args:
+        arguments: the arguments of `spark-submit`.
+        archive: the Java options that name the AppCDS archive.
+
     Raises:
         EngineError: the launcher failed.
     """

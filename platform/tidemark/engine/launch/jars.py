@@ -109,6 +109,9 @@ def ensure(
 
     A jar appears in the folder only after its checksum was verified.
 
+    Args:
+        repository: the address of the Maven repository to fetch from; None for Maven Central.
+
     Raises:
         EngineError: a jar can't be fetched, or its checksum is wrong.
     """
@@ -120,7 +123,10 @@ def ensure(
 
 
 def class_path(java: Java, repository: str | None = None) -> list[Path]:
-    """Return the jars that precede Spark's own in the engine's class path, in order."""
+    """Return the jars that precede Spark's own in the engine's class path, in order.
+
+    Fetch or create the jars that are missing. `repository` is as for `ensure`.
+    """
     import pyspark
 
     closed = file_server.closed_jar(Path(pyspark.__file__).parent / "jars")
