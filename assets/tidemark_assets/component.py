@@ -55,7 +55,7 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """The prefix of each key and name, as in `dev` or `trials/dev`."""
 
     maintenance: bool = False
-    """True if this project maintains the tables; one project does that for all."""
+    """True if this project maintains the tables of the database; only one project should do so."""
 
     home: str | None = None
     """The folder for all of Tidemark's files, by default from the settings."""

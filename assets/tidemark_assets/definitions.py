@@ -76,7 +76,8 @@ def build_definitions(
 
     Args:
         domains: packages, as in `tidemark_assets.flights`.
-        resources: the resource `tidemark`, which gives steps the engine and the warehouse.
+        resources: a mapping with the key `tidemark`: the resource that gives steps the engine and
+            the warehouse.
         in_process: true if steps run in their run's own process. Steps are thin clients of one
             engine, so separate processes would only cost start-up time. Use False if these
             definitions become part of a project with its own executor: a project has only one.
@@ -84,8 +85,8 @@ def build_definitions(
             sensors, schedules, steps and resources have it too, with `_` for `/`.
 
     Raises:
-        DefinitionError: a domain can't be loaded, or does not define how it appears in Dagster; or
-            a prefix has characters other than letters, digits and `_`.
+        DefinitionError: a domain can't be loaded, or its `presentation` is missing or names unknown
+            assets or sources. Also if two tables have one name, or if the prefix is invalid.
     """
     names = with_prefix(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
@@ -166,7 +167,7 @@ def _presentation(domain: str) -> DagsterOptions:
 def _automation(
     domain: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
-    """Yield the sensors and jobs of one domain, named after it or its sources."""
+    """Yield the sensors and jobs of a domain, and the checks that its assets' pages can run."""
     reporters = list[Reporter]()
     for ingestion in found.ingestions.values():
         yield arrivals.landing(ingestion, names)

@@ -238,7 +238,10 @@ def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
 def _build_events(
     build: Build, assets: dg.AssetsDefinition
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """Yield the events of one build, without models and tests that no longer exist."""
+    """Yield an event for each model that was built successfully, and for each test that ran.
+
+    Models and tests that no longer exist are left out.
+    """
     keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
     for outcome in build.outcomes:
         if outcome.kind == "model" and outcome.good and outcome.name in keys:

@@ -9,7 +9,7 @@ from tidemark.base.instants import INFINITY, as_datetime, instant
 from tidemark.define.windows import Window
 
 PartitionsOf = Callable[[str], dg.TimeWindowPartitionsDefinition]
-"""The partitions of each asset, by its name."""
+"""A function that takes the name of an asset, and returns the partitions of that asset."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def find_closed_partitions(
 ) -> list[Span]:
     """Return the newest partitions in which all windows have closed, in order and at most `count`.
 
-    Partitions after the newest event have no windows, and are left out.
+    Partitions after the newest event have no windows, and are left out. `watermark` and
+    `newest_event` are in microseconds.
     """
     newest = partitions.get_last_partition_window()
     if newest is None or min(watermark, newest_event) < instant(partitions.start):

@@ -43,8 +43,8 @@ def of_assets(
     """Return the config class of a job that a user launches for some assets of a domain.
 
     Args:
-        by_default: the default choice, in words; None if a choice is required.
-        default: the default choice, as names; all by default.
+        by_default: a text that describes the default choice; None if a choice is required.
+        default: the names of the assets that are chosen by default; None for all assets.
     """
     description = "The assets" if by_default is None else f"The assets (default: {by_default})"
     names = list(transforms if default is None else default)

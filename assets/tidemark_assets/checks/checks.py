@@ -40,7 +40,10 @@ _SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERRO
 
 
 def check_names(transform: Definition) -> dict[str, str]:
-    """Return the names of the checks by expectation. They have only letters, digits and `_`."""
+    """Return the name of each expectation's check, by the name of the expectation.
+
+    Names of checks have only letters, digits and `_`.
+    """
     found: dict[str, str] = {}
     for expectation in transform.checks:
         plain = re.sub(r"\W+", "_", expectation.name).strip("_")
@@ -136,7 +139,7 @@ def _evaluation(
 def draw_history(
     snapshot: Snapshot, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """Return a picture of the results of the newest runs through this one; {} without results."""
+    """Return a picture of the results of a run and of the runs before it; {} without results."""
     newest = results_since(snapshot, transform.name, facts.commit_number - _DRAWN)
     found = [result for result in newest if result.commit_number <= facts.commit_number]
     if not found:

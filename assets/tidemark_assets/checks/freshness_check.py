@@ -45,7 +45,15 @@ def fresh_check(
 def freshness(
     key: dg.AssetKey, newest: int | None, watermark: int | None, within: int
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check, given the newest event and the asset's watermark."""
+    """Return the result of the check.
+
+    Args:
+        newest: the time of the newest event in the event log, in microseconds; None if there are
+            no events.
+        watermark: the watermark that the asset has reached, in microseconds; None if no run has
+            processed the arrivals.
+        within: how far the watermark may be behind the newest event, in microseconds.
+    """
     if newest is None:
         behind, description = 0, "No event has arrived yet."
     elif watermark is None:

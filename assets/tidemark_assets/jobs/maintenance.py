@@ -1,4 +1,4 @@
-"""Maintain the tables each night: compact files, trim logs, and remove unused files.
+"""Maintain the tables each night: compact files, trim transaction logs, and remove unused files.
 
 One job does this for all tables of the database, of all domains.
 """

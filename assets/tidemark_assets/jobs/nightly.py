@@ -144,7 +144,7 @@ def _verify_and_recompute(
     own = names.key(transform.table)
     for key, metadata in found.items():
         step.log(dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags))
-    # The sensor of windows skips this run, because the job reports it here.
+    # The sensor `<domain>_reports` skips this run, because the job reports the run here.
     step.log(*checks.current_results(names, step.tidemark.snapshot(), transform))
     return verified, facts
 

@@ -1,7 +1,7 @@
 """The replay job of a domain: recompute the windows of all events from an arrival onward.
 
 The job writes to the assets' tables, where only the windows of these events change, or to side
-tables for inspection. The sensor of windows reports the partitions that changed.
+tables for inspection. The sensor `<domain>_reports` reports the partitions that changed.
 """
 
 from collections.abc import Mapping

@@ -91,8 +91,10 @@ def asset_job(
     """Return a job that processes one asset after the other, and continues if one of them fails.
 
     Args:
-        describe: returns the metadata of the run, from the results by asset.
-        choose: returns the assets; those of the config by default.
+        work: processes one asset, and returns the result.
+        describe: takes a mapping from the name of each asset that did not fail to the result of
+            `work`, and returns the metadata of the step.
+        choose: returns the names of the assets to process; those of the config by default.
     """
 
     def work_on_all(step: Step[_A]) -> None:

@@ -43,7 +43,10 @@ def inputs(transform: Definition) -> list[str]:
 
 
 def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:
-    """Return the data version of a source's tables. It changes if the log is recreated."""
+    """Return the data version of a source's log, which changes only if the log is recreated.
+
+    Return None if the log does not exist.
+    """
     identity = snapshot.tables.id(source.timeline_table)
     return None if identity is None else dg.DataVersion(identity)
 
@@ -93,6 +96,8 @@ def find_definition(warehouse: Warehouse, transform: Definition) -> str:
     """Return the fingerprint of the definition that wrote an asset's newest commit.
 
     The code may have another definition: a stream keeps the definition with which it was started.
+    For a roll-up, or if no definition is recorded, return the fingerprint of the definition in the
+    code.
     """
     rolls_up = transform.follows is not None
     newest = "" if rolls_up else State(warehouse, transform).last().definition

@@ -32,8 +32,9 @@ from tidemark_assets.metadata.side_tables import row_count, transform_side_table
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
 _QUARTER = 900_000_000
-"""The granularity of counts in microseconds: in all time zones, partitions begin at a multiple of a
-quarter of an hour.
+"""The granularity of the counts: a quarter of an hour, in microseconds.
+
+In all time zones, partitions begin at a multiple of a quarter of an hour.
 """
 
 ROWS = "dagster/partition_row_count"
@@ -97,8 +98,8 @@ def partition_metadata(
     """Return the metadata of each partition: its own counts, then the results of the run.
 
     Args:
-        begins: the start of each partition by its key, in order and without gaps.
-        end: the end of the last partition.
+        begins: the start of each partition by its key, in order and without gaps, in microseconds.
+        end: the end of the last partition, in microseconds.
     """
     run: Metadata = {
         RUN: facts.run,

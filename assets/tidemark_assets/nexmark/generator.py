@@ -177,7 +177,12 @@ def _ms(number: _Ints) -> pd.TimedeltaIndex:
 
 
 def _persons(chance: np.random.Generator, epoch: _Ints, hot: int) -> _Ints:
-    """Return the IDs of persons: of the most active person, or of one of the newest persons."""
+    """Return the IDs of persons: of the most active person, or of one of the newest persons.
+
+    Args:
+        hot: the place of the most active person among each `HOT_GROUP` persons. Sellers and bidders
+            have different places.
+    """
     recent = epoch - np.minimum(chance.integers(0, ACTIVE_PERSONS, len(epoch)), epoch)
     active = np.minimum(epoch // HOT_GROUP * HOT_GROUP + hot, epoch)
     return FIRST_ID + np.where(chance.random(len(epoch)) < 3 / 4, active, recent)

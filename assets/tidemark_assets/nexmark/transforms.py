@@ -82,7 +82,10 @@ q3 = join(
     where="l.category = 10 AND r.state IN ('OR', 'ID', 'CA')",
     rename={"sellers.date_time": "registered_at"},
 )
-"""Who sells in some states and one category? A person registers within a day of the auction."""
+"""Who sells in some states and one category?
+
+The join finds only persons who registered at most a day before or after the auction.
+"""
 
 auction_bids = join(
     name="auction_bids",

@@ -70,7 +70,11 @@ def closed_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     legs: Sequence[_CommitRange],
 ) -> Iterator[ChangedPartition]:
-    """Yield the partitions that commits closed, or changed after they had closed."""
+    """Yield the partitions that commits closed, or changed after they had closed.
+
+    Args:
+        legs: the commits, as ranges.
+    """
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
         return
@@ -108,8 +112,8 @@ def closed_partitions(
 def unreported_commits(
     runs: Iterable[Mapping[str, Any]], low: int | None
 ) -> tuple[list[_CommitRange], int | None]:
-    """Return the commits of the runs that do not report themselves, as ranges, and the watermark
-    after all runs.
+    """Return the ranges of commits by runs that do not report themselves, and the watermark after
+    all of the runs.
 
     Args:
         runs: rows of one asset in the ledger, in order and without gaps.

@@ -1,7 +1,7 @@
 """Report the effects of a run in the ledger as Dagster events.
 
-The sensor of windows reports runs that began elsewhere. A Dagster step logs its own run, so that
-the events belong to its Dagster run.
+The sensor `<domain>_reports` reports runs that began outside Dagster. A Dagster step logs its own
+run, so that the events belong to its Dagster run.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -62,7 +62,9 @@ def reports(
 
     Args:
         definition: the fingerprint of the definition that wrote the windows.
+        touched: the partitions.
         run: the run's row of the ledger, with instants in microseconds.
+        made_by: a text for the origin of the run; by default, one that describes the run's mode.
         together: tables that are reported at the same time (`provenance_tags`).
     """
     common = {
@@ -100,7 +102,7 @@ def log_run(
 ) -> None:
     """Log the partitions that a step's run closed or later changed, and the asset's checks.
 
-    If a later run finished this run, the sensor reports this run instead.
+    Log nothing if another run finished this run: the sensor then reports this run.
 
     Args:
         but: partitions that the step reports in another way.

@@ -1,8 +1,8 @@
 """Report a Kafka source's consumer lag on the page of its log.
 
-A tick queries the brokers. It reports an observation of the log every five minutes, or immediately
-if one of two things changes: whether the brokers answer, don't answer or refuse access, and whether
-records were deleted before they were ingested, which stops the next ingest.
+A tick queries the brokers. It reports an observation of the log every five minutes, and immediately
+if one of two facts changes: how the brokers respond (they answer, don't answer, or refuse access),
+or whether records were deleted before they were ingested. Such a loss stops the next ingest.
 """
 
 import dagster as dg

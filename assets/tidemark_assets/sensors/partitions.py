@@ -118,7 +118,8 @@ class _Memory:
         heard: the IDs of runs that have reported themselves, or that are reported completely.
         fresh: whether each asset was fresh at the last report.
         quarantine: the version of each asset's quarantine table.
-        current: the last results of the check of the current definition.
+        current: the last definition, run and message of the check `definition_is_current`, by
+            asset.
         compared: the last comparison that was reported.
     """
 

@@ -25,7 +25,7 @@ from tidemark_streaming.sink.writer import SinkStatus, sink_status
 KEEPS_UP = "topic_keeps_up"
 
 WITHIN = 300_000_000
-"""How long a version may wait for its publication, in microseconds."""
+"""How long a version of the table may wait for its publication to the topic, in microseconds."""
 
 
 def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:

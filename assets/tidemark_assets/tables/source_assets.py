@@ -1,7 +1,7 @@
 """Dagster assets of a source: the origin of its events, and its event log.
 
-One step updates the log and its side tables, the dead letters and the timeline. The external system
-that the events come from and the lookup tables are external assets.
+One step updates the log and its side tables, the dead letters and the timeline. The lookup tables
+are external assets, and so is the external system from which the events come.
 """
 
 from collections.abc import Iterator
