@@ -25,7 +25,8 @@ _UTC = alt.Scale(type="utc")
 def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     """Return a chart of event time against processing time, with the watermark after each arrival.
 
-    The chart shows the newest arrivals. Return None if fewer than two of these have event times.
+    The chart shows the newest `_MOST_ARRIVALS` arrivals. Return None if fewer than two of these
+    have event times.
     """
     rows = [
         {

@@ -1,4 +1,4 @@
-"""Draw lateness from the log and the published tables.
+"""Draw lateness from the event log and the published tables.
 
 There are two charts, each saved as a PNG and as one HTML file that needs no network. One shows
 event time against processing time, with the watermark between them. The other shows late loss by
@@ -134,12 +134,15 @@ def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
 
 
 def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
-    """Return a chart of late events by day of the window: admitted, too late, and the share lost.
+    """Return a chart that shows, by day of the window, the late events and the share lost.
+
+    The late events are divided into admitted and too-late events.
 
     Args:
-        days: one row for each day: `day` (microseconds), `events` (number of counted events),
-            `late` (number of late events among these) and `too_late` (number of events that are not
-            counted).
+        days: one row for each day: `day` (its start in microseconds), `events` (number of counted
+            events), `late` (number of late events among these) and `too_late` (number of events
+            that are not counted).
+        allowed_lateness: microseconds; it is shown in the subtitle.
 
     Raises:
         DataError: there is no published window to draw.

@@ -1,4 +1,4 @@
-"""Draw the history of expectations: when each was validated, and the share of rows that failed."""
+"""Draw the history of expectations: for each run, the share of validated rows that failed."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,8 @@
 """Read the data for the charts from the warehouse.
 
-A chart shows about `_SHOWN_EVENTS` on-time events. They are selected by a hash of their correlation
-id, so that the same log always gives the same chart. All late events are shown.
+The chart of arrivals shows at most about `_SHOWN_EVENTS` on-time events. They are selected by a
+hash of their correlation id, so that the same event log always gives the same chart. All late
+events are shown.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,11 @@ _DAY = duration("1 day")
 def read_events(
     warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
-    """Return the events of the arrivals in `timeline`, for `picture.arrivals`.
+    """Return the events of the arrivals in `timeline` that `picture.arrivals` draws.
 
-    An event that belongs to several windows has the best verdict that it has in any of them.
+    These are all late and too-late events, and some of the on-time events. Duplicates and events
+    without an event time are left out. An event that belongs to several windows has its best
+    verdict: on time is better than late, and late is better than too late.
     """
     if not timeline:
         return pd.DataFrame(columns=["arrival", "position", "event_time", "verdict"])

@@ -34,8 +34,8 @@ class Asset:
     def table_id(self) -> str | None:
         """The asset's identity, from its first run until it is dropped; None before the first run.
 
-        Each write to another table that a state commit causes has this identity in its application
-        id (`app`).
+        After a commit to the asset's state, a run commits to other tables. The application id
+        (`app`) of these commits contains this identity.
         """
         if self._table_id is None:
             # Another process may have finished the first run in the meantime.

@@ -178,7 +178,11 @@ class Tables:
         self._opened: dict[str, DeltaTable | None] = {}
 
     def open(self, table: str, asset: str | None = None) -> DeltaTable | None:
-        """Open a table; None if it does not exist or is damaged."""
+        """Open a table; None if it does not exist or is damaged.
+
+        Args:
+            asset: the asset to which the table belongs, for the entry in `broken`.
+        """
         if table not in self._opened:
             self._opened[table] = self._open(table, asset)
         return self._opened[table]
@@ -386,7 +390,7 @@ class Tables:
     def _find_unpublished(
         self, state: DeltaTable, app: str, commit_number: int, asset: str
     ) -> Iterator[Damage]:
-        """Yield the damage if the ledger lacks commits of a state that can't be published again."""
+        """Yield the damage if the ledger lacks a state's commits, and no run can publish them."""
         with suppress(TableNotFoundError, DeltaError):
             now = DeltaTable(f"{self.folder}/{LEDGER}").transaction_version(app)
             if not can_republish(commits_after(state, -1 if now is None else now)):

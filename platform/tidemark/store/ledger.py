@@ -51,8 +51,9 @@ class RunFacts:
         windows: the number of rows published; 0 if an earlier run, which did not finish, had
             published them already.
         on_time, late, too_late, no_event_time, duplicate: the number of events by class of
-            lateness. An event counts once, with its lateness in the first of its windows to end, in
-            the run that computes that window. For a roll-up, only admitted events count.
+            lateness. An event counts once, for the one of its windows that ends first: with its
+            lateness for that window, and in the run that computes that window. For a roll-up, only
+            admitted events count.
         quarantined: the number of rows quarantined because they failed an expectation.
         warned: the number of rows published although they failed an expectation of level `warning`.
         reported: true if the process that started the run reports it to the orchestrator; false if

@@ -19,8 +19,8 @@ _SHARED = cache.folder("locks")
 def lock_file(location: str, database: str, name: str) -> Path:
     """Return the path of a file on this machine next to a database's tables.
 
-    For tables in an object store, the file is in a folder of this user: in a temporary folder that
-    users share, another user could place a link under its name.
+    For tables in an object store, the file is in a folder of this user. It is not in a temporary
+    folder that users share, because another user could place a link there under the file's name.
     """
     location = location.rstrip("/").removeprefix("file://")
     if "://" in location:

@@ -51,7 +51,12 @@ _UNWRITABLE = {
 
 
 def changed_columns(what: str, difference: str) -> DataError:
-    """Return the error for rows whose columns differ from those of their table."""
+    """Return the error for rows whose columns differ from those of their table.
+
+    Args:
+        what: the action that failed, such as "write table 'x'".
+        difference: the names of the columns, or a description of the difference.
+    """
     return DataError(
         f"Can't {what}: the columns of its rows differ from those of the table ({difference}). If "
         "the definition of an asset has changed, recreate its tables with `tidemark rebuild`, drop "
@@ -83,7 +88,11 @@ def explain_unwritable(what: str, error: Exception) -> DataError | None:
 
 @contextmanager
 def translate_refusals(what: str) -> Iterator[None]:
-    """Translate exceptions whose cause a user can fix into Tidemark's errors."""
+    """Replace an exception by one of Tidemark's errors if a user can fix its cause.
+
+    Args:
+        what: the action in the `with` block, which completes "Can't …".
+    """
     try:
         yield
     except (PySparkException, DeltaError, OSError) as error:

@@ -103,7 +103,7 @@ def is_empty(rows: Rows) -> bool:
 def drop_deleted(rows: Rows) -> Rows:
     """Return the rows that are not `IS_DELETED`, without that column.
 
-    Without that column, all rows stay.
+    Rows that lack the column are returned unchanged.
     """
     if IS_DELETED not in columns(rows):
         return rows

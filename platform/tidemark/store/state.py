@@ -41,8 +41,9 @@ class State:
 
     Args:
         through: the number of the newest commit whose partials are read; None for all commits.
-            Increments only append, so these partials are the state as of that commit, without the
-            windows that later commits replaced.
+            Windows that later commits replaced are then missing, because a replacement deletes
+            their earlier partials. The other windows are as of that commit, because an increment
+            only appends.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class State:
 
     @classmethod
     def from_table(cls, warehouse: Warehouse, table: str) -> "State":
-        """Return the state in a table. Without a transform, `commit` and `counts` fail."""
+        """Return the state in a table. It has no transform, so its `commit` and `counts` fail."""
         state = cls.__new__(cls)
         state.warehouse, state.table, state._bounds = warehouse, table, ()
         return state
@@ -199,7 +200,7 @@ def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
 def counted_column(transform: Definition) -> str:
     """Return the column of partials that counts each event once, even if windows overlap.
 
-    An event counts in the first of its windows to end.
+    An event counts in only one of its windows: the one that ends first.
     """
     return FIRST_EVENTS if transform.window.overlaps else "events"
 
@@ -207,8 +208,8 @@ def counted_column(transform: Definition) -> str:
 def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
     """Return the number of events in partials, by class of lateness; each event counts once.
 
-    A class that no partial has is missing from the result. A class has 0 events if all of its
-    events count in other windows.
+    A class that no partial has is missing from the result. If windows overlap, a class can have 0
+    events, because each of its events counts in another window.
 
     Args:
         column: the result of `counted_column`.

@@ -95,14 +95,16 @@ class Warehouse(Committer):
     ) -> bool:
         """Create a table. Return False if it exists already.
 
-        A table with an owner and a role (`define.tables`) gets both as properties. An existing
-        table must have the same owner and role.
+        A table with an owner and a role (`define.tables`) gets both as properties.
 
         Args:
             like: the table's columns, as DDL, as a Spark schema, or as rows that have the columns.
             feed: enables Delta's change data feed, so that consumers can read the table's changes.
                 An append costs nothing more; an update or deletion writes its rows a second time.
             extra_properties: more properties of the table.
+
+        Raises:
+            DefinitionError: the table exists already, with another owner or role, or with none.
         """
         if (found := self.head(table)) is not None:
             _check_owner(table, found)
@@ -147,7 +149,11 @@ class Warehouse(Committer):
         return Warehouse(self.spark, self.location, name, registered)
 
     def head(self, table: str) -> Head | None:
-        """Return a table's identity, version and properties; None if it does not exist."""
+        """Return a table's identity, version and properties; None if it does not exist.
+
+        Raises:
+            DataError: another version of Tidemark wrote the table, in another format.
+        """
         found = super().head(table)
         if found is not None and found.format not in (0, FORMAT):
             newer = found.format > FORMAT

@@ -1,6 +1,7 @@
 """Define the records of commits. The properties of a record describe what its commit changes.
 
-Each kind of commit is a class. Other packages read the properties, and never ask for the kind:
+Each kind of commit is a class. Other packages read the properties, and never check the class. The
+kinds are:
 
 | kind | reads | state | published table |
 | --- | --- | --- | --- |
@@ -27,6 +28,7 @@ class CommitInfo(ABC):
     """The record of one commit.
 
     Args:
+        run: the id of the run that made the commit.
         started: when the run began, in microseconds.
         before: the coverage that the run started from.
         after: the coverage with this commit.
@@ -66,7 +68,10 @@ class CommitInfo(ABC):
 
     @property
     def begins(self) -> bool:
-        """Whether this is a state's first commit. Published rows are then of an earlier state."""
+        """Whether this is a state's first commit.
+
+        If it is, any published rows are from an earlier state.
+        """
         return False
 
     @property
@@ -114,8 +119,8 @@ class StateCommit(CommitInfo):
         defined: the number of the commit that records the parts of that definition; -1 before the
             first commit.
         parts: the parts of the definition, if this commit records them.
-        promoted: the number of the newest promotion of rebuilt tables that kept the earlier rows;
-            -1 if there is none.
+        promoted: the number of the newest promotion of rebuilt tables, if it kept a backup of the
+            earlier rows and was not rolled back; otherwise -1.
         open_from: for session windows, the start of the first session that later arrivals may still
             change, in microseconds; None if they may change all sessions.
     """
@@ -163,6 +168,6 @@ _C = TypeVar("_C", bound=StateCommit)
 
 
 def drop_superseded(commits: Sequence[_C]) -> Sequence[_C]:
-    """Return the newest commit that replaced all rows, and later ones; all commits if none did."""
+    """Return the commits from the newest one that replaced all rows; all commits if none did."""
     starts = [n for n, commit in enumerate(commits) if commit.renews]
     return commits[max(starts, default=0) :]

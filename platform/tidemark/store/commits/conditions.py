@@ -64,6 +64,9 @@ class InRanges:
         """Return whether a file may contain rows that satisfy the condition.
 
         A file without statistics may contain any row.
+
+        Args:
+            file: the file's statistics (`committers.statistics.files`).
         """
         bounds = self._bounds(file)
         return bounds is None or any(
@@ -80,7 +83,10 @@ class InRanges:
         )
 
     def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return the minimum and maximum of a file; None if the file may contain any value."""
+        """Return the column's minimum and maximum in a file.
+
+        Return None if they are not known, or if there are no ranges to compare them with.
+        """
         low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
         if not self.ranges or low is None or high is None:
             return None

@@ -67,7 +67,11 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return a BIGINT column: `arrival` or `watermark` of the position of each row's window."""
+        """Return a BIGINT column with one field of the position of each row's window.
+
+        Args:
+            what: the field of `TimelinePosition`, such as `arrival` or `watermark`.
+        """
         picked = uncompiled_literal(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:

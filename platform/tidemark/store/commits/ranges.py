@@ -1,4 +1,4 @@
-"""Represent the windows that a run affects as ranges of instants."""
+"""Represent the windows that a run affects as ranges of their starts."""
 
 from collections.abc import Iterable
 from heapq import nlargest

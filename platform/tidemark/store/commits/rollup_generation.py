@@ -1,9 +1,9 @@
 """Determine the kind of a roll-up's table: which definition its windows have.
 
-A roll-up does not have a state whose commits record the definition, so a property of the table
-records it: the number of changes of the definition, and the digest of the current definition. When
-the digest changes, the roll-up gets a new identity, as it does when its base is recreated. Its next
-run then replaces all windows.
+A roll-up does not have a state whose commits record the definition. A property of its table
+therefore holds the number of changes of the definition, and the digest of the current definition.
+When the digest changes, the roll-up gets a new identity, as it does when its base is recreated. Its
+next run then replaces all windows.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,9 @@
 """Commit with delta-rs, from memory or with files that the engine's workers have written.
 
-A commit takes about 10 ms and does not depend on a Spark session. This module itself ensures that a
-transaction takes effect exactly once: delta-rs accepts a transaction version that is not higher
-than the last one. So this module opens the table, checks the application's last version, and
-commits *with that same object*. Another commit of the same application in between then causes a
-conflict.
+A commit takes about 10 ms and does not depend on a Spark session. delta-rs does not ensure that a
+transaction takes effect exactly once: it also accepts a transaction version that is not higher than
+the last one. So this module opens the table, checks the application's last version, and commits
+*with that same object*. Another commit of the same application in between then causes a conflict.
 """
 
 import random
@@ -167,16 +166,23 @@ class Committer:
         return self._tables.seen_version(table)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
-        """Write Arrow tables into a folder next to Tidemark's. Return a DataFrame of their rows."""
+        """Write Arrow tables into `folder`, next to the Delta tables. Return their rows.
+
+        Args:
+            tables: one or more, with the same columns.
+        """
         with translate_refusals("compute rows"):
             place, schema = spill(tables, self.path(folder))
             return self.spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
     def materialize(self, rows: DataFrame, folder: str, most: int) -> Rows:
-        """Let the engine compute rows, once and in full, into a folder next to the tables.
+        """Let the engine compute rows, once and in full, and write them into files.
 
-        A commit of these rows reuses the files. At most `most` rows are returned in memory; more
-        rows are returned as a DataFrame that reads the files.
+        At most `most` rows are returned in memory. More rows are returned as a DataFrame that reads
+        the files; a commit of this DataFrame reuses them.
+
+        Args:
+            folder: the folder for the files, next to the Delta tables.
         """
         with translate_refusals("compute rows"):
             files, schema = stage(rows, self.path(folder)), rows.schema
@@ -281,7 +287,7 @@ class Committer:
     def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
         """Merge rows that a function reads after the table was opened. Return the number written.
 
-        If the application commits to the table in between, the function reads the rows again.
+        If the application commits to the table in between, `rows` is called again.
         """
         for n in range(_ATTEMPTS):
             # Open a separate object: the call of `rows` may update the shared one.
@@ -395,6 +401,8 @@ class Committer:
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
         """Rewrite small files into files of about `target` bytes; large files stay as they are.
 
+        With `dry_run`, only count the files before and after.
+
         Raises:
             ConflictError: other writers kept changing the table; nothing was changed.
         """
@@ -431,7 +439,10 @@ class Committer:
         self._tables.forget(table)
 
     def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
-        """Remove the files that neither the table nor `spared` needs."""
+        """Remove the files that neither the table nor `spared` needs.
+
+        With `dry_run`, only count them.
+        """
         with translate_refusals(f"vacuum table '{table}'"):
             return vacuum(
                 self._tables.reopen(table),

@@ -77,8 +77,8 @@ def frame_of(
         schema = spark_schema(opened.schema())
         found = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
     for bound in bounds:
-        # Leave out a condition that all rows satisfy. The engine compiles a condition with a new
-        # number again, which takes longer than reading a run's arrivals.
+        # Leave out a condition that all rows satisfy. The engine compiles a condition again if its
+        # numbers are new, which takes longer than reading a run's arrivals.
         if not all(bound.holds(file) for file in files):
             found = found.where(bound.sql())
     return found

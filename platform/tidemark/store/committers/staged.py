@@ -129,6 +129,7 @@ def stage(rows: DataFrame, table: str) -> Staged:
 
     Args:
         rows: the rows, which are computed here, once and in full.
+        table: the path of the folder: a table's, or one for temporary files.
     """
     # By default, Spark writes INT96 instants, which do not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
@@ -147,6 +148,7 @@ def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
 
     Args:
         tables: one or more, with the same columns.
+        table: as for `stage`.
 
     Returns:
         The subfolder, and the columns.

@@ -97,7 +97,8 @@ class Merge:
 
 
 Vouches = Mapping[str, int]
-"""Versions of other tables on which a commit depends, recorded as application transactions.
+"""Versions of other tables on which a commit depends.
 
-`store.integrity` compares them with those tables.
+The commit records each version as a transaction; the key is the transaction's application id, which
+names the table. `store.integrity` compares the versions with those tables.
 """

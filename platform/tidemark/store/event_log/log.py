@@ -80,7 +80,7 @@ class Log:
     def create(self) -> None:
         """Create the tables if they do not exist; add columns that the source has gained."""
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        # Fails if a key is missing, before any table is created.
+        # Fails if the secret key of a mask is missing, before any table is created.
         ways = protection(self.source)
         begun = self.warehouse.create(
             self.source.timeline_table,
@@ -157,10 +157,13 @@ class Log:
         return rows if self._only is None else rows.join(self._only, place, "left_semi")
 
     def estimate(self, after: int, through: int, start: int, end: int) -> int:
-        """Return an estimate of how many rows with an event time `read` returns; 0 only if none.
+        """Return an estimate of the number of rows with an event time that `read` would return.
 
-        The estimate assumes that the events of an arrival are evenly distributed between the
-        arrival's earliest and latest event time.
+        The estimate is 0 only if there are none. It assumes that the events of an arrival are
+        evenly distributed between the arrival's earliest and latest event time.
+
+        Args:
+            after, through, start, end: as for `read`.
         """
         bounds = [
             number_in("arrival", after + 1, through + 1),
@@ -215,7 +218,7 @@ class Log:
         return [TracedArrival(place, name, a.arrival, a.arrived_at) for a in found]
 
     def spanning(self, after: int, through: int) -> "Log":
-        """Return the same log, with `watermarks_after` restricted to (after, through].
+        """Return the same log, with `watermarks_after` restricted to the arrivals (after, through].
 
         A run then does not read the watermarks of all earlier arrivals.
         """
@@ -239,7 +242,10 @@ class Log:
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
     def few_watermarks_after(self) -> Sequence[tuple[int, int | None]] | None:
-        """Return the result of `watermarks_after` in memory, as pairs; None for many arrivals."""
+        """Return the result of `watermarks_after` in memory, as pairs.
+
+        Return None if the log is not restricted by `spanning`, or if there are many arrivals.
+        """
         if self._span is None or self._span[1] - self._span[0] > thresholds.LISTED_ARRIVALS:
             return None
         if (found := self._recent.watermarks_after(*self._span)) is not None:

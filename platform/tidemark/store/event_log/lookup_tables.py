@@ -26,7 +26,7 @@ _ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRet
 
 @dataclass(frozen=True)
 class _Span:
-    """Arrivals (after, through] that recorded the same `versions`, by name of the lookup table."""
+    """Arrivals (after, through] to which the same `versions` of the lookup tables apply."""
 
     after: int
     through: int
@@ -38,9 +38,12 @@ def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
 
 
 def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[_Span]:
-    """Return the versions of lookup tables that apply to the arrivals (after, through], in order.
+    """Return the arrivals (after, through] as spans, each with the versions that apply to it.
 
-    Without arrivals in that range, return the current versions.
+    Spans are in order. Without arrivals in that range, return one span with the current versions.
+
+    Args:
+        names: the names of the lookup tables.
     """
     arrivals = log.timeline(after, through)
     if not arrivals:

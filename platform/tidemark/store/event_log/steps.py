@@ -7,9 +7,9 @@ arrival each base had been read. It also has the id of each base's timeline, bec
 dropped and recreated has other arrivals under the same numbers.
 
 The *effective watermark* of a base equals the base's own watermark, unless the base is silent. Once
-a base has been silent for `idle`, its heartbeats raise its effective watermark permanently: to the
-lowest effective watermark of the other bases that have not ended. The step of such a heartbeat
-records the new value.
+a base has been silent for `idle`, its heartbeats raise its effective watermark to the lowest
+effective watermark of the other bases that have not ended. It never falls below that value
+again. The step of such a heartbeat records the value.
 """
 
 import json
@@ -153,7 +153,8 @@ class Steps:
     """Consecutive steps, with the watermarks of the bases.
 
     Args:
-        arrivals: for each base, its arrivals in these steps, and the newest arrival before them.
+        arrivals: for each base, its arrivals in these steps and the newest arrival before them, if
+            any. Later arrivals may be included.
         raised: the result of `raised_watermarks` for these steps and all earlier ones.
     """
 
@@ -171,7 +172,7 @@ class Steps:
 
         Args:
             logs: the event logs of the bases.
-            earlier: the positions of earlier steps.
+            earlier: the positions of all earlier steps; needed only for effective watermarks.
         """
         steps = [Step.of_position(position) for position in positions]
         before = steps[0].before
@@ -181,7 +182,10 @@ class Steps:
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 
     def span(self, base: str) -> tuple[int, int]:
-        """Return the newest arrivals of a base read before and after these steps; -1 for none."""
+        """Return a base's newest taken arrival before the first step, and after the last step.
+
+        -1 stands for no arrival.
+        """
         before = self.steps[0].before.get(base, -1)
         return before, self.steps[-1].taken.get(base, -1)
 

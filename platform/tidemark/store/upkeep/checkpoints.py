@@ -1,7 +1,7 @@
 """Read and remove the checkpoints of streaming queries.
 
-A checkpoint records how far Spark has read the table of its query. An asset's progress is recorded
-in its state, so its query's checkpoint can be removed whenever the query is stopped.
+A checkpoint records how far its query has read a table. An asset's progress is recorded in its
+state, so the checkpoint of its query can be removed whenever the query is stopped.
 """
 
 import json

@@ -98,6 +98,7 @@ def maintain(
         tables: the tables to maintain. The default is all of Tidemark's tables and the scratch
             folder.
         retention: how long removed files are kept, in microseconds.
+        dry_run: true to change nothing, and to return what would be changed.
     """
     existing, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
@@ -244,7 +245,11 @@ def _run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], 
 def _versions_for_rollback(
     warehouse: Warehouse, tables: Iterable[TableName], since: int
 ) -> dict[str, int]:
-    """Return the versions before promotions since an instant that can be rolled back, by table."""
+    """Return, by table, the version that a rollback of the last promotion restores.
+
+    A table is missing if no promotion can be rolled back, or if the last one started before `since`
+    (microseconds).
+    """
 
     def before(table: str) -> dict[str, int]:
         state = State.from_table(warehouse, table)

@@ -6,23 +6,22 @@ data that its source still has. Everything that an asset's tables lack can be co
 decisions about quarantined windows. The repair therefore keeps the tables, and lets the next run
 write the missing rows. No ingest and no run may be in progress.
 
-| damage | repair |
-| --- | --- |
-| a table's newest commits, or their data | the table goes back to its newest intact version |
-| files, are damaged | |
-| event log or dead letters lack rows that | the timeline is cut before the first arrival that |
-| the timeline counts | lacks a row |
-| an asset's other tables lack commits that | the ledger goes back to the newest commit that all |
-| the ledger vouches for | of these tables have; the next run publishes the later |
-| | commits again, for the tables that lack them |
-| a state lacks commits that other tables | the state is removed; the next run recomputes it from |
-| have, or the timeline lacks arrivals that | the event log, and replaces the rows of the asset's |
-| the state has counted | other tables |
-| a published table lacks released windows | as for a state; the windows are quarantined again |
-| a roll-up's tables lack commits that the | the tables are removed; the next run recomputes them |
-| ledger vouches for | |
-| validation results lack commits that the | the remaining results are kept; assets are unchanged |
-| ledger vouches for | |
+- A table's newest commits, or their data files, are damaged: the table goes back to its newest
+  intact version.
+- The event log or the dead letters lack rows that the timeline counts: the timeline is cut before
+  the first arrival that lacks a row.
+- An asset's tables other than its state lack commits that the ledger vouches for: the ledger goes
+  back to the newest commit that all of these tables have. The next run publishes the later commits
+  again, for the tables that lack them.
+- A state lacks commits that other tables have, or the timeline lacks arrivals that the state has
+  counted: the state is removed. The next run recomputes it from the event log, and replaces the
+  rows of the asset's other tables.
+- A published table lacks windows that were released from quarantine: as for a state. The windows
+  are quarantined again.
+- A roll-up's tables lack commits that the ledger vouches for: the tables are removed. The next run
+  recomputes them.
+- Validation results lack commits that the ledger vouches for: the remaining results are kept.
+  Assets are unchanged.
 """
 
 import shutil
@@ -57,6 +56,10 @@ def repair(
 
     Args:
         folder: the database's folder, on a local disk.
+
+    Raises:
+        DataError: the folder is in an object store, or the table of erasures is damaged.
+        DamageError: the tables still do not belong together after the repair.
     """
     if "://" in folder:
         raise DataError(

@@ -36,10 +36,10 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 MAX_ERASURE_SECONDS = 3600.0
-"""Seconds for which a run waits for an erasure."""
+"""Seconds for which a run, or another erasure, waits for an erasure before it fails."""
 
 MAX_RUN_SECONDS = 600.0
-"""Seconds for which an erasure waits for runs. New runs wait in the meantime."""
+"""Seconds for which an erasure waits for runs before it fails. New runs wait in the meantime."""
 
 REPORT_SECONDS = 3.0
 """Seconds of waiting after which a run logs that it waits."""
@@ -108,7 +108,9 @@ def lock_source(
     *,
     erased: Source | None = None,
 ) -> Iterator[None]:
-    """Wait until all runs of a source have ended; new runs wait until the `with` block ends.
+    """Wait until other erasures and all runs of a source have ended, then lock the source.
+
+    New runs and erasures wait until the `with` block ends.
 
     Args:
         erased: the source that the user erases from, if `source` is derived from it.
