@@ -140,7 +140,7 @@ for panel, commands in PANELS.items():
 
 
 def _store_failure(error: Exception) -> TidemarkError | None:
-    """Return the error of an object store's client with one message; None for other errors."""
+    """Return the error to report if an object store's client failed; None for other errors."""
     if "deltalake" not in sys.modules:
         return None
     from tidemark.store.refusals import store_failure
@@ -149,7 +149,7 @@ def _store_failure(error: Exception) -> TidemarkError | None:
 
 
 def _engine_failure(error: Exception) -> EngineError | None:
-    """Return the error of the engine's client with one message; None for other errors."""
+    """Return the error to report if the engine's client failed; None for other errors."""
     pyspark: Any = sys.modules.get("pyspark.errors")
     grpc: Any = sys.modules.get("grpc")
     kinds = tuple(

@@ -73,7 +73,8 @@ def confirm(what: str, question: str, otherwise: str) -> None:
     """Ask a yes-or-no question. End the command unless the answer is yes.
 
     Args:
-        what: the effect of `--yes`, for the error message if stdin is not a terminal.
+        what: the action that `--yes` confirms, such as `delete the tables of 'orders_hourly'`, for
+            the error message if stdin is not a terminal.
         otherwise: the message if the answer is no.
     """
     if not sys.stdin.isatty():

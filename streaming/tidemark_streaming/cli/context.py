@@ -1,4 +1,4 @@
-"""Arguments and options that most commands share, their home, and ranges of windows."""
+"""Parts that most commands share: arguments, options, the home, and ranges of windows."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,7 +113,11 @@ class Home:
         return integrity.check(folder, known.all_sources(), known.transforms.values())
 
     def snapshot(self, *transforms: "Definition") -> "Snapshot":
-        """Return a reader of the tables without the engine."""
+        """Return a reader of the tables that does not need the engine.
+
+        Args:
+            transforms: the assets whose progress or runs the command reads.
+        """
         from tidemark_streaming.snapshot.snapshot import Snapshot
 
         return Snapshot(self.settings, transforms)
@@ -122,6 +126,7 @@ class Home:
         """Return the warehouse with a session of the engine, which is started if necessary.
 
         Args:
+            session_id: the ID of the session to use or to create; a new session if None.
             validates: true if the command validates rows. Great Expectations is then imported
                 while the engine starts.
         """
@@ -140,7 +145,11 @@ class Home:
 def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
-    """Parse the two ends of a range into microseconds; None for a missing end."""
+    """Return the two ends of a range in microseconds; None for a missing end.
+
+    Args:
+        options: the names of the options with the two ends, for the error message.
+    """
     first = None if begin is None else instant(begin)
     last = None if end is None else instant(end)
     if first is not None and last is not None and last <= first:
@@ -156,8 +165,8 @@ def resolve_windows(
 ) -> tuple[int | None, int | None]:
     """Return the requested range of window starts, in microseconds.
 
-    A missing bound is derived from the event times of the source. If both are missing, both are
-    None.
+    A missing bound is derived from the event times of the source. If both bounds are missing,
+    return None for both, which stands for all windows.
 
     Raises:
         DataError: the source has no events, or none that a window in the range could contain.

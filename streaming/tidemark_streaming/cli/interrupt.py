@@ -25,9 +25,10 @@ def handle_termination() -> None:
     Service managers send SIGTERM. A background process of a shell inherits that Ctrl-C is ignored,
     but still reacts to SIGTERM.
 
-    Both signals take effect only in this project's own code. If a request to the engine is
-    interrupted, the engine's client may crash, or keep a lock for which the process then waits
-    forever. A library in C may swallow the exception, so that the signal is lost.
+    Both signals take effect only in this project's own code, or after `_PATIENCE` seconds. If a
+    request to the engine is interrupted, the engine's client may crash, or keep a lock for which
+    the process then waits forever. A library in C may swallow the exception, so that the signal is
+    lost.
     """
     interrupt = _Interrupt()
     signal.signal(signal.SIGTERM, interrupt)
@@ -37,7 +38,7 @@ def handle_termination() -> None:
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt, but not within a call of a library."""
+    """Raises KeyboardInterrupt, but within a call of a library only after `_PATIENCE` seconds."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -53,7 +54,7 @@ class _Interrupt:
 
 
 def _own(frame: FrameType | None) -> bool:
-    """Return whether the frame runs this project's own code, not called by a request."""
+    """Return whether the frame runs this project's own code, and no request to the engine waits."""
     if frame is None or not _name(frame).startswith(_OWN):
         return False
     while frame is not None:

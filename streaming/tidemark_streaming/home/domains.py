@@ -36,7 +36,10 @@ _P = TypeVar("_P", bound=Pipeline)
 
 @dataclass(frozen=True)
 class Domains:
-    """All objects that the configured domains define, by name."""
+    """All objects that the configured domains define.
+
+    The sources and transforms are by their name, the ingestions by the name of their source.
+    """
 
     sources: Mapping[str, Source]
     ingestions: Mapping[str, Ingestion]
@@ -93,7 +96,11 @@ def load(domains: Iterable[str]) -> Domains:
 
 
 def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
-    """Return the object with a name, or raise a DefinitionError that lists all names."""
+    """Return the object with a name, or raise a DefinitionError that lists all names.
+
+    Args:
+        what: the kind of the objects, for the error message.
+    """
     if name not in objects:
         # Outside the folder of a project, only the recorded domains are known.
         outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
@@ -108,7 +115,8 @@ def load_importable(domains: Iterable[str]) -> Domains:
     For a domain that can't be imported, its code location in Dagster reports the error.
 
     Raises:
-        DefinitionError: two tables have the same name, perhaps in different domains.
+        DefinitionError: two objects of a kind or two tables have the same name, perhaps in
+            different domains.
     """
     found = list[ModuleType]()
     for name in domains:

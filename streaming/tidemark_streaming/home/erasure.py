@@ -36,7 +36,9 @@ class ErasureRequest:
     """A request to erase events of a source.
 
     Args:
-        where, texts, dry_run: as for `run.erase.erase`.
+        where: the events, as a SQL condition on the columns of the event log.
+        texts: dead letters whose content contains one of these texts are also erased.
+        dry_run: true to only report what would be erased.
         vacuum: true to remove old files immediately.
     """
 
@@ -56,7 +58,7 @@ class Report:
         marts: the marts that are rebuilt.
         vacuumed: the tables whose old files were removed, with the number of files.
         readable_until: the latest time at which earlier versions, with the events, can be read;
-            None if nothing was erased or old files were removed.
+            None if no event was erased, if the old files were removed, and for a dry run.
         beyond: notes on copies that the erasure does not reach.
     """
 
@@ -82,8 +84,8 @@ def erase(
 
     Raises:
         ConflictError: the source is being ingested.
-        DataError: with `vacuum`, a stream of one of the source's assets is requested; or a mart
-            can't be built.
+        DataError: with `vacuum`, a stream of one of the source's assets runs or will be restarted;
+            or a mart can't be built.
         DefinitionError: as in `run.erase.erase`; or the source is derived.
     """
     source = wanted.source

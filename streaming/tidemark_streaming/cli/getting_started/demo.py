@@ -219,14 +219,14 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
 
 
 def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
-    """Return a function that writes an excerpt of the recording as files into a folder."""
+    """Return a function that writes an excerpt of the recording to files and ingests them."""
     from tidemark_streaming.ingest.play import play
 
     return lambda part: play(store, ingestion, settings.landing / SOURCE, part)
 
 
 def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
-    """Return a function that sends an excerpt of the recording to a topic.
+    """Return a function that sends an excerpt of the recording to a topic and ingests it.
 
     If the settings name the broker of this home, start it first.
     """

@@ -44,6 +44,7 @@ def ingest_and_report(
 
     Args:
         verb: the name of the work in the progress line.
+        commits: the commits of the ingest, which runs only while they are iterated over.
         following: true if the ingest continues until it is stopped.
         also: returns text to append to the progress line.
     """

@@ -183,7 +183,12 @@ def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
-    """Return the dead letters with the given IDs (all if none) whose reason contains a text."""
+    """Return the dead letters of a source.
+
+    Args:
+        letters: the IDs of the dead letters, as ARRIVAL:POSITION; None for all.
+        reason: a text that the reason must contain; None for any reason.
+    """
     import pyarrow as pa
 
     from tidemark_streaming.ingest.dead_letters import places

@@ -76,7 +76,12 @@ def command(
 def _simulate(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
-    """Yield each scenario, in order, with its result in each mode. Several run in parallel."""
+    """Yield each scenario, in order, with its results. Several scenarios run in parallel.
+
+    Args:
+        ways: None for a batch; a number for a stream in runs of that many arrivals. There is one
+            result for each.
+    """
     from tidemark_streaming.scenario.run.simulate import simulate
 
     pool = ThreadPoolExecutor(_SIDE_BY_SIDE)

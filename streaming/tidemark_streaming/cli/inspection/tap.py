@@ -65,7 +65,7 @@ def command(
         _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
         return
     step = find_step(transform, name)
-    # Look for new runs before the engine starts, so that a run during its start is shown too.
+    # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
     runs = _runs(home, transform, run, following=following)
     store = home.warehouse()
     with suppress(*([KeyboardInterrupt] if following else [])):

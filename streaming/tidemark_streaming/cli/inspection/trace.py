@@ -87,7 +87,10 @@ def _follow(
     named: Mapping[str, "Source"],
     found: Sequence["Event"],
 ) -> list["Event"]:
-    """Return the events and all rows of derived sources that were computed from them, each once."""
+    """Return the events and the rows of derived sources that were computed from them, each once.
+
+    Stop after `_MOST` + 1 of them, which is enough to report that there are more than `_MOST`.
+    """
     from tidemark.verify import trace
 
     reached, waiting = dict[tuple[str, int, int, bool], "Event"](), [*found]
@@ -107,7 +110,10 @@ def _marts(
     transforms: Mapping[str, "Definition"],
     fates: Sequence["Fate"],
 ) -> dict[tuple[str, int], list["MartRows"]]:
-    """Return the mart rows of the windows that contain an event, by asset and index in `places`."""
+    """Return the mart rows of the windows that contain an event.
+
+    The key of each entry is an asset, and the index of the window in the `places` of its fate.
+    """
     from tidemark_streaming.dbt import mart_rows
     from tidemark_streaming.dbt.marts import Marts, present
 

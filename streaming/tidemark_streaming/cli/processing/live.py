@@ -36,7 +36,8 @@ class View:
     """The live view of one asset's stream.
 
     Args:
-        expected: the total number of arrivals, if it is known.
+        expected: the number of arrivals that the stream will process while it is shown, for a
+            progress bar; None if it is unknown.
     """
 
     def __init__(

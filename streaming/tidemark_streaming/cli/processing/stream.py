@@ -105,7 +105,7 @@ def command(
         outage.end()
         return ended
 
-    # If this raises an error, the command must not be registered as one that should run.
+    # This may raise an error, so it comes before the command is registered as one that should run.
     continuous.stop_orphan(store, transform)
     with foreground.running(settings, foreground.STREAM, asset) as entry:
         query = start(store)
@@ -176,7 +176,11 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
 
 def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Show a stream until `done` is true: as a live view on a terminal, else a line per change."""
+    """Show a stream until `done` is true.
+
+    Show a live view on a terminal, or else a line per change. Structured logs get a record per run
+    instead.
+    """
     console = err()
     if logs.is_structured():
         _log(view, done)
