@@ -167,7 +167,10 @@ class Marts:
         return found
 
     def views(self, names: Iterable[str]) -> set[str]:
-        """Return the views that marts read. Views have no data; each build recreates them."""
+        """Return the views that the marts `names` read, directly or through other views.
+
+        Views have no data; each build recreates them.
+        """
         nodes = self.manifest["nodes"]
         found: set[str] = set()
         new = [node for node in self._marts() if node["name"] in names]

@@ -92,7 +92,12 @@ def is_generated(text: str) -> bool:
 
 
 def chosen(text: str, path: Path) -> list[str]:
-    """Return the names of the assets and derived sources whose tables a project's file lists."""
+    """Return the names of the assets and derived sources whose tables a project's file lists.
+
+    Args:
+        text: the content of the file.
+        path: the path of the file, for the error message.
+    """
     try:
         sources: list[_Node] = (yaml.safe_load(text) or {}).get("sources") or []
         return [

@@ -25,7 +25,8 @@ _TYPE_SHARE = 0.9
 file."""
 
 _KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
-"""Types of columns other than STRING. If a value fits several of them, the first one is chosen."""
+"""Types of columns other than STRING. The type that most values of a column fit is chosen; if
+that is true of several types, the first of them."""
 
 _ID = re.compile(r"(?i:(.*[_\W])?(id|uuid|guid|key|no|nr|number))|.*[a-z0-9]I[dD]")
 """Names of columns that probably contain identifiers."""
@@ -35,12 +36,12 @@ class Sample(NamedTuple):
     """The content of a CSV file.
 
     Args:
-        columns: the types of the columns for a source, in order.
+        columns: the types of the columns for a source, by name and in order.
         time: candidates for the event time, the most likely first.
         key: candidates for the key of windows, the most likely first.
         value: candidates for the numeric column, the most likely first.
         table: all rows, with nulls for values that do not fit their column.
-        rename: new names for columns whose names are those of Tidemark's own columns.
+        rename: new names for columns whose names are those of Tidemark's own columns, by old name.
         misfits: descriptions of rows that do not fit; the ingest writes them to the dead letters.
     """
 
@@ -53,7 +54,7 @@ class Sample(NamedTuple):
     misfits: list[str]
 
     def first_day(self, column: str) -> str:
-        """Return the day of the oldest event, as `2026-01-31`."""
+        """Return the day of the oldest time in a column, as `2026-01-31`."""
         return min(filter(None, self.table[column].to_pylist())).date().isoformat()
 
 

@@ -174,7 +174,7 @@ def name(database: str, asset: str) -> str:
 
 
 def _find_exception(failure: PySparkException) -> re.Match[str] | None:
-    """Return the match of the last line of a failure's text that names an exception."""
+    """Return the match of the last line of a failure's text that names an exception, or None."""
     lines = str(failure).strip().splitlines()
     return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 

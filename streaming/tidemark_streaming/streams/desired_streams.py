@@ -59,7 +59,7 @@ class _Start(NamedTuple):
 
 
 def request(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
-    """Request an asset's stream. The request replaces an earlier one with its limits."""
+    """Request an asset's stream. An earlier request and its limits are replaced."""
     now, limits = time.time_ns() // 1000, admission
     wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
@@ -129,9 +129,9 @@ def renew_lease(file: Path, owner: str, lasts: float) -> None:
 
     Unlike a lock, a lease lasts for a time. A supervisor that renews its lease every half minute
     also holds it between renewals, and a supervisor that died loses its lease after `lasts`
-    seconds. If the renewal time is far in the future, the clock was set back since, and the lease
-    counts as expired. A renewal time slightly in the future is valid, because the clocks of two
-    machines may differ.
+    seconds. If the recorded time of the last renewal is far in the future, the clock was set back
+    since, and the lease counts as expired. A recorded time slightly in the future is valid, because
+    the clocks of two machines may differ.
 
     Raises:
         ConflictError: another supervisor holds the lease.

@@ -74,7 +74,8 @@ class Direct:
         """Run each asset through the newest arrival.
 
         Args:
-            recent: the arrivals of the last commit; none at the start.
+            recent: the arrivals of the last commit; without arrivals at the start of the ingest and
+                after an outage.
         """
         rows = sum(a.rows for a in recent.arrivals)
         with warehouse.planning(

@@ -20,7 +20,7 @@ class StreamState:
         state: for a detached stream, the newest state that the supervisor recorded: `running`,
             `waiting`, `starting`, or `given up`; `unknown` if the supervisor has recorded none. For
             a command's stream: `running`, `waiting`, or `ended` if the command exited without being
-            stopped. For both, `engine down` if the engine does not run.
+            stopped. For both, `engine down` if the engine does not run, except after `ended`.
         failures: how often in a row the stream ended or could not be started.
         error: why the stream ended last or the command waits; None without an error.
         restarts: how often the stream was restarted; None if that is unknown.
@@ -43,7 +43,12 @@ class StreamState:
 def read_streams(
     settings: Settings, commands: Iterable[Command], *, engine: bool
 ) -> dict[str, StreamState]:
-    """Return the streams that should run, by asset: requested streams and those of commands."""
+    """Return the streams that should run, by asset: requested streams and those of commands.
+
+    Args:
+        commands: the commands that run or should run.
+        engine: true if the engine runs.
+    """
     found = dict[str, StreamState]()
     seen = supervisor.read_statuses(settings, time.time_ns() // 1000)
     for asset, request in desired_streams.read_all(settings).items():

@@ -1,12 +1,12 @@
 """Supervise streams: compare the streams that should run with the streams that do run.
 
 Each poll compares the requests (`desired_streams`) with the engine's queries, and returns the
-streams to start now. The poll itself starts nothing. A stream that ended or could not be started
-waits before its next start. The wait is half a minute, then twice as long each time, up to half an
-hour. After `TRIES` failures in a row without steady work, the supervisor gives the stream up until
-a user starts it. If the engine did not respond, the stream is restarted as soon as the engine
-responds again, even during a wait. A small file per domain has the latest status, for programs that
-show streams without the engine.
+status of each requested stream, which says whether to start the stream now. The poll itself starts
+nothing. A stream that ended or could not be started waits before its next start. The wait is half a
+minute, then twice as long each time, up to half an hour. After `TRIES` failures in a row without
+steady work, the supervisor gives the stream up until a user starts it. If the engine did not
+respond, the stream is restarted as soon as the engine responds again, even during a wait. A small
+file per domain has the latest status, for programs that show streams without the engine.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
@@ -103,7 +103,7 @@ def look(
         assets: the assets for which the supervisor is responsible.
         known: the result of the last poll.
         now: the time, in microseconds.
-        starting: true if a run that starts streams is in progress.
+        starting: true if a run of the orchestrator that starts streams is in progress.
     """
     wanted = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
     if not wanted:
@@ -163,11 +163,11 @@ def _end_outage(stream: Stream, now: int) -> Stream:
 
 
 def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
-    """Set a stream to `waiting` for one poll if it must be started a second time in a row, or for
-    another request. Return all other streams unchanged.
+    """Set a stream to `waiting` for one poll if two polls in a row request two different starts.
 
-    Such a stream was `starting` at the last poll already, and the run that starts streams reacts
-    only to a change of state.
+    The stream was `starting` at the last poll already, but for another request, or before a query
+    that has ended since. A start needs a change of state: without it, the orchestrator would not
+    launch another run. Return all other streams unchanged.
     """
     if known is None or not known.state == stream.state == STARTING:
         return stream

@@ -3,7 +3,7 @@ into runs.
 
 The fixture `tidemark_scenario` returns a `Trials` object, and a call of that object returns a
 `Trial`. Tests use both names as types. Only the module `plugin`, which has the fixtures, needs
-pytest, so it costs nothing in a project that does not use the fixtures.
+pytest, so a project that does not use the fixtures can do without pytest.
 """
 
 from typing import TYPE_CHECKING

@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def panes(self) -> list[dict[str, Any]]:
-        """The panes, if the transform has an accumulation."""
+        """The panes; empty if the transform has no accumulation."""
         return self._batch["panes"]
 
     @property
@@ -123,7 +123,7 @@ class Trial:
         late: Sequence[Row] | None = None,
     ) -> "Trial":
         """Assert that the result has these rows and no others, in any order. Only the columns that
-        a row names are compared.
+        a row names are compared. A part that is None may have any rows.
 
         Raises:
             AssertionError: the result differs; the message has the differences and a picture.
@@ -145,7 +145,7 @@ class Trial:
 
         Args:
             seed: the seed of the random divisions; the same seed gives the same divisions.
-            others: the number of random divisions.
+            others: the number of random divisions; fewer if there are not that many.
 
         Raises:
             AssertionError: the result of a division differs; the message has the division, the
