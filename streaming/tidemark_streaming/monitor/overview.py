@@ -44,8 +44,10 @@ class SourceOverview:
     """The progress of a source. Instants are in microseconds.
 
     Args:
-        played: true if the source is a recording. Its clock is the newest event.
-        clock: the clock against which the lag is measured.
+        played: true if the source is a recording.
+        clock: the instant against which the lag is measured: the newest event of a recording, or
+            the time of the overview.
+        bytes: the number of bytes that were read.
         dead_letters: all rows of the dead letter table, including reprocessed ones; 0 for a derived
             source.
         backlog: the lag in Kafka; None if the source does not read from Kafka.
@@ -80,7 +82,8 @@ class SourceOverview:
 
     @property
     def lag(self) -> float | None:
-        """The lag of the watermark, in seconds."""
+        """The lag of the watermark, in seconds; None before the first watermark, and after the end
+        of the source."""
         return lag(self.clock, self.snapshot.watermark)
 
 
@@ -112,7 +115,7 @@ class _Span:
         step: the distance between two bars, in microseconds: the distance between two window ends
             or, if windows can end at any instant, the width of the interval whose windows share a
             bar.
-        together: true if windows share a bar.
+        together: true if windows with different ends share a bar.
     """
 
     start: int
@@ -181,7 +184,8 @@ class AssetOverview:
 
     @property
     def lag(self) -> float | None:
-        """The lag of the asset's watermark behind the source's clock, in seconds."""
+        """The lag of the asset's watermark behind the source's clock, in seconds; None before the
+        first watermark, and after the end of the source."""
         return lag(self.source.clock, self.snapshot.watermark)
 
 
@@ -191,6 +195,7 @@ class Overview:
 
     Args:
         at: the instant, in microseconds.
+        pipelines: the progress of pipelines, by the name of their extra.
         troubles: error messages of failed reads, by the name of the source, asset or table.
         seconds: the duration of reading this overview.
     """

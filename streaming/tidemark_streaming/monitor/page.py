@@ -64,7 +64,7 @@ class Axis:
         return found
 
     def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
-        """Return the highest level in each span.
+        """Return the highest level in each span; None if it is unknown.
 
         A level holds until the next one, for `_HELD` seconds at most.
 

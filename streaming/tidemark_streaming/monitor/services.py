@@ -119,7 +119,11 @@ def _disk(settings: Settings) -> tuple[int, int]:
 
 
 def _engine(settings: Settings, started: bool) -> bool:
-    """Return whether a server listens at the engine's address, without querying it."""
+    """Return whether a server listens at the engine's address, without querying it.
+
+    Args:
+        started: true if the process of this home's own engine runs.
+    """
     if settings.remote is None:
         return started and is_listening(settings.engine_port)
     host, _, port = settings.remote.removeprefix("sc://").partition("/")[0].rpartition(":")

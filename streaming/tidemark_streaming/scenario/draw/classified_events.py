@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class ClassifiedEvent:
-    """An event of a step, with its key and its lateness in each of its windows.
+    """An event of the arrival `step`, with its key and its lateness in each of its windows.
 
     A duplicate has no windows. The key is empty if the function of an asset computes it, in a run.
     """

@@ -115,7 +115,7 @@ def is_known_watermark(source: Source) -> bool:
 
 
 def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -> int | None:
-    """Return the event time of a row, or None if the source does not accept it."""
+    """Return the event time of a row; None if it is missing or the source does not accept it."""
     time = row[list(source.columns).index(source.event_time)]
     if time is None or not EARLIEST <= time < LATEST:
         return None

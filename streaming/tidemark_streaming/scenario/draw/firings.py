@@ -45,7 +45,7 @@ def _find_firings(
     not fire.
 
     Args:
-        until: the instant from which, once the watermark has reached it, no interval fires.
+        until: an instant of event time. No interval fires once the watermark has reached it.
     """
     match firing:
         case EachArrival():

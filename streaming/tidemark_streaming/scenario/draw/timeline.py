@@ -68,7 +68,7 @@ class Timeline:
     Args:
         tracks: the sources, each after its bases.
         aligned: true if windows have the same bounds for all keys.
-        bars: the windows by key and start; None if the scenario has no transform.
+        bars: the windows, sorted by key and start; None if the scenario has no transform.
     """
 
     title: str

@@ -57,7 +57,7 @@ def read_arrivals(
         sources, columns: the sources and their columns, by source name.
         begins: the processing clock at the beginning, in microseconds.
         tick: how far each arrival moves the clock, in microseconds. None if there is only one
-            source: arrivals then do not name their source, and do not move the clock.
+            source: arrivals then do not name their source, and only `clock` steps move the clock.
         ends: true if the sources end after the last arrival.
     """
     found, clock = list[ScenarioArrival](), begins

@@ -70,7 +70,8 @@ class Scenario:
 
     @property
     def source(self) -> Source:
-        """The source with the watermark of the result: the transform's; without one, the last."""
+        """The source whose watermark is the result's: the transform's source, or the last source of
+        a scenario without a transform."""
         if self.windowed is not None:
             return self.windowed.source
         return [*self.sources.values(), *self.derived.values()][-1]

@@ -26,7 +26,10 @@ class ScenarioError(DefinitionError):
 
 @dataclass(frozen=True)
 class Node:
-    """A value in a scenario's file."""
+    """A value in a scenario's file.
+
+    The argument `what` of a method names the value in error messages.
+    """
 
     path: Path
     raw: yaml.Node

@@ -82,7 +82,11 @@ def compare_results(
 def explain(
     found: Sequence[Difference], *, title: str = "", sides: tuple[str, str] = ("expected", "came")
 ) -> Table:
-    """Return the differences as a table with row, column, expected value and actual value."""
+    """Return the differences as a table with row, column, expected value and actual value.
+
+    Args:
+        sides: the headings of the columns with the expected and the actual values.
+    """
     table = Table(title=Text(title) if title else None, title_justify="left", show_lines=True)
     styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
     for name, style in styles.items():
