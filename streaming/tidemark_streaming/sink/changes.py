@@ -48,6 +48,9 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 
     An instant beyond the year 9999, which Python can't represent, is text. A row that was replaced
     by an identical row is not a change.
+
+    Args:
+        by: the columns that identify a window.
     """
     kinds = rows["_change_type"].to_pylist()
     windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]

@@ -37,7 +37,7 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
     """Return a pane as a record.
 
     Args:
-        epoch: the number of the epoch, an uninterrupted sequence of changes.
+        epoch: the start time of the uninterrupted sequence of changes, as in `Position`.
         run: the ID of the run that published the pane, if known.
         count: the number of partitions of the topic.
     """

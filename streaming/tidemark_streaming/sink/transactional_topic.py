@@ -175,7 +175,11 @@ class TransactionalTopic:
         self._producer = begin(self._name)
 
     def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
-        """Produce records and the new position in one transaction. Return the number of records."""
+        """Produce records and the new position in one transaction. Return the number of records.
+
+        Args:
+            position: returns the new position; called after all records were produced.
+        """
         producer = self._producer
         assert producer is not None
         self._brokers.forget_errors()

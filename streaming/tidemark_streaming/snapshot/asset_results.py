@@ -148,7 +148,7 @@ class AssetResults:
         self, taken: TakenResults, watermark: int | None
     ) -> tuple[list[StateCommit], list[StateCommit]]:
         """Return the published commits of the asset, and those of them that change windows that
-        the chain has read. The former may be missing if the latter are.
+        the chain has read. If no commit changes such windows, both lists may be empty.
         """
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))

@@ -95,7 +95,11 @@ def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[Check
 def read_quarantine(
     snapshot: Snapshot, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows in quarantine, sorted by window and keys."""
+    """Return the rows in quarantine, including discarded ones, sorted by window and keys.
+
+    Args:
+        choice: the windows to return; all if None.
+    """
     chosen = choice or Choice()
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)

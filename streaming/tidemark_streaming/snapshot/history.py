@@ -198,7 +198,8 @@ class Run:
         rows: the number of new events: for an increment, the events of its arrivals, each counted
             once; for a roll-up, the events that it merged; 0 for other runs.
         latency: the longest time from the newest event of an arrival to the end of the run, in
-            seconds; None for runs other than increments, without events, and for recordings.
+            seconds. It is None for a recording, for a run that is not an increment, and for a run
+            without events.
         watermark: the watermark after the run.
         steps: the durations of its steps, in seconds, in order; empty if the ledger lacks them.
     """
@@ -224,7 +225,9 @@ class Runs:
     """The totals of the runs of an asset with one table id.
 
     Args:
+        ended: the numbers of runs by mode.
         counted: the numbers of events by mode and lateness; each event counts once.
+        limited: the numbers of runs that left arrivals for the next run, by limit.
         quarantined: the number of rows that runs have put into quarantine, counted each time.
         as_of: the arrival through which all windows are up to date; -1 before the first run.
         watermark: the watermark after that arrival.

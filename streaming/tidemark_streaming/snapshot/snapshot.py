@@ -44,7 +44,8 @@ from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
 from tidemark_streaming.snapshot.tables import Tables
 
 _WHOLE = (text_field("mode") == "incremental") | ds.field("window_from").is_null()
-"""Runs after which all windows are up to date; a run of a range leaves the others as they are."""
+"""Runs after which all windows are up to date. A run of a range leaves windows outside the range as
+they are."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class SourceSnapshot:
         schema_version: 1 at first, and incremented each time that the source gains columns.
         dead_letters: dead letters that have not been reprocessed; 0 for a derived source.
         undeclared: fields that the source does not declare, each with its newest arrival.
-        lag_arrivals: for a derived source, the arrivals of each base that it has not taken yet;
-            with the name of a chain's asset, the runs that changed windows that it has taken, such
-            as corrections, and that are not its steps yet.
-        unjoined: for a derived source, the rows of its bases that take no part in it.
+        lag_arrivals: for a derived source, the number of arrivals of each base that the derived
+            source has not taken yet, by base. A chain also has an entry for its asset: the number
+            of runs, such as corrections, that changed windows that the chain has taken, and that
+            are not steps of the chain yet.
+        unjoined: for a derived source, the number of rows of its bases that take no part in it.
     """
 
     name: str
@@ -95,8 +97,10 @@ class AssetSnapshot:
         late: the late events in its published table, once for each of their windows.
         too_late: the events in its late table, each of them once.
         behind, rows_waiting: arrivals that it has not processed yet, and their events.
-        limited_by: the limit of the newest run that left them for the next one, if there is one.
-        unfollowed: the base of a roll-up, if the roll-up has not processed all of its runs.
+        limited_by: the limit because of which the newest run left arrivals for the next run; None
+            if it left none.
+        unfollowed: the base of a roll-up that has not processed all runs of its base; otherwise
+            None.
     """
 
     asset: str
@@ -124,7 +128,7 @@ class Snapshot:
     """Reads the tables of one database. Later calls read only changes.
 
     Args:
-        transforms: the assets for `asset` and `runs_of`.
+        transforms: the assets with which `asset` and `runs_of` can be called.
         recordings: the sources that are recordings, which have no latencies.
         rest: see `Tables`.
     """
@@ -203,7 +207,8 @@ class Snapshot:
     def can_wait(self, transform: Definition) -> bool:
         """Return whether an asset is up to date except for arrivals that need no run yet.
 
-        These have no events, and time changes no window (`affected.by_time`).
+        These have no events, and the time that they advance changes no window
+        (`affected.by_time`).
         """
         columns = ["commit_number", "through_arrival", "watermark"]
         rows = self.tables.read(ledger.TABLE, columns, _WHOLE, self.present(transform.name))
@@ -267,7 +272,8 @@ class Snapshot:
         # File statistics skip older runs, however long the ledger is.
         commits = at_least("through_arrival", newest)
         done = self._newest_of(commits, _of(wanted) & _WHOLE)
-        # An asset that was rolled back, or that continues with another log, existed before.
+        # A run that replaces all windows, such as a rollback, may set the asset back to an earlier
+        # arrival. Then the runs before it do not count.
         elsewhere = (text_field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
         table_ids = {asset: self.table_id(asset) or "" for asset in wanted}
@@ -276,8 +282,8 @@ class Snapshot:
     def _newest_of(
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
-        """Return the number of the newest run of each asset and table id among some rows of the
-        ledger, or -1.
+        """Return the number of the newest run of each asset and table id among the ledger's rows
+        that meet both conditions; -1 if there is no such run.
         """
         rows = self.tables.read(
             ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]
@@ -292,6 +298,9 @@ class Snapshot:
         """Return the roll-ups that have not processed every run of their base.
 
         Each is returned with the number of the base's newest run.
+
+        Args:
+            bases: the bases of the roll-ups to check, by roll-up.
         """
         found = dict[str, int]()
         runs = self.tables.open(ledger.TABLE) if bases else None
@@ -317,7 +326,7 @@ class Snapshot:
         return Counter([] if table is None else table["asset"].to_pylist())
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the ledger's rows of runs that ended at `since` or later, in order.
+        """Return the ledger's rows of runs that ended at `since` or later, sorted by asset and run.
 
         Runs from before a drop are left out. Instants are in microseconds.
         """
@@ -337,8 +346,8 @@ class Snapshot:
         return [] if table is None else to_dicts(table.sort_by("commit_number"))
 
     def runs_before(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
-        """Return the ledger's rows of an asset's runs before a commit, in order. They have only the
-        progress after each run, and whether the run reports itself.
+        """Return the ledger's rows of an asset's runs before a commit, in order. The rows have only
+        the columns `commit_number`, `watermark`, `window_from` and `reported`.
         """
         columns = ["commit_number", "watermark", "window_from", "reported"]
         bounds = [*self.present(asset), below("commit_number", commit_number)]
@@ -346,7 +355,8 @@ class Snapshot:
         return [] if table is None else to_dicts(table.sort_by("commit_number"))
 
     def last_run(self, asset: str) -> dict[str, Any] | None:
-        """Return the ledger's newest row of an asset."""
+        """Return the ledger's newest row of an asset, with instants as datetimes; None if the asset
+        has not run."""
         numbers = self.tables.read(ledger.TABLE, ["commit_number"], bounds=self.present(asset))
         if numbers is None or not numbers.num_rows:
             return None
@@ -386,7 +396,10 @@ class Snapshot:
         return None if newest is None else newest["table_id"]
 
     def changed_windows(self, asset: str, commits: Collection[int]) -> list[int]:
-        """Return the starts of the windows that one of the given commits published last."""
+        """Return the starts of the windows that one of the given commits published last.
+
+        Starts are in microseconds.
+        """
         wanted = ds.field("commit_number").isin(sorted(commits))
         table = self.tables.read(
             asset, ["window_start"], wanted, [at_least("commit_number", min(commits))]
@@ -396,7 +409,10 @@ class Snapshot:
     def between(
         self, table: str, columns: list[str], start: int, end: int
     ) -> tuple[list[int], pa.Table] | None:
-        """Return rows of a table of windows that start in [start, end), and their starts."""
+        """Return the starts of the windows in a table that start in [start, end), and their rows.
+
+        Starts are in microseconds. Return None if the table is missing.
+        """
         bounds = [window_starts_in(((start, end),))]
         found = self.tables.read(table, ["window_start", *columns], bounds=bounds)
         return None if found is None else (to_micros(found["window_start"]), found)
@@ -433,7 +449,7 @@ class Snapshot:
         return schema_version(properties, [field.name for field in found.schema().fields])
 
     def _lag_of_bases(self, source: DerivedSource, timeline: Timeline) -> dict[str, int]:
-        """Return how many arrivals of each base a derived source has not read yet."""
+        """Return `SourceSnapshot.lag_arrivals` of a derived source."""
         newest = timeline.newest_position
         taken = {} if newest is None else Step.of_position(newest).taken
         counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}
@@ -476,7 +492,7 @@ class Snapshot:
 
 
 def _of(assets: Iterable[str]) -> ds.Expression:
-    """Return the condition on rows of some assets, or of none."""
+    """Return the condition that only rows of the given assets meet."""
     return text_field("asset").isin(pa.array(assets, pa.string()))
 
 
@@ -487,13 +503,17 @@ def _own_table_id(own: DeltaTable) -> str:
 
 
 def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
-    """Return the newest run of an asset in the ledger; -1 before the first."""
+    """Return the number of the newest run in the ledger; -1 before the first.
+
+    Args:
+        app: the asset and the table id of the run, as in the ledger's transactions.
+    """
     commit_number = runs.transaction_version(app)
     return -1 if commit_number is None else commit_number
 
 
 class NewRuns:
-    """Remembers the newest run of an asset that was returned.
+    """Returns the runs of an asset that are new since the last call of `take`.
 
     The number of a run is unique only within one table id: after a drop, numbers start at 0 again.
     """
