@@ -1,6 +1,8 @@
 """Start an engine for one benchmark, in a temporary home."""
 
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ def own_engine(memory: str) -> Iterator[Settings]:
     """Start an engine for the duration of the `with` block, and yield its settings."""
     home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
     settings = Settings(home=home, engine_port=free_port(), engine_memory=memory)
+    # Otherwise a killed benchmark would leave its engine, which disturbs the next one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with console.status("starting an engine"):
             engine.ensure(settings)

@@ -127,11 +127,11 @@ def _duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
     path = bench.path(f"{workload.name}_duckdb_{number}")
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2; SET TimeZone = 'UTC'")
-        result = connection.execute(
+        result = connection.sql(
             "SELECT time_bucket(INTERVAL 1 MINUTE, ts) AS window_start, key, count(*) AS n, "
             "sum(value) AS total, avg(value) AS average, min(value) AS least, max(value) AS most "
             "FROM read_parquet(?) GROUP BY 1, 2",
-            [str(bench.landed / "piece_*" / "*.parquet")],
+            params=[str(bench.landed / "piece_*" / "*.parquet")],
         ).to_arrow_table()
     assert result is not None
     write_deltalake(Path(path), result)
