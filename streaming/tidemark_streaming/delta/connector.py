@@ -23,6 +23,7 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import INSTANT, Rows, frame, spark_schema
 from tidemark_streaming.base.local_times import in_utc, zone_of
+from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import CHUNK, Chunk, processing_time
 from tidemark_streaming.delta.versions import (
     CHANGE_TYPE,
@@ -126,9 +127,8 @@ class DeltaConnector:
         table = self._open()
         self._check(table)
         identity, head = str(table.metadata().id), table.version()
-        parsed = (json.loads(arrival.position) for arrival in reversed(timeline))
-        # Other positions come from a connector that the source used before.
-        at = next((p for p in parsed if "table" in p), None)
+        parsed = (parse_with_text(arrival.position, "table") for arrival in reversed(timeline))
+        at = next((p for p in parsed if p is not None), None)
         lost: list[str] = []
         if at is not None and at["table"] != identity:
             lost.append(f"it was recreated under its path after version {at['version']}")

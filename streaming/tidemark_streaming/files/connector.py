@@ -16,6 +16,7 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Chunk, processing_time
 from tidemark_streaming.files import folder, reading
 from tidemark_streaming.files.parquet import Parquet, read_parquet
@@ -70,9 +71,9 @@ class FileConnector:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         # Heartbeats repeat the position of the previous arrival.
-        positions = map(json.loads, dict.fromkeys(arrival.position for arrival in timeline))
-        # Earlier arrivals of the source may have come from another connector.
-        done = {p["file"]: p for p in positions if "file" in p}
+        positions = dict.fromkeys(arrival.position for arrival in timeline)
+        parsed = (parse_with_text(position, "file") for position in positions)
+        done = {p["file"]: p for p in parsed if p is not None}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():

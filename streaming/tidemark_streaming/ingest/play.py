@@ -3,7 +3,6 @@
 Recorded data (`Ingestion.play`) is therefore ingested in the same way as live data.
 """
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,8 @@ from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base import kafka_position
+from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Excerpt, Ingestion
 from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest, ingest_each
 
@@ -54,15 +55,13 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
     """
     if not warehouse.exists(source.timeline_table):
         return
-    came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
-    # A file's position has the key "file", a Kafka position has an object for each topic, and the
-    # position of replayed dead letters has neither.
+    # Reprocessed dead letters come from neither.
     ways = [
-        (n, "file" in p)
-        for n, p in came
-        if "file" in p or any(isinstance(v, dict) for v in p.values())
+        (arrival.arrival, bool(kafka_position.parse(arrival.position)))
+        for arrival in Log(warehouse, source).timeline()
+        if parse_with_text(arrival.position, "file") or kafka_position.parse(arrival.position)
     ]
-    if ways and not ways[-1][1]:
+    if ways and ways[-1][1]:
         raise DataError(
             f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka, so playing the "
             "recording as files would ingest the same records again. Continue with `tidemark demo "

@@ -18,6 +18,7 @@ from tidemark.define.watermarks import (
 from tidemark.store.event_log.arrival import Arrival, read_arrivals, timeline_rows
 from tidemark_streaming.base import kafka_position
 from tidemark_streaming.base.kafka_position import Topic
+from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.accepted_losses import skipped_losses, with_losses, without_losses
 from tidemark_streaming.ingest.arrival_facts import Facts, fold
@@ -134,10 +135,11 @@ def test_partitions_have_the_same_watermarks_in_any_cut(
             assert arrival.after >= (clock - bound) * SECOND
 
 
-@pytest.mark.parametrize("name", ["skipped", "skipped.records", "replayed", "no-topic"])
+@pytest.mark.parametrize("name", ["skipped", "replayed", "no-topic", "file", "table"])
 def test_no_name_of_a_topic_means_something_else_in_a_position(name: str) -> None:
     position = kafka_position.to_json({name: Topic("id", {0: (3, 7)}), "t": Topic("id", {})})
     assert (skipped_losses(position), [*reprocessed_letters(position)]) == ([], [])
+    assert parse_with_text(position, name) is None
     lost = with_losses(position, ["offsets 0 to 2"])
     assert skipped_losses(lost) == ["offsets 0 to 2"]
     assert kafka_position.parse(lost) == kafka_position.parse(position)
