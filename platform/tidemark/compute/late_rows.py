@@ -1,9 +1,10 @@
 """Compute the late table (too-late events) and the late loss (how these would change windows).
 
 No event is dropped silently. The asset's late table records each event that is too late for a
-window, with the window and the lag, and each event without an event time. For every window that
-lacks too-late events, the late loss shows the streamed values next to the values with these events.
-The difference is the cost of the chosen allowed lateness.
+window, with the window and the lag. It also records each event that belongs to no window, for
+example because it has no event time. For every window that lacks too-late events, the late loss
+shows the streamed values next to the values with these events. The difference is the cost of the
+chosen allowed lateness.
 """
 
 from pyspark.sql import DataFrame
@@ -57,7 +58,7 @@ def add_missing_columns(
 
 
 def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
-    """Return a description of each column of late events whose type differs from the late table.
+    """Return a description of each column of late events that has another type in the late table.
 
     The list is empty if the late table does not exist.
     """
@@ -81,7 +82,10 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
 def late_loss(
     stored: DataFrame, transform: WindowedTransform, log: Log, marker: StateCommit
 ) -> DataFrame:
-    """Return the windows that lack too-late events, with the number of these as `lost_events`.
+    """Return the windows that lack too-late events, with `lost_events`, the number of these events.
+
+    If the commit only adds events, return only the windows that lack too-late events of this
+    commit, and count only these events in `lost_events`.
 
     For each aggregate `x`, the column `x` has the streamed value (null if the stream has no such
     window), and `x_complete` the value with the too-late events.

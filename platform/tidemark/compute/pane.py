@@ -34,7 +34,7 @@ def read_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFram
 
 
 def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return the rows that may be in one of the scope's windows, after the transform's function."""
+    """Return the function's result for the rows that may be in one of the scope's windows."""
     return _prepare_scope(log, transform, scope).drop(uniqueness.MARK, HAPPENED_AT)
 
 
@@ -91,7 +91,7 @@ def aggregate_events(
 
 
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return the rows that may be in one of the scope's windows, after the transform's function.
+    """Return the function's result for the rows that may be in one of the scope's windows.
 
     The column `HAPPENED_AT` is the event time, or null if the event time is implausible.
     """
@@ -108,7 +108,7 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
 def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
     """Return the ranges of event times that the scope's windows may contain.
 
-    Without a range, the scope includes all windows.
+    Return an empty tuple if the scope includes all windows.
     """
     reach = transform.window.assigned_extent
     return tuple((start, end + reach) for start, end in scope.ranges)

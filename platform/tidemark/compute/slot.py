@@ -91,7 +91,7 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
     Adds:
 
-    - `PHASE` INT
+    - `PHASE` INT: the phase of the firing
     - `FIRING` BIGINT: the slot, or 0 for phases with only one firing
     - `FIRED` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
@@ -147,7 +147,10 @@ def has_fired_since(transform: Definition, then: AsOf) -> Column:
 
 
 def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
-    """Return `events` with `RANK`: the rank among the on-time (or late) events of the window."""
+    """Return `events` with `RANK`, the rank by arrival among the window's events of the same kind.
+
+    The on-time events of a window are ranked separately from its late events.
+    """
     group = [*transform.by_window, _ON_TIME, ADMITTED]
     on_time = F.col(VERDICT) == classification.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")

@@ -3,8 +3,8 @@
 Arrivals never change a final window. A correction, a backfill that includes too-late events, and a
 promoted rebuild do. A backfill that excludes too-late events computes the same rows again, unless
 one of the commits that it replaces had another definition, or included too-late events. The same
-rule applies to the recomputation after an erasure, because the erasure also changes the chain's own
-rows.
+rule applies to the recomputation after an erasure. That recomputation also changes rows, but the
+erasure itself makes the same changes in the chain's event log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ def find_changes(
     Args:
         commits: the records of all commits of the asset (of a roll-up: of its base), in order.
         known: the number of the newest commit that the chain has taken into account.
-        bound: the instant through which the ends of windows have been read; None if the chain has
-            read no window.
+        bound: the latest possible end of a window that the chain has read, in microseconds; None
+            if the chain can't have read any window.
     """
     if bound is None:
         return

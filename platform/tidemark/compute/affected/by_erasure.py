@@ -41,6 +41,7 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
     """Return the columns `PLACE` of the events for which a condition is true.
 
     Args:
+        through: the last arrival to search.
         where: SQL condition on the columns of the log.
 
     Raises:
@@ -72,14 +73,15 @@ def find_dead_letters(
 def find_affected_windows(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> Ranges | None:
-    """Return the ranges of the starts of the windows that contain events, or change without them.
+    """Return the ranges of the starts of the windows that an erasure can change.
 
     Return None if no window is affected, and an empty tuple if all are. All sessions are affected,
     because a session without one of its events may split in two. All windows are affected if an
     event has no window, because no range contains the partial of such an event.
 
     Args:
-        events: the columns `PLACE` of the events, as `find_events` returns them.
+        events: the columns `PLACE` of the events that the erasure deletes or adds.
+        through: the newest arrival of the log.
     """
     own = base_transform(transform)
     if own.deduplicate is not None:
@@ -99,7 +101,7 @@ def find_affected_windows(
 def find_windows_with_events(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> DataFrame:
-    """Return the windows and keys to which some events belong after the transform's function."""
+    """Return the windows and keys of the rows that the transform's function returns for events."""
     own = replace(base_transform(transform), deduplicate=None, expectations=())
     rows = classify_scope(log.only(events), own, Scope(-1, through)).where(
         "window_start IS NOT NULL"

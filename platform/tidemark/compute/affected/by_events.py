@@ -41,7 +41,7 @@ def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> 
 
 
 def without_preparation(transform: WindowedTransform) -> WindowedTransform:
-    """Return a transform that assigns all events to the same windows, as they were ingested."""
+    """Return a copy of a transform that only assigns events, as ingested, to its windows."""
     return replace(transform, function=_keep_rows, keys=(), deduplicate=None, expectations=())
 
 

@@ -5,8 +5,8 @@ watermark or the processing clock passes an instant at which a window fires or b
 Otherwise a later run processes them, with the same result, because results do not depend on how
 arrivals are divided into runs.
 
-The functions read the asset's state, the timeline and the ledger without the engine. With the
-statistics of their files, they skip almost all rows.
+The functions read the asset's state, the timeline and the ledger without the engine. The statistics
+of the tables' files let the functions skip almost all rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,8 @@ def _closes(
 ) -> bool:
     """Return whether a window that has events closes or becomes final.
 
-    For sessions, look for the ends of fragments: each session ends where one of its fragments does.
+    For sessions, the ends of fragments are compared: each session ends where one of its fragments
+    does.
     """
     ends = passed_ends(transform, before, after)
     return bool(ends) and _any(

@@ -4,8 +4,8 @@ Each right row that takes part (`paired_rows`) is a *version* of its key, from t
 on. A left row that takes part gets the newest version of its key with an event time that is not
 after the left row's. If versions have equal event times, the left row gets the version that arrived
 last. The left row belongs to the first step (its own or a later one) after which the watermark of
-the right base is past the left row's event time plus the allowed lateness. No version that takes
-part after that step can be before the left row.
+the right base is past the left row's event time plus the allowed lateness. Every version that takes
+part in a later step has a later event time than the left row.
 
 Steps read the new rows of both bases, the left rows that waited for these steps, and the versions
 up to the time of these left rows (`versions`). One SQL window by key, in the order of event time,
@@ -131,7 +131,7 @@ def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
 
 
 def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
-    """Return versions with `_DELETED`, which is true for rows that only end the version before."""
+    """Return versions with `_DELETED`, true for rows that only end the previous version."""
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))
     # The expression may use any name of a column of the right source, also `r`.

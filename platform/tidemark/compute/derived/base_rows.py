@@ -12,7 +12,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 STEP = helper("step")
-"""The index of the step that brought a row, INT; -1 if the row came before these steps."""
+"""The index of the step that brought a row, INT; -1 for rows from before the computed steps."""
 ROW = helper("row")
 """The row's own columns, a STRUCT."""
 TIME = helper("time")
@@ -58,7 +58,8 @@ def read_between(
     """Return the rows of a base with `after` < arrival <= `through`.
 
     Args:
-        start, end: only rows with an event time in [start, end), in microseconds.
+        start, end: only rows with an event time in [start, end), in microseconds; None means no
+            bound.
     """
     source = log.source
     rows = log.read(after, through, start, end)

@@ -48,7 +48,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
-"""The columns with the window of a firing. A row that it replaces may have another window."""
+"""The columns with the window of a firing. A replaced row may have another window."""
 _TEXT, _SIGN = helper("text"), helper("sign")
 
 
@@ -101,7 +101,7 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
-    """Return the rows of steps that are consecutive arrivals, or a single change.
+    """Return the rows of steps: consecutive arrivals, or one commit, such as a correction.
 
     The columns are `STEP`, `pane`, `_FIRED_WINDOW`, and those of `list_values`.
     """
@@ -180,7 +180,8 @@ def _list_changed_windows(
 def _fires_alone() -> Column:
     """Return whether a slot fired at the arrival `FIRED`, instead of by the watermark.
 
-    The state may have firings at later arrivals than the chain has read.
+    The caller must still compare `FIRED` with the arrivals that the chain has read, because the
+    state may also have firings at later arrivals.
     """
     return F.col(PHASE).isin(slot.EARLY, slot.LATE)
 

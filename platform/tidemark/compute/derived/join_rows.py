@@ -49,6 +49,7 @@ partner belongs.
 The second is null if the row may still get a partner, or if the join leaves out rows without one.
 """
 _Range = tuple[int, int]
+"""The first and the last instant of a range, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ class _Side:
     Args:
         letter: `l` or `r`.
         low, high: the bounds of a partner's event time minus the event time of this side's row.
-        new: the range of event times of this side's rows in these steps that may take part.
-        settled: the range of event times of this side's rows whose reach may end in these steps.
+        new: the range of event times of this side's rows in these steps that may take part; None
+            if these steps bring no rows of this side.
+        settled: the range of event times of this side's rows whose reach may end in these steps;
+            None if no reach ends, or if the join leaves out this side's rows without a partner.
         partner: the name of the other base.
         kept: true if this side's rows without a partner are rows of the join.
     """

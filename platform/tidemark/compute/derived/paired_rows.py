@@ -84,7 +84,7 @@ def select_columns(join: Pairing) -> list[Column]:
 
 
 def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of steps with their positions, as `compute.derived.rows` does.
+    """Return the rows of steps, with the columns that `StepsToCompute.compute_rows` describes.
 
     New rows of the bases that take no part are added as dead letters.
 

@@ -103,7 +103,7 @@ def read_steps(
     """Return the steps that some positions describe.
 
     Args:
-        positions: the positions of consecutive steps.
+        positions: the positions of consecutive steps, as the timeline stores them.
         logs: the event logs of the bases, if they are restricted to some rows; by default, all rows
             are read.
     """

@@ -49,13 +49,14 @@ def add_raised_watermark(
 ) -> DataFrame:
     """Return rows with the raised watermark of their base before an arrival.
 
-    The new column has the value of the last heartbeat before the arrival that raised the watermark;
-    null if no heartbeat has.
+    The new column has the value to which a heartbeat before the arrival last raised the watermark.
+    The column is null if no heartbeat before the arrival raised the watermark.
 
     Args:
         name: the name of the new column.
         arrival: the number of the base's arrival.
-        raised: the raised watermarks of the base, each after the arrival number of its heartbeat.
+        raised: for each heartbeat that raised the base's watermark, in order, the heartbeat's
+            arrival number and the new watermark.
     """
     rows = _add_count(rows, arrival - 1, [number for number, _ in raised])
     mark = F.get(_array([mark for _, mark in raised], "bigint"), F.col(_COUNT) - 1)

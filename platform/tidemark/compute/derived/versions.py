@@ -1,11 +1,11 @@
 """Keep the newest version of each key, so that an as-of join does not read all earlier ones.
 
 The *versions table* of an as-of join has, for a *mark*, the newest version of each key with an
-event time before the mark. When many newer versions have arrived, the table is replaced with a
-later mark. All versions before the new mark must have arrived, and no left row before it may still
-look for a version. The table is a function of the right base's event log and of the mark. It
-therefore does not matter when the table is replaced, or whether it exists: without the table, all
-versions are read.
+event time before the mark. When many newer versions have arrived, the table is replaced by a table
+for a later mark. The new mark is chosen so that all versions before it have arrived, and that no
+left row before it still waits for a version. The table is a function of the right base's event log
+and of the mark. It therefore does not matter when the table is replaced, or whether it exists:
+without the table, all versions are read.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _APP = "tidemark versions"
 def read_older_versions(
     source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps, end: int
 ) -> DataFrame:
-    """Return the right rows from before some steps that left rows of these steps may need.
+    """Return the right rows of earlier steps that the left rows of these steps may need.
 
     Args:
         end: the instant before which all event times of the left rows are, in microseconds.
@@ -94,7 +94,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
 
 
 def _least(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
-    """Return the event time before which left rows look for no version, and no version can arrive.
+    """Return the event time before which no left row waits any more, and no version can arrive.
 
     Return None if a watermark is None.
     """

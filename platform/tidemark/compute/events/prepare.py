@@ -30,7 +30,7 @@ def prepare_rows(
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """Return the rows with `after` < arrival <= `through` after the transform's function.
+    """Return the result of the transform's function for rows with `after` < arrival <= `through`.
 
     Args:
         start, end: only events that happened in [start, end), in microseconds; None means no bound.

@@ -25,6 +25,7 @@ def aggregate_events(
     """Return classified events, aggregated to the partials that the state stores.
 
     Args:
+        columns: the aggregate expressions for the partials.
         before: the partials of earlier runs, which count triggers need.
     """
     events = slot.assign_slots(events, transform, log, before)

@@ -67,8 +67,8 @@ def finish_windows(
     """Return the current rows of the sessions that have fired.
 
     Args:
-        near: only the sessions of clusters that fragments in these ranges may touch; all sessions
-            by default.
+        near: ranges of the starts of fragments. Only the sessions of clusters that such fragments
+            may touch are returned; by default, all sessions.
     """
     fragments = add_clusters(stored, transform)
     if near:

@@ -1,6 +1,6 @@
 """Replay how the sessions of one key merged and fired, given the times of their fragments.
 
-A fragment has events that one arrival brought, each at most a gap after the one before. `Replay`
+A fragment has events, each at most a gap after the one before, and usually of one arrival. `Replay`
 processes the fragments of a key in the order of their arrivals. It determines which sessions the
 fragments formed, and when each session fired. The result is a function of recorded values, so it
 never depends on how the arrivals were divided into runs. Fragments affect each other only if a
@@ -91,6 +91,8 @@ class _Session:
     Args:
         pending: indices of the session's fragments that have not fired.
         newest: the index of the fragment that arrived last.
+        open: true until the watermark passes the end of the session.
+        pane: the index of the newest pane; -1 before the first firing.
         published: the firings whose rows are current.
         is_absorbed: true if another session has absorbed it.
     """
