@@ -56,7 +56,7 @@ class Output:
     Args:
         replaced: the ranges of the starts of the windows whose existing rows are replaced. Without
             a range, all rows are replaced; with None, rows are only added.
-        grows: true to add columns that the table lacks to it.
+        grows: true to add missing columns to the table.
     """
 
     table: str

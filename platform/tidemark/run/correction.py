@@ -1,10 +1,10 @@
-"""Report corrections, which recompute the windows that lack too-late events with these events.
+"""Report corrections, which recompute windows so that they include the too-late events they lack.
 
 The state shows which windows lack events, because it also stores the partials of too-late events,
 as not admitted. A correction replaces these windows. For each window, it counts the events of the
 arrivals through which the window is already up to date, including too-late events. A correction
 therefore processes no new arrival, and all its changes are due to late events. The next correction
-finds only events that have been too late since then.
+finds only the too-late events that runs have processed since then.
 """
 
 import json

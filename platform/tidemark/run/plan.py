@@ -115,7 +115,8 @@ def plan_increment(
     Args:
         last: the newest commit of the state.
         through: the last arrival to take; all arrivals by default.
-        known: arrivals that the caller has already read, in order.
+        known: arrivals that the caller has already read, in order. If they continue directly from
+            the newest commit, only they are taken.
     """
     if asset.rolls_up:
         planned = rollups.plan(asset)

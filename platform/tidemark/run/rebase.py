@@ -46,6 +46,10 @@ def store(
 
     Returns:
         The plan as it was committed.
+
+    Raises:
+        ConflictError: another run committed first, and the plan can't be rebased onto its commits;
+            or there were too many conflicts.
     """
     while True:
         try:

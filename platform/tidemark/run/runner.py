@@ -52,7 +52,7 @@ from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 MAX_LISTED_CHANGES = 1000
-"""Default number of a correction's changes that are listed."""
+"""Default maximum number of a correction's changes that are listed."""
 
 _TAKES = (Increment().mode, Following().mode)
 """Modes of the runs that process new arrivals. All other runs recompute existing windows."""
@@ -75,7 +75,8 @@ def incremental(
     Args:
         through: the last arrival to process; all arrivals by default.
         limit: limits of the run; a number limits the arrivals.
-        recent: arrivals that the caller has in memory.
+        recent: arrivals that the caller has in memory. If they continue directly from the asset's
+            last run, the run processes only these.
         pinned_definition: true if this very definition has run the asset before. The run is then
             refused if another definition has run the asset since.
         reported: true if the caller reports the run to the orchestrator.
@@ -123,10 +124,11 @@ def backfill(
     """Recompute windows from all arrivals so far, and replace them in one commit per table.
 
     Args:
-        start, end: recompute the windows that start in [start, end), in microseconds; by default,
-            all windows. For sessions, process new arrivals first, then recompute the sessions with
-            events in that range, and the sessions that touch one of these. If some sessions can't
-            be recomputed without the others (`plan.can_recompute_in_part`), recompute all.
+        start, end: the windows that start in [start, end), in microseconds, are recomputed; by
+            default, all windows. For sessions, there are two cases. If some sessions can be
+            recomputed without the others (`plan.can_recompute_in_part`), new arrivals are processed
+            first. Then the sessions with events in the range are recomputed, and the sessions that
+            touch one of these. If not, all sessions are recomputed.
         late_events: `exclude` leaves out too-late events, as a stream does; `include` counts them.
         reported: true if the caller reports the run to the orchestrator.
 
@@ -188,7 +190,7 @@ def correct(
     most: int = MAX_LISTED_CHANGES,
     reported: bool = False,
 ) -> Correction | None:
-    """Recompute the windows that lack too-late events, with these events, and replace them.
+    """Replace the windows that lack too-late events by windows that include these events.
 
     Args:
         most: maximum number of changes to list.

@@ -59,7 +59,7 @@ class _Value:
     Args:
         kind: `changed` for a value; `new` or `removed` for a row.
         window_start: the start of the window, as ISO 8601 in UTC.
-        keys: the keys of the row, by the definition that produces the row.
+        keys: the keys of the row, with the names in the definition that produces the row.
         column: the column that changes; None for a row.
         before, after: the two values, as text; None for a row.
     """
@@ -146,7 +146,7 @@ def compute_changes(
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
-    """Return the differences between the definitions, without computing windows.
+    """Return the differences between the two definitions, without computing windows.
 
     Raises:
         DefinitionError: the asset is a roll-up.

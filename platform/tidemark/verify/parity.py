@@ -61,7 +61,8 @@ class ParityReport:
     Args:
         as_of: the arrival through which the windows outside of backfilled ranges are complete.
         windows: the number of rows compared.
-        lost: the number of events in the range that were too late for their window.
+        lost: the number of events that were too late for a window in the range, counted once for
+            each such window. For sessions, the range does not matter: all sessions count.
         total: the number of differences.
         differences: the first differences.
         kinds: the number of differences by kind.
@@ -196,6 +197,8 @@ def compare_rows(
     keys: Column,
 ) -> DataFrame:
     """Return one row for each difference, and one with a null `kind` for each row that agrees.
+
+    The columns are those of `Difference`, with `left` and `right` for the two values.
 
     Args:
         published: the existing rows.

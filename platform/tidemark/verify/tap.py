@@ -143,8 +143,8 @@ def tap(
             position, or by window if the rows have no arrival.
 
     Raises:
-        DataError: the asset has no run with this commit. A step that writes its rows to a table
-            returns no rows instead.
+        DataError: the asset has no run with this commit. For a step that writes its rows to a
+            table, the result has no rows instead.
     """
     asset = Asset(warehouse, transform)
     if step.again is None:

@@ -126,7 +126,7 @@ class Fate:
         follows: the asset that a roll-up follows; None for other assets.
         state: one of `NOT_RUN`, `NOT_YET`, `LEFT_OUT` and `PLACED`.
         watermark: the source's watermark after the last arrival that the asset has processed, in
-            microseconds.
+            microseconds; None if the asset has not run, or the source has no watermark yet.
         places: the windows of the event.
     """
 

@@ -2,9 +2,9 @@
 
 `rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
 separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
-definition. `promote` processes the arrivals since then and swaps the tables (`swap`). A stream with
-the earlier definition then ends itself. `roll_back` swaps again, to the tables as they were before
-the promotion. `discard` deletes the rebuilt tables and the backup.
+definition. `promote` processes the arrivals since the rebuild, and swaps the tables (`swap`). A
+stream with the earlier definition then ends itself. `roll_back` swaps again, to the tables as they
+were before the promotion. `discard` deletes the rebuilt tables and the backup.
 """
 
 import random
@@ -72,7 +72,7 @@ def side_definition(
 def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
-    If a rebuild was already started, process the arrivals since then.
+    If tables were already rebuilt with this definition, process only the arrivals since then.
     """
     side, asset = side_definition(transform), Asset(warehouse, transform)
     last = asset.state.last()

@@ -89,7 +89,7 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, since: int, name: str
 ) -> ReplayResult:
-    """Write the windows that `replay` would replace to separate tables.
+    """Compute the windows that `replay` would replace, and write them to separate tables.
 
     The separate tables are recreated each time. If the windows are sessions, all sessions are
     computed, because a session may cross any bound.

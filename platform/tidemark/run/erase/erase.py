@@ -14,8 +14,8 @@ is in a commit, in the record of erasures (`store.upkeep.erasures`) or in a log 
 | --- | --- |
 | before the event log's commit | all events; dead letters may be empty already, and tables of |
 | | rebuilds deleted. Request the erasure again |
-| after this commit | windows and derived sources to recompute, which the next erasure of any kind |
-| | does |
+| after this commit | outdated windows and derived sources; the next erasure of the source, with |
+| | any condition, recomputes them |
 """
 
 from collections.abc import Callable, Sequence
@@ -149,8 +149,8 @@ class _Work:
             self._end(then)
         for log in self.logs:
             for asset in find_counted(warehouse, log.source, self.definitions):
-                # After this, no run still has to process an erased event, and all tables match
-                # their definitions.
+                # After these runs, no asset still has to process an event that will be erased, and
+                # all tables match their definitions.
                 self.on_progress(f"process new arrivals of {asset.name}")
                 runner.incremental(warehouse, asset)
         with temp_tables(warehouse) as place:

@@ -111,8 +111,8 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
 def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     """Delete the published rows of windows that are now quarantined, and values in check results.
 
-    The values are deleted from results from before the recomputation, because they may be computed
-    from erased events.
+    Only the results of checks before the recomputation lose their values, because only these values
+    may be computed from erased events.
     """
     asset = Asset(warehouse, definition)
     newest = asset.published_commit_number()
@@ -142,7 +142,7 @@ _NONE: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
 
 
 def _count_added(log: Log, erasure: Erasure) -> None:
-    """Add the rows that an erasure has added to the timeline's counts and ranges of event times.
+    """Update the timeline's counts and event time ranges for the rows that an erasure has added.
 
     Otherwise runs and joins would skip arrivals that had no events before. After an interruption,
     the function can be called again.

@@ -88,10 +88,11 @@ class ErasureReport:
 def build_report(
     log: Log, definitions: Sequence[Definition], found: SearchResult, *, dry_run: bool, resumed: int
 ) -> ErasureReport:
-    """Return the report of an erasure before anything is deleted.
+    """Return the report of an erasure. Must be called before anything is deleted.
 
     Args:
         definitions: all assets of the source.
+        resumed: as in `ErasureReport`.
     """
     erasure = found.erasure
     published = (_find_published(log, d, found) for d in definitions)
