@@ -1,6 +1,6 @@
 """Classify an event's lateness for a window: a pure function of the event's row.
 
-For a window [start, end), the watermark W recorded with the event and the allowed lateness L:
+The window is [start, end), W is the watermark recorded with the event, L is the allowed lateness:
 
 | verdict  | rule              |
 | -------- | ----------------- |

@@ -60,7 +60,7 @@ class UnknownTypeError(ValueError):
 
 @cache
 def data_type(text: str) -> DataType:
-    """Return the type that a text declares, without NOT NULL and comments.
+    """Return the type that a text declares. Ignore `NOT NULL` and `COMMENT` in the text.
 
     Raises:
         UnknownTypeError: the text is not a supported type.

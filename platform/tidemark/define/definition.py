@@ -33,7 +33,10 @@ column without the suffix has the streamed value.
 class Definition(ABC):
     """The definition of an asset.
 
+    Fields that are not described here have the meaning of the arguments of `windowed_asset`.
+
     Args:
+        allowed_lateness: as in `windowed_asset`, in microseconds.
         side_of: for the side tables of a rebuild or a replay, the asset that owns them; otherwise
             None. Side tables have different names, so that the asset's tables stay unchanged.
     """
@@ -177,7 +180,10 @@ class Definition(ABC):
 
     @property
     def quarantine_table(self) -> TableName:
-        """The table of rows that failed an expectation; it exists if the asset has expectations."""
+        """The table of rows that failed an expectation.
+
+        It exists if the asset has expectations, or if a value has exceeded its type.
+        """
         return self._table("_quarantine", Role.QUARANTINE)
 
     def _table(self, suffix: str, role: Role) -> TableName:

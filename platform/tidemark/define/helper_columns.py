@@ -23,15 +23,15 @@ VERDICT = helper("verdict")
 ADMITTED = helper("admitted")
 """Whether an event counts in a window, BOOLEAN."""
 FIRST = helper("first")
-"""Whether no other window of the row's event ends before the row's window, BOOLEAN. The column
-exists only if windows overlap.
+"""Whether the row's window is the one that ends first among all windows of its event, BOOLEAN. The
+column exists only if windows overlap.
 """
 FIRST_EVENTS = helper("first_events")
 """The number of a partial's events for which `FIRST` is true, BIGINT. The sum over all windows
 counts each event once. The column exists only if windows overlap.
 """
 SLOT = helper("slot")
-"""The slot of an event in a window, BIGINT."""
+"""The slot that an event joins in a window, BIGINT; `triggers.firings` defines slots."""
 WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))
 """The watermark before and after an arrival, and its processing time, BIGINT microseconds."""
 MARKER = helper("marker")
@@ -40,7 +40,7 @@ partials.
 """
 PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
 """The phase and the firing that a partial has joined, and the arrival at which its slot fired.
-`slot.select_fired` adds these columns.
+`compute.slot.select_fired` adds these columns and describes their values.
 """
 IS_DELETED = helper("is_deleted")
 """Whether a row is deleted from the published table, BOOLEAN."""

@@ -46,7 +46,7 @@ class Preparation:
 
     @property
     def lookups(self) -> list[str]:
-        """The lookup tables that the function takes in addition to the rows, by name."""
+        """The names of the lookup tables that the function takes in addition to the rows."""
         return parameters(f"Asset '{self.asset}'", self.function)[1:]
 
     def prepare(self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None) -> DataFrame:
@@ -58,8 +58,9 @@ class Preparation:
         prepared = self._call_function(rows, lookups or {})
         if _CHECKED not in self.__dict__ or lookups:
             self._check_prepared(prepared.columns)
-            # Reading the columns sends the query to the engine for analysis, so it is done once:
-            # the function returns the same columns for the same source columns.
+            # Reading the columns sends the query to the engine for analysis. Without lookup tables,
+            # it is done only once: the function returns the same columns for the same source
+            # columns. With lookup tables, it is done each time, as their columns may change.
             object.__setattr__(self, _CHECKED, True)
         return prepared
 

@@ -36,7 +36,9 @@ HEADERS = "ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
 _DIGITS = 32
 
 Change = Callable[[bytes], bytes | None]
-"""A function from a value to its protected value; texts are passed as UTF-8."""
+"""A function that takes a value and returns its protected value, or None to make it null. Texts are
+passed as UTF-8.
+"""
 
 
 class Protection(ABC):
@@ -48,10 +50,12 @@ class Protection(ABC):
     @property
     @abstractmethod
     def descriptor(self) -> str:
-        """A description for the log's properties; it changes if the protected values change.
+        """A description for the properties of the event log.
+
+        Two protections that protect values differently have different descriptions.
 
         Raises:
-            DefinitionError: the key does not exist.
+            DefinitionError: the key does not exist, or is too short.
         """
 
     @abstractmethod
@@ -59,7 +63,7 @@ class Protection(ABC):
         """Return the function that protects a value.
 
         Raises:
-            DefinitionError: the key does not exist.
+            DefinitionError: the key does not exist, or is too short.
         """
 
     def protect(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":

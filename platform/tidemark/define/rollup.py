@@ -72,14 +72,14 @@ def rollup(
         daily = rollup(of=visits_hourly, name="visits_daily", window=Tumbling("1 day"))
 
     Args:
-        of: the base: an asset with tumbling or calendar windows that fires late at each arrival,
-            which is the default.
+        of: the base: an asset with tumbling or calendar windows. Its trigger must have the default
+            for late firings: one at each arrival with late events.
         name: the name of the roll-up, and of its published table.
         window: windows that contain each window of the base completely.
         keys: the keys of the base to keep; all by default.
         aggregates: the aggregates of the base to keep; all by default.
         expectations: the expectations that rows must meet to be published.
-        description: the description of the asset.
+        description: the description of the roll-up; the default names the base and the windows.
 
     Raises:
         DefinitionError: the base can't be rolled up, the window would split a window of the base,

@@ -48,8 +48,9 @@ class Source:
         name: lowercase letters, digits and underscores. The source's tables are `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
-        rename: maps data fields to columns of another name, as in `{"position": "place"}`. All
-            other fields have the name of their column.
+        rename: maps fields of the data to columns with another name: with `{"position": "place"}`,
+            the column `place` has the field `position`. All other fields have the name of their
+            column.
         event_time: the column with the time at which an event happened, a `timestamp`.
         watermark: the strategy that advances the source's watermark.
         lookups: Delta tables that transforms may join with the events: names in the warehouse's
@@ -63,13 +64,15 @@ class Source:
             arrival without rows, which needs no run unless it closes or fires a window. With `idle`
             in the watermark strategy, heartbeats close the last windows of a silent source. Without
             heartbeats, the watermark moves only with data.
-        mask: how columns, or `correlation_id`, are protected before anything is written. The
-            protection of a column that the event log already has can't be changed.
+        mask: maps columns, or `correlation_id`, to their protection, as in `{"email": Mask()}`.
+            Values are protected before anything is written. The protection of a column that the
+            event log already has can't be changed.
 
     Raises:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
-            timestamp; the watermark's column is missing; a column has the name of an arrival column
-            or of a column that runs add; a lookup table has no usable name; `max_future_skew` is
+            timestamp; the watermark's column is missing; a column has an unsupported type; the name
+            of a column or a field is not valid, is used twice, or is reserved for a column that
+            Tidemark adds; a lookup table has no usable name; `max_future_skew` is
             negative; `heartbeat` is shorter than a second or longer than `idle` of the watermark,
             or is missing although the watermark has `idle`; a column can't be protected as `mask`
             specifies.
@@ -278,7 +281,7 @@ def lookup_name(lookup: str) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that can't be the start of a table's name, which is also a folder's name."""
+    """Refuse a name that can't begin the names of tables, which are also names of folders."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "

@@ -90,7 +90,7 @@ class TableName(str):
 
 
 REBUILD = "rebuild"
-"""The name of a rebuild's side tables: `<asset>__rebuild`."""
+"""The `name` of a rebuild's side tables, whose names begin with `<asset>__<name>`."""
 
 _SYSTEM = "tidemark"
 LEDGER = TableName("runs", _SYSTEM, Role.SYSTEM)
@@ -109,7 +109,10 @@ def asset(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableName]) -> None:
-    """Refuse two different tables with the same name, ignoring case. Include the system tables."""
+    """Refuse two different tables with the same name, ignoring case.
+
+    The names of the system tables are taken, too.
+    """
     known: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):
         other = known.setdefault(table.casefold(), table)

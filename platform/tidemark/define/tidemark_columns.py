@@ -72,7 +72,7 @@ WINDOW_TABLES = {
 
 
 def find_table(column: str, *tables: Mapping[str, Mapping[str, str]]) -> str | None:
-    """Return the first table to which Tidemark adds a column of that name, or None.
+    """Return the first table to which Tidemark adds a column of that name; None if there is none.
 
     Case is ignored.
     """

@@ -75,7 +75,7 @@ class WindowedTransform(Definition):
 
     @property
     def lookups(self) -> list[str]:
-        """The lookup tables that the function takes in addition to the rows, by name."""
+        """The names of the lookup tables that the function takes in addition to the rows."""
         return self.preparation.lookups
 
     @cached_property
@@ -115,7 +115,10 @@ class WindowedTransform(Definition):
         return self._table("_late_loss", Role.LATE_LOSS)
 
     def side(self, name: str) -> Self:
-        """Return this definition with side tables, `<asset>__<name>`, that belong to this asset."""
+        """Return this definition with side tables and without a sink.
+
+        The names of the side tables begin with `<asset>__<name>`. The tables belong to this asset.
+        """
         return replace(
             self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, sink=None
         )
@@ -150,8 +153,8 @@ def windowed_asset(
 
     The function takes rows of the event log and returns rows. It works row by row: it may add,
     cast, filter and explode, but must not change the event time. It may join the source's
-    lookup tables, which it takes as further parameters by their names. Its name is the asset's
-    name, and its docstring is the asset's description.
+    lookup tables, which it takes as further parameters by their names. The function's name is the
+    asset's name, and its docstring is the asset's description.
 
     Example:
         @windowed_asset(
@@ -169,8 +172,8 @@ def windowed_asset(
         window: the kind of windows to which events are assigned, by event time.
         aggregates: the aggregate of each result column.
         keys: columns of the function's result; there is one result for each combination of values.
-        allowed_lateness: how long an event still counts after the watermark passed its window's
-            end.
+        allowed_lateness: an event counts if, when it arrives, the watermark has passed the end of
+            its window by less than this time. By default, only on-time events count.
         trigger: when a window's result is published in addition to the firing at its end. By
             default, the result is published again at each arrival with late events of the window.
         accumulation: the content of the panes table, which has a row for each firing; by default,

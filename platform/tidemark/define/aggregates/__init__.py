@@ -3,7 +3,7 @@
 A partial is the contribution of a set of events. Partials of disjoint sets merge, in any order,
 into the partial of their union; `finish` turns a partial into the result. Partials therefore serve
 a batch, a stream that adds a few events at a time, and a roll-up of small windows into large ones.
-An aggregate without such a form, such as a median over all values, is refused when it is defined.
+Anything else, such as the engine's exact median, is refused when the asset is defined.
 
 | aggregate | result | without values | partial |
 | --- | --- | --- | --- |

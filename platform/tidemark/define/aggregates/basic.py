@@ -127,10 +127,10 @@ def max(column: str, where: str | None = None) -> Aggregate:
 def mean(column: str, where: str | None = None) -> Aggregate:
     """Compute the arithmetic mean of a SQL expression's values; null if there are none.
 
-    A mean does not overflow, even if the sum of the values would. The mean of decimals is exact
-    and rounded once, half away from zero; it has at least as many decimals as the values. The mean
-    of other numbers is a DOUBLE; once the sum is beyond 2^53, its last digits depend on the order
-    of addition, as in every engine.
+    A mean does not overflow, even if the sum of the values would. The mean of decimals is rounded
+    only once, half away from zero; it has at least as many decimals as the values. The mean of
+    other numbers is a DOUBLE. Its last digits depend on the order of addition, as in every engine.
+    For integers, this is so only if the sum is beyond 2^53.
 
     Example:
         agg.mean("dep_delay", where="not cancelled")
@@ -156,7 +156,9 @@ def _sum_counts(partials: Column) -> Column:
 
 
 _NONFINITE = {"nan": "nan", "plus": "inf", "minus": "-inf"}
-"""The non-finite values, which are counted and not added, by the field with their net number."""
+"""Maps the field that has the net number of a non-finite value to that value. Non-finite values are
+counted and not added.
+"""
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
@@ -218,7 +220,7 @@ def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
 def _with_nonfinite(merged: Column) -> Column:
     """Return the merged partial of finite values, but with the sum of all values."""
     nans, plus, minus = (merged[name] for name in _NONFINITE)
-    # A retraction of a value has the opposite sign.
+    # The retraction of an infinity has the effect of the opposite infinity.
     up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
     text = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
     # Only the engine knows the type of the sum, and `from_json` takes a type as text.
@@ -229,7 +231,7 @@ def _with_nonfinite(merged: Column) -> Column:
 
 
 def _subtracting(found: Aggregate) -> Aggregate:
-    """Return an aggregate that subtracts retractions, and whose `signed` returns the same one."""
+    """Return an aggregate that already subtracts retractions, with a `signed` that returns it."""
     return replace(found, signed=lambda _: _subtracting(found))
 
 

@@ -11,7 +11,8 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.type_constants import decided_by_type
 
 BOUND = 10_000
-"""The default number of values that an aggregate keeps, if its result needs the values themselves.
+"""The default maximum number of values that an aggregate keeps, if its result needs the values
+themselves.
 """
 
 _LARGEST_BOUND = 999_999
@@ -21,7 +22,9 @@ SLACK = "_slack"
 results computed from the same events can have; null if it is unknown."""
 
 OVERFLOWED = "_overflowed"
-"""An array column of window rows: the aggregates whose result exceeds its type and is thus null."""
+"""An array column of window rows: the names of the aggregates whose result is null because it
+exceeds its type.
+"""
 
 _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 """A text, a number or a boolean in JSON.
@@ -84,7 +87,7 @@ class Aggregate:
         merge: takes a column of partials, and returns an aggregate expression over the partials.
         finish: takes a merged partial, and returns the result.
         slack: takes a merged partial, and returns the largest difference that two DOUBLE results
-            computed from the same events can have. The default is 1e-9 of the result.
+            computed from the same events can have. Without it, parity allows 1e-9 of the result.
         overflowed: takes a merged partial, and returns whether the result is null because it
             exceeds its type. If so, the window is quarantined.
         number: returns an expression over event rows that must give numbers. By default, the engine

@@ -27,8 +27,9 @@ def python(
 ) -> Aggregate:
     """Create an aggregate from three Python functions, which the engine calls.
 
-    `partial` takes the values of some events, in ascending order, and returns their contribution.
-    `merge` takes such partials, in ascending order, and returns the partial of all of them.
+    `partial` takes a list of the values of some events, and returns their contribution. `merge`
+    takes a list of such partials, and returns the partial of all of them. Both lists are sorted,
+    the smallest first.
     `finish` takes a partial and returns the result. The partial of no values is `partial([])`. Null
     values are left out. Your functions return a struct as a tuple. If they take a struct, they can
     read its fields by name, as in `p.total`. A timestamp is a naive datetime in UTC.

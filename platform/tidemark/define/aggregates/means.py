@@ -7,7 +7,7 @@ A partial has the `count` of the values and their sum, in one of two forms:
 | `sum` | the sum of the values | null |
 | `plus` | the sum of the absolute values \\|x\\|; null for a DECIMAL | null |
 | `high`, `low` | null | the sum of the values, in two parts |
-| `like` | null | null; shows `merge` and `average` the type of the values |
+| `like` | null; its type shows `merge` and `average` the type of the values | the same |
 
 The engine's sum of a DECIMAL has 10 digits more than its values, but at most 38. A DECIMAL is
 *wide* if its values, with all decimals of the mean, have more than 28 digits, which leaves no room
@@ -71,7 +71,7 @@ def average(merged: Column) -> Column:
     """Return the mean; null without values."""
     like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
     wide = _is_wide(like)
-    # The decimals of 0 in the mean's type.
+    # The text of 0 in the mean's type, such as "0.000000". Its length shows the scale.
     zero = _from_json(F.lit('{"mean": 0}'), _mean_type(like)).cast("string")
     scale = F.greatest(F.length(zero) - 2, F.lit(0)).cast("string")
     number = F.concat(_wide_average(merged).cast("string"), F.lit("e-"), scale)
@@ -113,8 +113,9 @@ def _part() -> Column:
 
 
 def _from_json(json: Column, kind: Column) -> Column:
-    """Return the mean of a JSON object, with a type that is given as SQL text: the only way to cast
-    to a type that the engine knows, but Python does not.
+    """Return the field `mean` of a JSON object, with a type that is given as SQL text.
+
+    This is the only way to cast to a type that the engine knows, but Python does not.
     """
     return F.from_json(json, F.concat(F.lit("mean "), kind))["mean"]
 
@@ -124,7 +125,7 @@ def _is_wide(value: Column) -> Column:
     return decided_by_type(_has_wide_type(value))
 
 
-# The engine evaluates the following only when it analyzes a query.
+# The engine evaluates the results of the following functions only when it analyzes a query.
 
 
 def _has_wide_type(value: Column) -> Column:

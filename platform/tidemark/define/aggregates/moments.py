@@ -1,7 +1,7 @@
 """Variance and standard deviation, merged without loss of digits.
 
-A partial is the count n, the mean, and M2, the sum of the squared differences from that mean. Two
-partials merge by the rule of Chan, Golub and LeVeque, with d the difference of the means:
+A partial has three numbers: the count n, the mean, and the sum M2 of the squared differences from
+that mean. Two partials merge by the rule of Chan, Golub and LeVeque, with d = mean2 - mean1:
 
     n = n1 + n2,    mean = mean1 + d * n2 / n,    M2 = M2_1 + M2_2 + d * d * n1 * n2 / n
 

@@ -39,7 +39,8 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     """
 
     def partial() -> Column:
-        # The sketch does not accept decimals, doubles or timestamps, and ignores the empty text.
+        # Hashes are counted, because the sketch does not accept decimals, doubles or timestamps,
+        # and ignores the empty text.
         return F.hll_sketch_agg(identity(values(column, where)), F.lit(_HLL))
 
     def finish(merged: Column) -> Column:
@@ -61,10 +62,11 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 def quantile(
     column: str, q: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:
-    """Find the smallest v such that a share `q` of all values is at most v; 0.5 is the median.
+    """Find the smallest value v for which at least a share `q` of all values is <= v.
 
-    The result is one of the values, as a DOUBLE, and never lies between two of them. 0 gives the
-    smallest value and 1 the greatest. NaN is left out. The result is null without values.
+    The result is the median for q = 0.5, the smallest value for 0, and the greatest for 1. It is
+    one of the values, as a DOUBLE, and never lies between two of them. NaN is left out. The result
+    is null without values.
 
     Up to `exact_to` values the result is exact. For more values, a KLL sketch keeps a random
     sample. With the default, the share of values that are at most the result is then within 0.03 %

@@ -17,8 +17,8 @@ _YEAR, _DAY = 2000, 1
 def decided_by_type(condition: Column) -> Column:
     """Return a condition on `typeof` of columns as a constant.
 
-    The engine evaluates it when it analyzes the query: it is the choice of the field that
-    `date_part` returns.
+    The condition chooses the field that `date_part` returns. The engine evaluates this choice when
+    it analyzes the query.
     """
     field = F.when(condition, "year").otherwise("day")
     return F.date_part(field, F.lit(date(_YEAR, 1, _DAY))) == _YEAR

@@ -129,7 +129,7 @@ def as_of(
         rename: new names for columns that both sources have, as in `{"rates.note": "rate_note"}`.
 
     Raises:
-        DefinitionError: an argument is not possible; the message says what is.
+        DefinitionError: an argument is not valid; the message says why.
     """
     owner = f"As-of join '{name}'"
     if how not in get_args(_How):

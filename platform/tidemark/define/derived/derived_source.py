@@ -31,8 +31,8 @@ class Lineage:
     Args:
         arrival, position: the names of the columns with the arrival and the position of the base's
             row. The columns are null if the derived row was computed without a row of this base.
-        only: if several bases share these two columns, further columns with the values that they
-            have in derived rows of this base.
+        only: maps further columns to the values that they have in the derived rows of this base.
+            Empty if no other base shares `arrival` and `position`.
     """
 
     arrival: str
@@ -81,7 +81,7 @@ class _Derivation(Protocol):
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        """For each base, how far the derived watermark stays behind the base's, in microseconds."""
+        """For each base, the minimum lag of the derived watermark behind it, in microseconds."""
         ...
 
     @property
@@ -169,10 +169,13 @@ class DerivedSource(Source):
         It is the earliest effective watermark of the other bases. Bases that have ended are left
         out, because no event of them is still expected.
 
+        All times are in microseconds.
+
         Args:
             base: the name of the base of the arrival.
             clock: the processing time of the arrival.
-            silent_since: for a heartbeat, the time since which the base has been silent.
+            silent_since: for a heartbeat, the time since which the base has been silent; None for
+                an arrival with data.
             reached: the effective watermarks of all bases, by name.
         """
         if self.idle is None or silent_since is None or clock - silent_since < self.idle:
@@ -210,8 +213,9 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
 
 
 def own_columns(base: Source) -> list[str]:
-    """Return the columns of a base. Leave out those that its own derivation added, except the event
-    time.
+    """Return the columns of a base, without those that the base's own derivation added.
+
+    The event time is always included.
     """
     added = base.derivation.added if isinstance(base, DerivedSource) else ()
     return [column for column in base.columns if column not in added or column == base.event_time]

@@ -72,7 +72,7 @@ class Between:
         return f"from {describe(self.low)} to {describe(self.high)} after the left row"
 
     def covers(self, left: Column, right: Column) -> Column:
-        """Return whether rows with two event times, BIGINT microseconds, can be a pair."""
+        """Return whether rows with these event times, BIGINT microseconds, can be a pair."""
         return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
 
     def left_end(self, time: Column) -> Column:
@@ -128,7 +128,8 @@ class Join(Pairing):
             rows of both sides (`full`).
         lateness: how far a row may be behind the watermark of its own base and still take part, in
             microseconds; None if all rows take part.
-        condition: SQL over the structs `l` and `r`, or None.
+        condition: a further condition, in SQL over the structs `l` and `r`, the left and the right
+            row; None if there is no further condition.
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 
@@ -152,7 +153,7 @@ class Join(Pairing):
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        """For each base, how far results may be behind its watermark and still be on time."""
+        """For each base, how far on-time rows of the join may be behind the base's watermark."""
         before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
         if self.how == "inner":
             return (0, 0) if self.event_time == "latest" else (0, after)
@@ -177,9 +178,9 @@ def join(
 ) -> DerivedSource:
     """Return a source whose rows are pairs of matching events of two sources.
 
-    Two events are a pair if their keys are equal and not null, their event times are within reach
-    of each other, and the condition is true. The pairs do not depend on how the arrivals are cut
-    into runs: a batch over complete logs gives the same rows.
+    Two events are a pair if their keys are equal and not null, their event times are as close as
+    `within` requires, and the condition `where` is true. The pairs do not depend on how the
+    arrivals are cut into runs: a batch over complete logs gives the same rows.
 
     Example:
         orders, payments = (
@@ -223,7 +224,7 @@ def join(
             that it sends later are late if they are before that watermark.
 
     Raises:
-        DefinitionError: an argument is not possible; the message says what is.
+        DefinitionError: an argument is not valid; the message says why.
     """
     if how not in get_args(_How):
         raise _refuse(name, f"how must be 'inner', 'left' or 'full' (got '{how}')")

@@ -48,9 +48,9 @@ def row_asset(
 
     The rules for the function are those of a `windowed_asset`. It works row by row: it may add,
     cast, filter and explode, but must not change the event time. It may join the source's lookup
-    tables, which it takes as further parameters by their names. Its name is the row asset's name,
-    and the table is `<name>_log`. The function processes each event exactly once. The row asset is
-    a source for other definitions.
+    tables, which it takes as further parameters by their names. The function's name is the row
+    asset's name, and the table is `<name>_log`. The result for each event is in the table exactly
+    once. The row asset is a source for other definitions.
 
     Example:
         @row_asset(source=visits, columns={"at": "TIMESTAMP", "page": "STRING", "site": "STRING"})

@@ -73,7 +73,8 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
             Events that it sends later are late if they are before that watermark.
 
     Raises:
-        DefinitionError: there are fewer than two sources, or a column has two types.
+        DefinitionError: there are fewer than two sources, a source is given twice or has
+            retractions, a column has two types, or the name of a column is reserved.
     """
     if len({base.name for base in of}) != len(of) or len(of) < 2:
         given = ", ".join(f"'{base.name}'" for base in of) or "none"

@@ -68,9 +68,10 @@ class Evidence(Protocol):
 
     @property
     def recounted(self) -> DataFrame:
-        """The number of events, counted again, of every window that the commit can change.
+        """The number of events of every window that the commit can change.
 
-        The columns are the window, the keys and `events`.
+        The events are counted again from the log. The columns are the window, the keys and
+        `events`.
         """
         ...
 
@@ -161,9 +162,10 @@ class Windowed(Expectation):
 
     Args:
         validate: takes rows and the evidence, and returns the validation of each row. The rows have
-            their window, keys, `FACTS`, `commit_number` and `columns`.
+            their window, keys, `FACTS`, `commit_number` and `columns`. None if no row can fail.
         absent: takes the same arguments, and returns the failures of windows without a row, for
             which nothing can be quarantined. Columns: `window_start`, the keys, and `OBSERVED`.
+            None if a window without a row is not a failure.
         supports: raises a DefinitionError for a transform whose windows can't be validated.
         confirmed: true if a failure indicates a fault in Tidemark itself. Such a failure is checked
             a second time before rows are quarantined.

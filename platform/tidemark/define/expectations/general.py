@@ -45,7 +45,9 @@ _MORE_OF = {
     "ExpectColumnValuesToBeBetween": ("strict_min", "strict_max"),
     "ExpectColumnPairValuesAToBeGreaterThanB": ("or_equal", "ignore_row_if"),
 }
-"""Arguments that callers may pass to any class of Great Expectations, and to some classes."""
+"""The further arguments that callers may pass: those for every class of Great Expectations
+(`_MORE`), and those for single classes (`_MORE_OF`).
+"""
 
 
 _Bound = float | Decimal | str | date

@@ -4,10 +4,10 @@
 | --- | --- | --- |
 | `matches_log()` | if its events are not exactly those of the log | the log |
 | `unique_key()` | if it has two rows for the same keys | the rows themselves |
-| `max_change_after_close(x)` | if its closed value changed by more than a share x | its last row |
+| `max_change_after_close(x)` | if its closed value changed by more than a share x | its prior row |
 | `volume_within(x, of)` | if its events are off by more than the share x | earlier windows |
 | `late_share_below(x)` | if the share x of its events, or more, were late | its own row |
-| `no_gap(n)` | if its key has had no window for n windows | the key's newest window |
+| `no_gap(n)` | (a key fails) if it has no row in n consecutive windows | its other windows |
 | `values_fit()`, automatic | if a value is null because it exceeds its type | its own row |
 """
 

@@ -53,6 +53,7 @@ class Change:
     """A part in which two definitions differ.
 
     Args:
+        part: the name of the part, as in `aggregate flights`.
         before, after: the part in plain words; None if that definition does not have it.
     """
 

@@ -2,8 +2,9 @@
 
 Every event of a window joins a *slot*, the unit that fires as a whole or not at all. The slot
 depends on the event's own row, and for `Count` on the number of earlier events. An event therefore
-joins the same slot however the arrivals are divided into runs. A slot's firing, as of an arrival,
-follows from the watermark and the clock that the timeline has for that arrival.
+joins the same slot however the arrivals are divided into runs. Whether a slot has fired as of an
+arrival follows from its events, and from the watermark and the clock that the timeline has for that
+arrival.
 
 | firing | the slot of an event | the slot has fired |
 | --- | --- | --- |
@@ -80,9 +81,10 @@ class Firing:
         raise NotImplementedError
 
     def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
-        """Return the partials, and the arrival at which each partial's slot fired on its own.
+        """Return the stored partials, and a column: the arrival at which a partial's slot fired.
 
-        The arrival is null for slots that have not fired.
+        Only a firing of the slot on its own counts; the arrival is null if there was none. The
+        partials may have further columns.
         """
         raise NotImplementedError
 

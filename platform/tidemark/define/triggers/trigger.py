@@ -12,13 +12,13 @@ that is on time and within a gap of the session's end.
 | `Count(n)` | after every n events, in the order (arrival, position) | the same |
 | `EachArrival()` | after each arrival that brings events | the same |
 
-On-time events that reach no early firing join the ON_TIME firing. Late events that reach no late
-firing fire when the window becomes final. The arrival that moves the watermark past a window's end
-fires the window ON_TIME, not EARLY. A multiple of an interval still fires EARLY if the clock
+On-time events that were in no early firing join the ON_TIME firing. Late events that were in no
+late firing fire when the window becomes final. The arrival that moves the watermark past a window's
+end fires the window ON_TIME, not EARLY. A multiple of an interval still fires EARLY if the clock
 reaches it no later than with that arrival.
 
-`firings` determines which events fire together. The log alone determines as of which arrival a
-window has fired.
+`firings` defines which events fire together. The arrival at which a window fires depends only on
+the event log and the timeline, not on the runs.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 class Trigger:
     """The firings of a window in addition to its ON_TIME firing.
 
-    On-time events that reach no early firing join the ON_TIME firing. Late events that reach no
+    On-time events that were in no early firing join the ON_TIME firing. Late events that were in no
     late firing fire when the window becomes final.
 
     Example:
@@ -76,5 +76,5 @@ class Trigger:
 
     @property
     def ranked(self) -> bool:
-        """True if a firing depends on the number of events before an event."""
+        """True if an event's early or late slot depends on the number of events before it."""
         return self.early.ranked or self.late.ranked

@@ -3,7 +3,7 @@
 A watermark W promises that no event with event time < W is still expected. It is a property of the
 source. It moves once per arrival, based on the contents of the arrival, and never goes back. `None`
 is minus infinity, the watermark before the first event. INFINITY is the watermark after the end of
-the stream; a strategy alone never sets it.
+the stream. Only the end of the stream sets it; a strategy must not return it.
 
 | strategy | watermark after an arrival |
 | --- | --- |

@@ -38,11 +38,11 @@ class Partition:
 class PerPartition(Watermark):
     """A watermark for sources whose partitions advance at different paces.
 
-    A partition is a value of `column`, null included: a sensor, a shard, a region. An event is at
-    most `bound` older than any event of the same partition that arrived before it. The partition's
-    own watermark is therefore its newest event time - bound. The watermark of the source is the
-    earliest of the partitions' watermarks, so events of a slow partition do not become late when
-    another partition is ahead.
+    A partition is a value of `column`, null included: a sensor, a shard, a region. The strategy
+    assumes that an event is at most `bound` older than any event of the same partition that arrived
+    before it. The partition's own watermark is therefore its newest event time - bound. The
+    watermark of the source is the earliest of the partitions' watermarks, so events of a slow
+    partition do not become late when another partition is ahead.
 
     A partition without events for `idle` of processing time is idle, and no longer holds back the
     others; its next event makes it active again. While a backlog is ingested as several arrivals, a

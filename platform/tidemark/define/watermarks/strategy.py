@@ -70,7 +70,7 @@ class Watermark(Protocol):
         return F.lit(0).cast("bigint")
 
     def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
-        """Return the watermark that follows from one arrival alone, or None.
+        """Return the watermark that follows from one arrival alone; None if there is none.
 
         The default `advance` calls this method, and ignores a result before the current watermark.
 
@@ -113,7 +113,10 @@ class Watermark(Protocol):
 
 
 def newest_event_time(instant: Column) -> Column:
-    """Return an aggregate, the latest instant in microseconds: the `observe` of most strategies."""
+    """Return an aggregate: the latest instant, a STRING of microseconds.
+
+    Most strategies return it from `observe`.
+    """
     return F.max(F.unix_micros(instant)).cast("string")
 
 
@@ -127,8 +130,8 @@ def after_heartbeat(
 
     Args:
         previous: the watermark before the heartbeat, in microseconds.
-        clock: the processing time of the heartbeat.
-        silent_since: the time since which the source has had no data.
+        clock: the processing time of the heartbeat, in microseconds.
+        silent_since: the time since which the source has had no data, in microseconds.
     """
     idle = strategy.shortest_silence
     if previous is None or idle is None or clock - silent_since < idle:

@@ -144,7 +144,7 @@ class Sliding(_Repeating):
         return self if self.size >= 2 * self.slide else None
 
     def slice_start(self, time: Column) -> Column:
-        """Return the start of the slice of `time`: the last start or end of a window by then."""
+        """Return the start of the slice of `time`: the last bound of a window that is <= `time`."""
         begun = floor_to(time, self.slide, self.offset)
         return F.greatest(begun, floor_to(time, self.slide, self.offset + self.size))
 
@@ -217,7 +217,7 @@ class Cumulating(_Repeating):
         return self.step
 
     def slice_start(self, time: Column) -> Column:
-        """Return the start of the slice of `time`: the last start or end of a window by then."""
+        """Return the start of the slice of `time`: the last bound of a window that is <= `time`."""
         return floor_to(time, self.step, self.offset)
 
     def first_end(self, time: Column) -> Column:

@@ -19,7 +19,7 @@ class Window(ABC):
     """True if windows of a key that overlap or touch are merged."""
 
     disjoint: ClassVar[bool] = False
-    """True if no two windows contain the same instant, for any events."""
+    """True if no two windows of this kind can contain the same instant, even of different keys."""
 
     overlaps: ClassVar[bool] = False
     """True if an event may be in several windows; `assign` then adds `FIRST`."""
