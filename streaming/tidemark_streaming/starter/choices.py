@@ -27,12 +27,13 @@ _FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "t
 _USED_NAMES = (
     "agg",
     "between",
-    "complete",
     "hours",
     "ingestion",
+    "matches_log",
     "not_null",
     "order",
     "presentation",
+    "windowed_asset",
 )
 """Names that the project's modules already use."""
 _COLUMNS = ("counted", "day", "highest", "mean", "total")

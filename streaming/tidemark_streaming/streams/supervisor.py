@@ -16,7 +16,6 @@ stream: probably two definitions alternate, or the stream needs more memory than
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -225,11 +224,15 @@ def _endings(
             continue
         with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
             query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
-            # If the engine does not know the query, the engine that ran the query no longer exists.
-            with suppress(PySparkException):
-                if (failure := query.exception()) is not None:
-                    blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
-                    found[asset] = Ending(continuous.failure_reason(failure), blameless)
+            try:
+                failure = query.exception()
+            except PySparkException:
+                # The engine does not know the query.
+                found[asset] = Ending("The engine that ran it no longer exists.", blameless=True)
+                continue
+            if failure is not None:
+                blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
+                found[asset] = Ending(continuous.failure_reason(failure), blameless)
     return found
 
 

@@ -1,5 +1,6 @@
 """`tidemark new` writes a project completely or not at all, with the chosen names."""
 
+import ast
 import csv
 import json
 import os
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from helpers.processes.commands import call
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.project import python_path
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
 from tidemark_streaming.starter import write as starter
-from tidemark_streaming.starter.choices import Choices
+from tidemark_streaming.starter.choices import Choices, check_events
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = ROOT / "streaming/tidemark_streaming/starter/project"
@@ -45,6 +46,23 @@ def test_with_default_names_the_project_equals_the_template(here: Path) -> None:
     landed = sorted(path.name for path in (here / "shop/landing/orders").iterdir())
     assert landed == ["1.csv", "2.csv", "3.csv"]
     assert [path.name for path in here.iterdir()] == ["shop"]
+
+
+def test_events_cannot_have_a_name_that_the_project_imports() -> None:
+    modules = [module.read_text() for module in TEMPLATE.parent.glob("*/shop/*.py")]
+    imported = {
+        alias.asname or alias.name
+        for module in modules
+        if "import orders" in module
+        for node in ast.walk(ast.parse(module))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    names = {name for name in imported if name.islower()} - {"orders"}
+    assert {"agg", "matches_log", "windowed_asset"} <= names
+    for name in names:
+        with pytest.raises(DefinitionError, match="already uses that name"):
+            check_events(name)
 
 
 @pytest.mark.parametrize("kind", ["files", "kafka"])

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -121,6 +122,14 @@ def test_a_start_in_progress_is_awaited(settings: Settings) -> None:
     assert look(settings, ["one"], known, 10**9, starting=True) == known
     assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
     assert look(settings, ["one"], known, 10**9)["one"].failures == 1
+
+
+def test_a_stream_of_a_replaced_engine_is_restarted_at_once(engine: Settings) -> None:
+    request = desired_streams.request(engine, "one")
+    gone = Stream(request.since, RUNNING, query=str(uuid4()), query_run=str(uuid4()))
+    found = look(engine, ["one"], {"one": gone}, SECOND)["one"]
+    assert (found.state, found.failures, found.renewed) == (STARTING, 0, True)
+    assert desired_streams.cancel(engine, "one")
 
 
 class Engine:
