@@ -115,7 +115,8 @@ class _Tokens:
 
     def expect(self, sign: str) -> None:
         if not self.skip(sign):
-            raise self.error(f"expected '{sign}' before '{self.next or 'the end'}'")
+            place = f"before '{self.next}'" if self.next else "at the end"
+            raise self.error(f"expected '{sign}' {place}")
 
     def error(self, why: str) -> UnknownTypeError:
         return UnknownTypeError(f"{why}; the supported types are {_ALLOWED}")
@@ -125,7 +126,7 @@ def _type(tokens: _Tokens) -> DataType:
     name = tokens.take()
     kind = name.upper()
     if kind in _INSTEAD:
-        raise UnknownTypeError(f"{kind} is not supported: declare it as {_INSTEAD[kind]}")
+        raise UnknownTypeError(f"{kind} is not supported; declare it as {_INSTEAD[kind]}")
     if kind == "ARRAY":
         (element,) = _parts(tokens, 1)
         return ArrayType(element)
@@ -148,7 +149,10 @@ def _decimal(tokens: _Tokens) -> DecimalType:
         scale = tokens.take() if tokens.skip(",") else scale
         tokens.expect(")")
     if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
-        raise tokens.error(f"DECIMAL({precision}, {scale}) needs 0 <= scale <= precision <= 38")
+        raise tokens.error(
+            f"DECIMAL({precision}, {scale}) must have a precision of at most 38, and a scale of at "
+            "most the precision"
+        )
     return DecimalType(int(precision), int(scale))
 
 

@@ -147,7 +147,7 @@ class Definition(ABC):
         tables = (WINDOW_TABLES, EVENT_TABLES) if key else (WINDOW_TABLES,)
         if table := find_table(column, *tables):
             where = (
-                f" by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
+                f", by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
                 if key
                 else ""
             )

@@ -40,7 +40,7 @@ class Preparation:
         if unknown:
             raise DefinitionError(
                 f"Asset '{self.asset}': its function has the parameter '{unknown[0]}', which is "
-                f"not among the lookup tables of source '{self.source.name}': "
+                f"not a lookup table of source '{self.source.name}'; its lookup tables: "
                 f"{', '.join(known) or 'none'}."
             )
 
@@ -91,7 +91,7 @@ class Preparation:
                 raise DefinitionError(
                     f"Asset '{self.asset}': its function's result has a column '{column}', "
                     f"which begins with '{PREFIX}'. This prefix is reserved for Tidemark's helper "
-                    "columns."
+                    "columns: rename the column."
                 )
             if column.lower() in LATE_COLUMNS:
                 raise DefinitionError(

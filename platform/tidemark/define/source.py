@@ -117,7 +117,7 @@ class Source:
                     f"Source '{self.name}': the column name '{column}' is reserved: Tidemark adds "
                     f"a column '{column.lower()}' to the {table}. Choose another name, such as "
                     f"'own_{column}', and map the field to it by "
-                    f"rename={{'{column}': 'own_{column}'}}."
+                    f"rename={{'{self.field_of(column)}': 'own_{column}'}}."
                 )
         for name, column in self.rename.items():
             if list(self.rename.values()).count(column) > 1:
@@ -167,13 +167,14 @@ class Source:
                     f"Source '{self.name}': the {what}s '{twins[0]}' and '{twins[1]}' differ only "
                     "in case, which the engine ignores; give one of them another name."
                     if twins[0] != twins[1]
-                    else f"Source '{self.name}': the {what} '{name}' is given to two columns."
+                    else f"Source '{self.name}': the {what} '{name}' is given to two columns: "
+                    "correct rename."
                 )
             # Column names are passed to the engine in backticks.
             if "`" in name or not name:
                 raise DefinitionError(
                     f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
-                    "empty or contain a backtick. Rename the field in the data."
+                    "empty or contain a backtick. Rename it, also in the data if it is there."
                 )
 
     def _check_heartbeat(self) -> None:
@@ -210,7 +211,7 @@ class Source:
             return simple_type(kind)
         except UnknownTypeError as error:
             raise DefinitionError(
-                f"Source '{self.name}': the type '{kind}' of column '{column}': {error}."
+                f"Source '{self.name}': column '{column}' can't have the type '{kind}': {error}."
             ) from None
 
     def _check_protection(self, column: str, way: Protection) -> None:
@@ -221,13 +222,14 @@ class Source:
         for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
             if column == name:
                 raise DefinitionError(
-                    f"{what}: the {role} is computed from it. Use another column for that."
+                    f"{what}: the {role} needs its original values. Use another column for the "
+                    f"{role}, or remove this one from mask."
                 )
         kind = kinds[column].upper().replace(" ", "")
         if way.kinds and kind not in way.kinds:
             raise DefinitionError(
-                f"{what}, a {kinds[column].upper()}, by {type(way).__name__}, which accepts "
-                f"{' or '.join(way.kinds)}: declare it as STRING, or Drop() it."
+                f"{what}, declared as {kinds[column].upper()}, by {type(way).__name__}, which "
+                f"accepts {' or '.join(way.kinds)}: declare it as STRING, or use Drop()."
             )
 
     def valid_event_time(self, arrived_at: Column) -> Column:
@@ -284,8 +286,8 @@ def check_name(what: str, name: str) -> None:
     """Refuse a name that can't begin the names of tables, which are also names of folders."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "
-            "and underscores, and start with a letter."
+            f"'{name}' is not a valid {what} name: use lowercase letters, digits and underscores, "
+            "and start with a letter."
         )
     if len(name) > _LONGEST_NAME:
         raise DefinitionError(

@@ -83,7 +83,7 @@ class Choice:
             if key not in transform.keys:
                 available = ", ".join(transform.keys) or "none"
                 raise DefinitionError(
-                    f"Asset '{transform.name}' has no key '{key}'; its keys are {available}."
+                    f"Asset '{transform.name}' has no key '{key}'; its keys: {available}."
                 )
 
 
@@ -180,7 +180,7 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
             f"'{transform.name}' has no quarantine, because none of its rows has been validated. "
-            "Add expectations to the asset, and run it."
+            "Add expectations to the asset if it has none, and run it."
         )
     rows = warehouse.read(transform.quarantine_table)
     if chosen.start is not None:

@@ -41,7 +41,7 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
     if odd:
         raise DefinitionError(
             f"The late table of '{name}' has columns whose type the function has changed: "
-            f"{', '.join(odd)}. Give the new column another name, or recreate the tables with "
+            f"{', '.join(odd)}. Give these columns other names, or recreate the tables with "
             f"`tidemark rebuild {name}` and `--promote`."
         )
     if worst is Effect.NONE or (worst is Effect.FORWARD and last.allows_changes):

@@ -37,7 +37,7 @@ def key_condition(
     """
     found: ds.Expression | None = None
     for name, text in keys.items():
-        part = _equals(name, text, types[name], f"'{name}' of '{asset}'")
+        part = _equals(name, text, types[name], f"The key '{name}' of '{asset}'")
         found = part if found is None else found & part
     return found
 
@@ -47,8 +47,8 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
         return ds.field(name).is_null()
     if pa.types.is_nested(kind):
         raise DefinitionError(
-            f"{described} is a {kind}, so --key can't select by it: select windows by --from and "
-            "--to."
+            f"{described} has the type {kind}, so --key can't select by it: select windows by "
+            "--from and --to."
         )
     if pa.types.is_string(kind):
         return text_field(name) == text

@@ -244,7 +244,7 @@ def _check_owner(table: str, found: Head) -> None:
         return
     if found.name is None:
         raise DefinitionError(
-            f"Table '{table}' does not belong to Tidemark, but would be {table.describe()}: "
+            f"Table '{table}' does not belong to Tidemark, but has the name of {table.describe()}: "
             "rename one of them, or use another database."
         )
     if found.name.identity != table.identity:

@@ -736,6 +736,6 @@ def test_an_aggregates_name_contains_all_its_arguments() -> None:
 @pytest.mark.parametrize("argument", ["partial_type", "result_type"])
 def test_an_unknown_type_is_refused_at_definition(argument: str) -> None:
     types = {"partial_type": "int", "result_type": "int", argument: "nothing"}
-    refused = f"Aggregate 'wrong': {argument}='nothing': 'nothing' is not a"
+    refused = f"Aggregate 'wrong' can't have {argument}='nothing': 'nothing' is not a"
     with pytest.raises(DefinitionError, match=refused):
         agg.python("wrong", "id", partial=len, merge=sum, finish=abs, **types)

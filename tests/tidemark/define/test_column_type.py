@@ -35,24 +35,24 @@ def test_a_type_is_normalized_to_sparks_simple_name(kind: str, suffix: str) -> N
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("VARCHAR(20)", "VARCHAR is not supported: declare it as STRING"),
-        ("char( 2 )", "CHAR is not supported: declare it as STRING"),
-        ("ARRAY<VARIANT>", "VARIANT is not supported: declare it as STRING, which keeps the JSON"),
+        ("VARCHAR(20)", "VARCHAR is not supported; declare it as STRING"),
+        ("char( 2 )", "CHAR is not supported; declare it as STRING"),
+        ("ARRAY<VARIANT>", "VARIANT is not supported; declare it as STRING, which keeps the JSON"),
         (
             "INTERVAL DAY TO SECOND",
-            "INTERVAL is not supported: declare it as BIGINT, as a number of",
+            "INTERVAL is not supported; declare it as BIGINT, as a number of",
         ),
         ("DOUBEL", "'DOUBEL' is not a type; the supported types are STRING, BOOLEAN"),
-        ("ARRAY<INT", "expected '>' before 'the end'"),
+        ("ARRAY<INT", "expected '>' at the end"),
         ("MAP<STRING>", "expected ',' before '>'"),
         ("STRING COLLATE UNICODE", "'COLLATE' is not allowed after a type"),
-        ("DECIMAL(40, 2)", r"DECIMAL\(40, 2\) needs 0 <= scale <= precision <= 38"),
+        ("DECIMAL(40, 2)", r"DECIMAL\(40, 2\) must have a precision of at most 38"),
         ("", "the type is incomplete"),
         ("INT;", "';' is not a type"),
     ],
 )
 def test_other_types_are_refused_with_an_alternative(kind: str, sentence: str) -> None:
-    message = f"Source 's': the type '.*' of column 'x': {sentence}"
+    message = f"Source 's': column 'x' can't have the type '.*': {sentence}"
     with pytest.raises(DefinitionError, match=message):
         Source("s", {"at": "TIMESTAMP", "x": kind}, "at", MonotonicTimestamps())
 

@@ -139,7 +139,7 @@ def test_the_watermark_stays_behind_the_bases(given: dict[str, Any], back: tuple
             {"rename": {"payments.at": "joined_at"}},
             "'joined_at', which the derivation adds, and payments.at would both be 'joined_at'",
         ),
-        ({"name": "Paid"}, "is not valid for a table"),
+        ({"name": "Paid"}, "'Paid' is not a valid source name"),
         ({"allowed_lateness": "-1 minute"}, "allowed_lateness must not be negative"),
         ({"idle": "0 seconds"}, "idle must be greater than zero (got '0 seconds')"),
         ({"idle": "1 minute"}, "'orders' and 'payments' record no heartbeats"),
@@ -199,7 +199,8 @@ def test_keys_of_two_types() -> None:
         watermark=MonotonicTimestamps(),
     )
     given: dict[str, Any] = {**GIVEN, "right": other, "rename": {}}
-    with pytest.raises(DefinitionError, match="is a string in 'orders' and a bigint in 'payments'"):
+    said = "has the type string in 'orders', but bigint in 'payments'"
+    with pytest.raises(DefinitionError, match=said):
         join(**given)
 
 
@@ -211,7 +212,7 @@ def test_an_interval_that_ends_before_it_begins() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"at": "TIMESTAMP", "amount": "STRING"}, "a bigint in 'orders' and a string in 'b'"),
+        ({"at": "TIMESTAMP", "amount": "STRING"}, "the type bigint in 'orders', but string in 'b'"),
         ({"at": "TIMESTAMP", "origin": "STRING"}, "'b' has a column 'origin'"),
     ],
 )
@@ -244,7 +245,7 @@ def test_two_event_times_of_different_names_are_one_column() -> None:
         watermark=MonotonicTimestamps(),
     )
     with pytest.raises(
-        DefinitionError, match="'c' has a column 'at', but its event time 'happened'"
+        DefinitionError, match="the event time 'happened' of 'c' gets the name 'at'"
     ):
         union(name="all", of=[ORDERS, clash])
 
@@ -371,8 +372,8 @@ def test_the_watermark_of_a_chain_waits_until_nothing_can_change_a_window() -> N
             "'hourly'. Specify it, as in types={'n': 'STRING'}",
         ),
         ({"window": Global()}, {}, "the window of 'hourly' is global"),
-        ({}, {"m": "INT"}, "types has 'm', but the columns of 'hourly' are id, n"),
-        ({}, {"n": "INTT"}, "the type 'INTT' of 'n': 'INTT' is not a type"),
+        ({}, {"m": "INT"}, "types has 'm', which is not among the columns of 'hourly': id, n"),
+        ({}, {"n": "INTT"}, "'n' can't have the type 'INTT': 'INTT' is not a type"),
         (
             {"aggregates": {"reason": agg.count()}},
             {},

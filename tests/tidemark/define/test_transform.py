@@ -43,7 +43,7 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": "Per Minute"}, "The asset name 'Per Minute' is not valid for a table"),
+        ({"name": "Per Minute"}, "'Per Minute' is not a valid asset name"),
         ({"aggregates": {}}, "has no aggregates"),
         (
             {"aggregates": {"median": "percentile(value, 0.5)"}},

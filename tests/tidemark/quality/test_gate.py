@@ -133,7 +133,7 @@ def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: War
 
     with pytest.raises(DataError, match="No such window of 'per_minute' is quarantined"):
         quarantine.release(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
-    with pytest.raises(DefinitionError, match="has no key 'origin'; its keys are sensor"):
+    with pytest.raises(DefinitionError, match="has no key 'origin'; its keys: sensor"):
         quarantine.release(warehouse, BELOW_5, Choice(keys={"origin": "b"}))
     first, second = Choice(end=T0 + MINUTE), Choice(start=T0 + MINUTE)
     assert quarantine.release(warehouse, BELOW_5, first) == [T0]

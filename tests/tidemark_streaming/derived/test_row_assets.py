@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Callable[[DataFrame], Any], str]] = {
     "drops the time": (lambda r: r.drop("t"), "has no column 't'"),
     "another type": (
         lambda r: r.withColumn("items", F.col("items") * 0.5),
-        "the column 'items' of its function's result is a .*, but is declared as int",
+        "the column 'items' of its function's result has the type .*, but is declared as int",
     ),
     "missing return": (lambda _: None, "Is its `return` missing"),
 }

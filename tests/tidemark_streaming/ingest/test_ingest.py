@@ -371,7 +371,9 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
 
     for number in range(3):
         land(tmp_path / "in", f"{number}.csv", HEADER + f"2023-11-14,a,{number}\n", number)
-    with pytest.raises(DataError, match="'sensors' refers to 'places', but there is no Delta tab"):
+    with pytest.raises(
+        DataError, match="'sensors' has the lookup table 'places', but there is no D"
+    ):
         list(ingest(warehouse, came))
     assert versions() == []
     # A domain's lookup table is created only if it does not exist.

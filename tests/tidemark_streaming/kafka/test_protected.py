@@ -276,9 +276,9 @@ def test_a_token_depends_only_on_its_key_and_value(monkeypatch: pytest.MonkeyPat
             {"emial": Mask()},
             "can't protect the column 'emial', which is not among its columns: at, n",
         ),
-        ({"at": Drop()}, "can't protect the column 'at': the event time is computed from it"),
-        ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which accepts STRING"),
-        ({"n": Tokenize()}, "a INT, by Tokenize, which accepts STRING or BINARY"),
+        ({"at": Drop()}, "can't protect the column 'at': the event time needs its orig"),
+        ({"n": Mask()}, "the column 'n', declared as INT, by Mask, which accepts STRING:"),
+        ({"n": Tokenize()}, "declared as INT, by Tokenize, which accepts STRING or BINARY"),
         ({"email": "mask"}, "mask must be a mapping from strings to Protection objects"),
     ],
 )
@@ -324,13 +324,13 @@ def test_an_event_log_refuses_another_mask_or_key(
     list(ingest(warehouse, connector(topics, name)))
     less = replace(ORDERS, mask={**ORDERS.mask, "card": Mask()})
     with pytest.raises(
-        DefinitionError, match=r"the protection of card \(mask 0 in the definition, "
+        DefinitionError, match=r"the protection of 'card' \(mask 0 in the definition, "
     ):
         list(ingest(warehouse, connector(topics, name, less)))
     monkeypatch.setenv("OTHER", KEY[::-1])
     other = Tokenize(key=secret("env:OTHER"))
     more = replace(ORDERS, mask={**ORDERS.mask, "email": other})
-    told = r"the protection of email \(tokenize by key"
+    told = r"the protection of 'email' \(tokenize by key"
     with pytest.raises(DefinitionError, match=told) as raised:
         list(ingest(warehouse, connector(topics, name, more)))
     assert KEY[::-1] not in str(raised.value)

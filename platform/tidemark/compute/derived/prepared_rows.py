@@ -52,7 +52,7 @@ def _check_types(source: DerivedSource, rows: DataFrame) -> None:
     for column, kind in source.columns.items():
         if column not in LINEAGE and found[column] != kind:
             raise DefinitionError(
-                f"Asset '{source.name}': the column '{column}' of its function's result is a "
-                f"{found[column]}, but is declared as {kind}. Change the declaration, or convert "
-                f"it in the function, for example by CAST({column} AS {kind.upper()})."
+                f"Asset '{source.name}': the column '{column}' of its function's result has the "
+                f"type {found[column]}, but is declared as {kind}. Change the declaration, or "
+                f"convert it in the function, for example by CAST({column} AS {kind.upper()})."
             )

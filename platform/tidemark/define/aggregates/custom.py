@@ -90,4 +90,6 @@ def _type(name: str, argument: str, text: str) -> DataType:
     try:
         return data_type(text)
     except UnknownTypeError as error:
-        raise DefinitionError(f"Aggregate '{name}': {argument}='{text}': {error}.") from None
+        raise DefinitionError(
+            f"Aggregate '{name}' can't have {argument}='{text}': {error}."
+        ) from None

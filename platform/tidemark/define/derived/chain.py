@@ -114,7 +114,8 @@ def chain(
         if column not in own:
             raise _refuse(
                 name,
-                f"types has '{column}', but the columns of '{of.name}' are {', '.join(own)}",
+                f"types has '{column}', which is not among the columns of '{of.name}': "
+                f"{', '.join(own)}",
             )
     for column in own:
         table = find_table(column, EVENT_TABLES)
@@ -154,7 +155,7 @@ def _find_type(name: str, asset: Definition, column: str, given: Mapping[str, st
     try:
         return simple_type(kind)
     except UnknownTypeError as error:
-        raise _refuse(name, f"the type '{kind}' of '{column}': {error}") from None
+        raise _refuse(name, f"'{column}' can't have the type '{kind}': {error}") from None
 
 
 def _refuse(name: str, why: str) -> DefinitionError:

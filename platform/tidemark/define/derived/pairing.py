@@ -74,13 +74,13 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
         types = [simple_type(source.columns[key]) for source in (left, right)]
         if types[0] != types[1]:
             raise DefinitionError(
-                f"{owner}: the key '{key}' is a {types[0]} in '{left.name}' and a {types[1]} in "
-                f"'{right.name}'. Declare it with one type in both."
+                f"{owner}: the key '{key}' has the type {types[0]} in '{left.name}', but "
+                f"{types[1]} in '{right.name}'. Declare it with one type in both."
             )
         if "map<" in types[0]:
             raise DefinitionError(
-                f"{owner}: the key '{key}' is a {types[0]}, which the engine can't compare. Use a "
-                "key of another type."
+                f"{owner}: the key '{key}' has the type {types[0]}, which the engine can't "
+                "compare. Use a key of another type."
             )
     return tuple(dict.fromkeys(on))
 

@@ -72,8 +72,8 @@ def row_asset(
         kept = {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
         if taken := [c for c in LINEAGE if c in kept]:
             raise DefinitionError(
-                f"Row asset '{name}': Tidemark adds a column '{taken[0]}', so it can't be one of "
-                "its columns. Give it another name."
+                f"Row asset '{name}': the column '{taken[0]}' can't have this name, because "
+                "Tidemark adds a column of this name. Choose another name."
             )
         types = {column: simple_type(kind) for column, kind in kept.items()}
         return DerivedSource(

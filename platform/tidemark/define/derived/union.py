@@ -86,7 +86,7 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
     mapped = list[Mapping[str, str]]()
     for base in of:
         names = {column: column for column in own_columns(base)}
-        rename = f"rename the column in the definition of '{base.name}', for example by rename="
+        rename = f"rename the column in the definition of '{base.name}', for example with `rename`"
         for column in (ORIGIN, *LINEAGE):
             if column in names:
                 raise DefinitionError(
@@ -95,8 +95,9 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
                 )
         if time in names and base.event_time != time:
             raise DefinitionError(
-                f"Union '{name}': '{base.name}' has a column '{time}', but its event time "
-                f"'{base.event_time}' gets that name, as in '{of[0].name}': {rename}."
+                f"Union '{name}': the event time '{base.event_time}' of '{base.name}' gets the "
+                f"name '{time}', as in '{of[0].name}', but '{base.name}' already has a column "
+                f"'{time}': {rename}."
             )
         names[base.event_time] = time
         for old, new in names.items():
@@ -104,8 +105,8 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
             first = owner.setdefault(new, base.name)
             if types.setdefault(new, kind) != kind:
                 raise DefinitionError(
-                    f"Union '{name}': the column '{new}' is a {types[new]} in '{first}' and a "
-                    f"{kind} in '{base.name}'. Declare it with one type in both, or {rename}."
+                    f"Union '{name}': the column '{new}' has the type {types[new]} in '{first}', "
+                    f"but {kind} in '{base.name}'. Declare it with one type in both, or {rename}."
                 )
         mapped.append(names)
     columns = {

@@ -61,8 +61,8 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
         what = f"is Java {java.major}" if java.major else "does not run"
         refused.append(f"'{command}' {what}")
     raise EngineError(
-        f"Tidemark needs Java 17 or 21, but {', '.join(refused)}: install one of them, or set "
-        "JAVA_HOME to it."
+        f"Tidemark needs Java 17 or 21, but {', '.join(refused)}. Install Java 17 or 21, or set "
+        "JAVA_HOME to its folder."
     )
 
 

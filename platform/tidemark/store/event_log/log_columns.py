@@ -114,7 +114,7 @@ def _check_protection(source: Source, properties: Mapping[str, str], existing: l
         if now != before:
             raise DefinitionError(
                 f"Source '{source.name}' differs from its event log '{source.log_table}' in the "
-                f"protection of {column} ({now or plain} in the definition, {before or plain} in "
+                f"protection of '{column}' ({now or plain} in the definition, {before or plain} in "
                 "the event log). Existing rows keep their protection: restore it in the "
                 "definition, or give the changed source a new name."
             )

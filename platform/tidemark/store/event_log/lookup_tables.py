@@ -80,8 +80,8 @@ def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
     version = warehouse.version_at(path)
     if version is None:
         raise DataError(
-            f"Source '{source.name}' refers to '{lookup}', but there is no Delta table at "
-            f"'{path}': create it, then ingest."
+            f"Source '{source.name}' has the lookup table '{lookup}', but there is no Delta table "
+            f"at '{path}': create it, then ingest."
         )
     return version
 

@@ -95,7 +95,7 @@ def test_a_new_column_may_be_masked_and_stays_masked(warehouse: Warehouse) -> No
             Log(warehouse, replace(plain, mask=protect)).create()
     kept = replace(declared(mail="string", card="string"), mask={"card": Drop()})
     Log(warehouse, kept).create()
-    with pytest.raises(DefinitionError, match="in the protection of card"):
+    with pytest.raises(DefinitionError, match="in the protection of 'card'"):
         Log(warehouse, replace(kept, mask={})).create()
 
 

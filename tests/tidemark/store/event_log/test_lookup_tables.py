@@ -183,7 +183,7 @@ def test_a_version_that_never_existed_is_reported_in_one_line(warehouse: Warehou
 
 
 def test_a_missing_lookup_table_is_reported(warehouse: Warehouse) -> None:
-    said = "'readings' refers to 'places', but there is no Delta table at .*: create it, then inge"
+    said = "'readings' has the lookup table 'places', but there is no Delta table at .*: create it"
     with pytest.raises(DataError, match=said):
         current_versions(warehouse, SOURCE)
 

@@ -80,10 +80,10 @@ def test_each_result_is_returned_once_and_in_order(here: Settings, store: Wareho
             "Specify which windows to release: --from and --to, --key, or --all",
         ),
         (["discard", "gated", "--all", "--key", "sensor=a"], "Specify which windows to discard"),
-        (["release", "gated", "--key", "=a"], "has no key ''; its keys are sensor."),
-        (["release", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
+        (["release", "gated", "--key", "=a"], "has no key ''; its keys: sensor."),
+        (["release", "gated", "--key", "origin=a"], "has no key 'origin'; its keys: sensor."),
         (["release", "gated", "--key", "sensor=z"], "No such window of 'gated' is quarantined"),
-        (["list", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
+        (["list", "gated", "--key", "origin=a"], "has no key 'origin'; its keys: sensor."),
         (["list", "nothing"], "There is no asset 'nothing'. Available: gated."),
     ],
 )

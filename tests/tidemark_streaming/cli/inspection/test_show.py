@@ -105,7 +105,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (["show", "gatd"], "There is no asset 'gatd'. Available: gated. Did you mean 'gated'?"),
         (["show", "gated", "--late", "--final"], "--late, for events, but not both."),
-        (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys are sensor."),
+        (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys: sensor."),
         (["show", "gated", "--format", "xml"], "'xml' is not one of"),
         (["shwo", "gated"], "Did you mean"),
     ],
