@@ -78,7 +78,9 @@ def confirm(what: str, question: str, otherwise: str) -> None:
         otherwise: the message if the answer is no.
     """
     if not sys.stdin.isatty():
-        raise DefinitionError(f"Not an interactive terminal: pass --yes to {what}.")
+        raise DefinitionError(
+            f"Can't ask for confirmation, because stdin is not a terminal: pass --yes to {what}."
+        )
     if not typer.confirm(question, err=True):
         err().print(otherwise)
         raise typer.Exit

@@ -180,12 +180,14 @@ def resolve_windows(
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
     if oldest is None or newest is None:
-        raise DataError(f"Source '{source.name}' has no events yet: use `tidemark ingest`.")
+        raise DataError(
+            f"Source '{source.name}' has no events yet: use `tidemark ingest {source.name}`."
+        )
     first = max(oldest - reach + 1, BEGINNING) if begin is None else begin
     last = newest + 1 if end is None else end
     if last <= oldest - reach or first > newest or last <= first:
         raise DataError(
-            f"No window of '{source.name}' lies from {iso(first)} to {iso(last)}: its events are "
-            f"from {iso(oldest)} to {iso(newest)}."
+            f"No window of '{source.name}' is between {iso(first)} and {iso(last)}: its events are "
+            f"from {iso(oldest)} to {iso(newest)}. Choose another range."
         )
     return first, last

@@ -109,8 +109,8 @@ def chosen(text: str, path: Path) -> list[str]:
         ]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise DefinitionError(
-            f"{path} can't be read as `tidemark dbt-sources` generated it: restore it, or delete "
-            "it and run `tidemark dbt-sources ASSET …`."
+            f"{path} does not have the form that `tidemark dbt-sources` writes: restore it, or "
+            "delete it and run `tidemark dbt-sources ASSET …`."
         ) from None
 
 

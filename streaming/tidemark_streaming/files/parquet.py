@@ -52,7 +52,9 @@ class Parquet:
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.options) - {_ZONE}):
-            raise DefinitionError(f"Parquet has no option '{unknown[0]}': the option is {_ZONE}.")
+            raise DefinitionError(
+                f"Parquet has no option '{unknown[0]}': its only option is {_ZONE}."
+            )
         zone_of(self.zone, f"The option '{_ZONE}'")
 
     @property

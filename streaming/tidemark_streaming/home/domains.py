@@ -199,10 +199,12 @@ def _collect(
     modules: Iterable[ModuleType], kind: type[_T], name: Callable[[_T], str]
 ) -> dict[str, _T]:
     objects: dict[str, _T] = {}
-    for value in (v for m in modules for v in vars(m).values() if isinstance(v, kind)):
+    found = ((m, v) for m in modules for v in vars(m).values() if isinstance(v, kind))
+    for module, value in found:
         other = objects.setdefault(name(value), value)
         if other is not value:
             raise DefinitionError(
-                f"Two {kind.__name__} objects have the name '{name(value)}': rename one."
+                f"There are two {kind.__name__} objects for '{name(value)}', the second in "
+                f"{module.__name__}: remove or rename one."
             )
     return objects

@@ -155,7 +155,7 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
     if done.returncode:
         reason = summarize_output(done.stderr.splitlines()).rstrip(".")
         raise EngineError(
-            f"Dagster's databases {current} in {folder} can't be created: {reason}. Check "
+            f"Dagster's databases in {folder} can't be created: {reason}. Check "
             "dagster.yaml in that folder, and that the folder is writable."
         )
     made.write_text(current)

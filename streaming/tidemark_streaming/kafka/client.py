@@ -102,7 +102,8 @@ class Brokers:
             for value in (v.reveal() for v in self._client.values() if isinstance(v, Secret)):
                 reason = reason.replace(value, "***")
             raise DefinitionError(
-                f"Can't create the Kafka client for {self.servers}: {reason}. Correct it {_WHERE}."
+                f"Can't create the Kafka client for {self.servers}: {reason}. Correct the `client` "
+                "properties."
             ) from None
 
     def forget_errors(self) -> None:
@@ -246,7 +247,10 @@ def _check_file(name: str, file: Path) -> None:
     if name in _PRIVATE:
         check_mode(file)
     elif not file.exists() and str(file) != "probe":
-        raise DefinitionError(f"There is no file '{file}', which {name} {_WHERE} specifies.")
+        raise DefinitionError(
+            f"{name} {_WHERE} is '{file}', but there is no such file: create it, or correct the "
+            "path."
+        )
 
 
 _PROBE_SECONDS = 3.0

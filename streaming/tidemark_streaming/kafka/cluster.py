@@ -53,8 +53,8 @@ class Cluster:
         isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
         if isolation not in IsolationLevel.__members__:
             raise DefinitionError(
-                "isolation.level must be read_committed or read_uncommitted (got "
-                f"'{isolation.lower()}')."
+                "isolation.level in the `client` properties must be read_committed or "
+                f"read_uncommitted (got '{isolation.lower()}')."
             )
         self._isolation = IsolationLevel[isolation]
         self._admin = self._brokers.connect(AdminClient)

@@ -28,7 +28,7 @@ from tidemark_streaming.payloads.schema import Schema
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
-_TOO_DEEP = f"The record has more than {MAX_DEPTH} nested records, arrays and maps."
+_TOO_DEEP = f"The record has more than {MAX_DEPTH} levels of nested records, arrays and maps."
 
 
 def _read_decimal(data: bytes, writer: Any = None, reader: Any = None) -> Decimal:  # noqa: ANN401 (fastavro's own)
@@ -126,7 +126,7 @@ class _Writer:
         except SchemaResolutionError:
             raise UndecodableError(
                 f"The record was written with {schema_name}, which can't be resolved to the "
-                "given schema."
+                "`schema` of Avro(…)."
             ) from None
         except RecursionError:
             raise UndecodableError(_TOO_DEEP) from None
@@ -141,8 +141,8 @@ class _Writer:
             )
         if not isinstance(event, dict):
             raise UndecodableError(
-                f"The value must be an Avro record, but {schema_name} gives a "
-                f"{type(event).__name__}."
+                f"The value must be an Avro record, but {schema_name} gives a value "
+                f"of type {type(event).__name__}."
             )
         if self.bounded and is_too_deep(event):
             raise UndecodableError(_TOO_DEEP)
@@ -175,16 +175,17 @@ def _parse_with_references(schema: Schema, known: dict[str, Any]) -> Any:  # noq
 
 def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
     is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
+    name = "The Avro schema" if is_text else f"The Avro schema '{schema}'"
     try:
         text = str(schema) if is_text else Path(schema).read_text()
         parsed = parse_schema(json.loads(text))
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise DefinitionError(f"The Avro schema '{schema}' can't be read: {why}.") from None
+        raise DefinitionError(f"{name} can't be read: {why}.") from None
     except _WRONG as error:
-        raise DefinitionError(f"The Avro schema is not valid: {_first_line(error)}.") from None
+        raise DefinitionError(f"{name} is not valid: {_first_line(error)}.") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise DefinitionError("The Avro schema must be a record, whose fields are the columns.")
+        raise DefinitionError(f"{name} must be a record, whose fields are the columns.")
     return parsed
 
 

@@ -67,11 +67,12 @@ class Csv:
             )
         if len(self.sep) != 1 or self.sep in '"\r\n\0' or not self.sep.isascii():
             raise DefinitionError(
-                f"The option 'sep' must be one ASCII character (got {self.sep!r})."
+                "CSV: the option 'sep' must be one ASCII character, but not a quote, a line break "
+                f"or NUL (got {self.sep!r})."
             )
         if str(self.options.get("header", False)).lower() not in ("true", "false"):
             raise DefinitionError(
-                f"The option 'header' must be true or false (got {self.options['header']!r})."
+                f"CSV: the option 'header' must be true or false (got {self.options['header']!r})."
             )
         _ = self.formats
 

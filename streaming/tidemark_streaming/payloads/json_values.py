@@ -46,7 +46,9 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     except UnicodeDecodeError:
         raise UndecodableError(NOT_UTF8) from None
     if _is_too_deep(text):
-        raise UndecodableError(f"The record has more than {MAX_DEPTH} nested objects and arrays.")
+        raise UndecodableError(
+            f"The record has more than {MAX_DEPTH} levels of nested objects and arrays."
+        )
     found = dict[str, str]()
     try:
         start = _past(text, 0)

@@ -110,7 +110,7 @@ class Server:
                 f"it, set {_TRUSTED} to the certificate file of that authority",
             ) from None
         except ValueError:
-            raise self._error(path, "it is not a valid address") from None
+            raise self._error(path, "its address is not valid") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
             raise self._error(path, f"it can't be reached ({reason})", retriable=True) from None

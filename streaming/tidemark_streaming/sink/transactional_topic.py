@@ -122,10 +122,10 @@ class TransactionalTopic:
         if found is None or any_database or found.place == self.place:
             return found
         raise DefinitionError(
-            f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
-            f"consumers could not distinguish it from '{self._asset}' of {self.place}. Give this "
-            "asset another topic, or take over the topic permanently with `tidemark sink "
-            f"{self._asset} --reset`."
+            f"{self.topic} already has the windows of an asset '{self._asset}' in another "
+            f"database, {found.place}. Consumers could not distinguish them from those in "
+            f"{self.place}. Give this asset another topic, or take over the topic permanently with "
+            f"`tidemark sink {self._asset} --reset`."
         )
 
     def _await_open_transactions(self) -> None:
@@ -134,8 +134,9 @@ class TransactionalTopic:
         while ends(IsolationLevel.READ_COMMITTED) < end:
             if time.monotonic() - begun > OPEN_TRANSACTION_SECONDS:
                 raise self._retriable_write_error(
-                    "another asset's producer has an open transaction in it (its process died or "
-                    "hangs); the broker aborts it within five minutes"
+                    "another asset's producer has an open transaction in "
+                    f"'{self.topic.positions}', because its process died or hangs; the broker "
+                    "aborts the transaction within five minutes"
                 )
             time.sleep(_POLL_SECONDS)
 

@@ -75,8 +75,9 @@ class Choices:
         for column in (self.time, self.key, self.value):
             check_column(column)
             if columns.count(column.lower()) > 1:
-                raise _name_error(
-                    "column", column, "time, key and value must be three different columns"
+                raise DefinitionError(
+                    "--time, --key and --value must be three different columns (got "
+                    f"'{self.time}', '{self.key}' and '{self.value}')."
                 )
 
     @property

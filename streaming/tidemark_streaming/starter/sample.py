@@ -87,8 +87,8 @@ def read_sample(path: Path) -> Sample:
             )
         if not fit:
             raise DataError(
-                f"'{path}' has only '{matching[0]}' as a column of {what}, and the project can't "
-                f"use that name ({name_problem(matching[0])}): rename the column in the header."
+                f"'{path}' has no column of {what} whose name the project can use. Rename one in "
+                f"the header, for example '{matching[0]}': {name_problem(matching[0])}."
             )
         # The sum of an identifier is meaningless, and windows by an identifier have one event each,
         # so these columns come last.
@@ -151,7 +151,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
         elif "`" in name or not name.isprintable():
             reason = "has a name with a character that column names can't have"
         elif lower.count(name.lower()) > 1:
-            reason = "occurs twice, because names differ only in upper and lower case"
+            reason = "occurs twice (names that differ only in case are equal)"
         elif is_helper(name):
             reason = f"begins with '{PREFIX}', which is reserved for Tidemark's helper columns"
         else:

@@ -105,7 +105,7 @@ def start(
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with owned_by_process(warehouse.spark, watched):
-        return _start_with_retries(writer)
+        return _start_with_retries(writer, transform.name)
 
 
 def session_id(settings: Settings, asset: str) -> str:
@@ -179,7 +179,7 @@ def _find_exception(failure: PySparkException) -> re.Match[str] | None:
     return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 
 
-def _start_with_retries(writer: DataStreamWriter) -> StreamingQuery:
+def _start_with_retries(writer: DataStreamWriter, asset: str) -> StreamingQuery:
     for _ in range(_STARTS):
         try:
             return writer.start()
@@ -190,8 +190,9 @@ def _start_with_retries(writer: DataStreamWriter) -> StreamingQuery:
             if "worker failed to connect back" not in str(error):
                 raise
     raise EngineError(
-        f"The stream's Python worker failed to start within ten seconds, {_STARTS} times: the "
-        "machine is overloaded, or short of memory. Stop other programs, and start it again.",
+        f"The Python worker of the stream of '{asset}' failed {_STARTS} times to start within ten "
+        "seconds: the machine is overloaded, or short of memory. Stop other programs, and start "
+        "the stream again.",
         retriable=True,
     )
 

@@ -142,8 +142,8 @@ def renew_lease(file: Path, owner: str, lasts: float) -> None:
         if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
             raise ConflictError(
                 f"Another supervisor is responsible for these streams, {lease['owner']} (seen "
-                f"{max(now - lease['at'], 0):.0f} seconds ago): this one, {owner}, is idle until "
-                "the other one stops."
+                f"{max(now - lease['at'], 0):.0f} seconds ago). This supervisor, {owner}, is idle "
+                "until the other one stops."
             )
         atomic.write(file, json.dumps({"owner": owner, "at": now}))
 

@@ -252,7 +252,9 @@ def test_a_file_without_the_event_time_or_with_a_column_in_its_folder_is_refused
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
     columns = {"at": "TIMESTAMP", "x": "BIGINT"}
     source = Source("values", columns, "at", BoundedOutOfOrderness("0 seconds"))
-    with pytest.raises(DefinitionError, match="no option 'mergeSchema': the option is timeZone"):
+    with pytest.raises(
+        DefinitionError, match="no option 'mergeSchema': its only option is timeZone"
+    ):
         FileConnector(source, tmp_path, "parquet", {"mergeSchema": True})
     with pytest.raises(DefinitionError, match="unknown time zone, 'Nowhere'"):
         FileConnector(source, tmp_path, "parquet", {"timeZone": "Nowhere"})

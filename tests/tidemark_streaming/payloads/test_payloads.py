@@ -236,7 +236,9 @@ def test_too_deeply_nested_records_are_dead_letters(around: int) -> None:
         most = most["in"] if "in" in most else most["next"]
     assert most == {"next": None, "n": 7}
     for count in (MAX_DEPTH - around + 1, 1_000, 50_000):
-        with pytest.raises(UndecodableError, match="more than 100 nested records, arrays and maps"):
+        with pytest.raises(
+            UndecodableError, match="more than 100 levels of nested records, arrays and maps"
+        ):
             payload._decode_by_schema(links(count))
     with pytest.raises(UndecodableError, match="it ends too early"):
         payload._decode_by_schema(links(20)[:-1])
@@ -261,7 +263,7 @@ def test_every_kind_of_recursive_schema_is_detected(
     registered.answers["/subjects/l/versions/1"] = (200, {"schema": json.dumps(schema)})
     named = Avro(registry=registered.url)
     for avro_, head in ((Avro(json.dumps(schema)), b""), (named, struct.pack(">bI", 0, 1))):
-        with pytest.raises(UndecodableError, match="more than 100 nested records"):
+        with pytest.raises(UndecodableError, match="more than 100 levels of nested records"):
             avro_.event(head + step * 20_000)
 
 
@@ -324,7 +326,7 @@ def test_a_record_is_decoded_with_the_schema_of_its_id(tmp_path: Path) -> None:
     ]
     assert (
         both[2].reason == "The record was written with schema 3, which can't be resolved to the "
-        "given schema."
+        "`schema` of Avro(…)."
     )
 
 
@@ -460,7 +462,7 @@ def test_a_schema_unknown_to_the_registry_is_a_dead_letter(
 
 @pytest.mark.parametrize("address", ["[::1", "host:8o81", "host:99999", "a b", ""])
 def test_an_invalid_registry_address_is_not_retried(address: str) -> None:
-    told = f"at http://{address} does not return /schemas/ids/1: it is not a valid address."
+    told = f"at http://{address} does not return /schemas/ids/1: its address is not valid."
     with pytest.raises(DataError, match=re.escape(told)) as failed:
         Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
     assert not failed.value.retriable

@@ -218,7 +218,7 @@ def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:
         ("shop --events agg", "the project's code already uses that name."),
         ("shop --key final", "the project's tables already have a column of that name."),
         ("shop --key reason", "the project's tables already have a column of that name."),
-        ("shop --key amount", "'amount' is not a valid name for a column: time, key and value"),
+        ("shop --key amount", "three different columns (got 'ordered_at', 'amount' and 'amount')"),
         ("shop --value a-b", "'a-b' is not a valid name for a column: use letters, digits and"),
         ("shop --from-csv nothing.csv", "There is no file 'nothing.csv'."),
         ("shop --from-csv there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
@@ -226,7 +226,8 @@ def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:
         ("shop --from-csv own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
         (
             "shop --from-csv there/odd.csv",
-            "has only 'n o' as a column of numbers",
+            "has no column of numbers whose name the project can use. Rename one in the header, "
+            "for example 'n o': use letters",
         ),
         (
             "shop --from-csv there/twice.csv",

@@ -150,12 +150,12 @@ SCENARIO = (Path(__file__).parents[2] / "kiosk" / "a-late-order.yaml").read_text
     [
         (
             "kiosk.transforms",
-            "'kiosk.transforms' is not an asset: write shop.transforms:orders_per",
+            "'kiosk.transforms' is not an asset: write MODULE:NAME, as in shop.trans",
         ),
         ("kiosk.none:a", "the module 'kiosk.none' can't be imported: No module named 'kiosk.none'"),
         ("kiosk.transforms:a", "has no 'a'; its transforms are orders_per_hour, takings, believed"),
         ("kiosk.transforms:orders", "can run only a `windowed_asset` (got a Source)."),
-        ("kiosk.transforms:takings", "source 'priced' is joined with prices: add 'lookups'"),
+        ("kiosk.transforms:takings", "source 'priced' has lookup tables: add 'lookups', with"),
     ],
 )
 def test_an_asset_that_cannot_run_is_reported(tmp_path: Path, by: str, says: str) -> None:

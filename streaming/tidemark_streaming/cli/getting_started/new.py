@@ -138,8 +138,8 @@ def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
         candidates = None if sample is None else getattr(sample, field)
         if candidates is not None and column not in candidates:
             raise DefinitionError(
-                f"The file has no column '{column}' that fits --{field}; choose one of: "
-                f"{', '.join(candidates)}."
+                f"The file of --from-csv has no column '{column}' that fits --{field}; choose one "
+                f"of: {', '.join(candidates)}."
             )
 
     return check

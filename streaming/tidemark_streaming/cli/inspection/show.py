@@ -95,8 +95,8 @@ def _check(transform: "Definition", wanted: "KeyChoice", existing: list[str]) ->
     for name in wanted:
         if existing and name not in existing:
             raise DefinitionError(
-                f"Late events of '{transform.name}' have no column '{name}', because its function "
-                "computes it: omit --key."
+                f"The late table of '{transform.name}' has no column '{name}', because the asset's "
+                "function computes this key: omit --key."
             )
 
 

@@ -95,8 +95,11 @@ def _runs(
     runs = snapshot.runs_after(asset, -1 if number is None else number - 1)
     chosen = runs[-1:] if number is None else [r for r in runs if r["commit_number"] == number]
     if not chosen:
-        which = "has not run yet" if number is None else f"has no run {number}"
-        raise DataError(f"'{asset}' {which}: `tidemark run {asset}` processes new arrivals.")
+        raise DataError(
+            f"'{asset}' has not run yet: `tidemark run {asset}` processes its source's arrivals."
+            if number is None
+            else f"'{asset}' has no run {number}: omit --run for its newest run."
+        )
     return iter(chosen)
 
 

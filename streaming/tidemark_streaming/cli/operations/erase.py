@@ -65,7 +65,8 @@ def command(
     wanted = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
     if any(not text for text in wanted.texts):
         raise DefinitionError(
-            "--dead-letters-containing must not be empty: every dead letter contains it."
+            "--dead-letters-containing must not be empty: every dead letter contains the empty "
+            "text."
         )
     if not (dry_run or yes):
         question = f"Permanently delete these events of '{source}'?"

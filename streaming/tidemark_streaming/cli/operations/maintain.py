@@ -111,8 +111,9 @@ def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
     used += [s.name for s in known.derived_from(source) if store.exists(s.log_table)]
     if used:
         raise DataError(
-            f"{' and '.join(used)} read arrivals of '{name}', which may get other numbers. Run "
-            f"`tidemark drop {used[0]}` first."
+            f"The tables of {' and '.join(used)} refer to arrivals of '{name}' by number, and the "
+            "next ingest may number these arrivals differently. Run `tidemark drop "
+            f"{used[0]}` first."
         )
     with step(f"drop {name}") as work, lock_ingest(store, source):
         tables = drop_event_log(store, source)

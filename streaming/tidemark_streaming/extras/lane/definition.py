@@ -96,8 +96,8 @@ class Lane:
                 )
         if isinstance(self.to, KafkaSink) != (self.route is None):
             raise DefinitionError(
-                f"{self} needs one topic in `to`. For several topics, set `route` to a column, and "
-                "`to` to a topic for each of its values."
+                f"{self}: `to` must be one topic without `route`; with `route`, a column's name, "
+                "`to` must have a topic for each value of that column."
             )
         if not isinstance(self.to, KafkaSink) and OTHERS not in self.to:
             raise DefinitionError(
@@ -138,7 +138,7 @@ class Lane:
         if unknown:
             raise DefinitionError(
                 f"{self}: its function has the parameter '{unknown[0]}', which is not a lookup "
-                f"table of source '{self.source.name}'; its lookup tables are "
+                f"table of source '{self.source.name}'; its lookup tables: "
                 f"{', '.join(known) or 'none'}."
             )
         check_client(self.connector.client, str(self))

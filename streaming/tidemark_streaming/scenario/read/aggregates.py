@@ -67,7 +67,9 @@ def _column(node: Node, function: str, over: Columns) -> str:
     name = over.find(node)
     kind = over.types[name]
     if function in _NUMERIC and not kind.is_numeric:
-        raise node.error(f"'{function}' needs a numeric column, but {node} is a {kind.ddl}.")
+        raise node.error(
+            f"'{function}' needs a numeric column, but {node} has the type {kind.ddl}."
+        )
     return name
 
 

@@ -220,7 +220,7 @@ class Columns:
         name = name if name in self.types else self.aliases.get(name, name)
         if name not in self.types:
             raise node.error(
-                f"{node} is not a column of the source; there are {', '.join(self.types)}."
+                f"{node} is not a column of the source; its columns are {', '.join(self.types)}."
             )
         return name
 

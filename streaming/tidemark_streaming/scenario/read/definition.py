@@ -206,7 +206,8 @@ def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> N
         tables = (WINDOW_TABLES, EVENT_TABLES) if (node, name) in keys else (WINDOW_TABLES,)
         if table := find_table(name, *tables, _PANES):
             raise node.error(
-                f"{node} is reserved: Tidemark adds a column of this name to the {table}."
+                f"{node} is reserved: Tidemark adds a column of this name to the {table}. Choose "
+                "another name."
             )
         if name in seen:
             raise node.error(f"{node} is already the name of a key: choose another name.")

@@ -119,7 +119,9 @@ def import_asset(node: Node) -> object:
     """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`."""
     module, _, name = node.text("an asset").partition(":")
     if not module or not name:
-        raise node.error(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
+        raise node.error(
+            f"{node} is not an asset: write MODULE:NAME, as in shop.transforms:orders_per_hour."
+        )
     with node.locate_errors():
         try:
             found = import_module(module)
@@ -220,7 +222,7 @@ def _tick(given: Mapping[str, Node], found: _Definitions) -> int | None:
     """Return by how many microseconds each arrival moves the clock; None if there is one source."""
     if "sources" not in given and not found.derived:
         if "tick" in given:
-            raise given["tick"].error("'tick' is for scenarios of several sources.")
+            raise given["tick"].error("'tick' is for scenarios of several sources: remove it.")
         return None
     return duration(given["tick"].duration("the tick") if "tick" in given else TICK)
 
@@ -234,8 +236,8 @@ def _lookups(
         return read_lookups(given["lookups"], source)
     if source.lookups:
         raise root.error(
-            f"source '{source.name}' is joined with {', '.join(source.lookups)}: add "
-            "'lookups', with the columns and rows of each."
+            f"source '{source.name}' has lookup tables: add 'lookups', with the columns and rows "
+            f"of each ({', '.join(source.lookups)})."
         )
     return {}
 
@@ -246,7 +248,10 @@ def _expect(node: Node, found: _Definitions) -> Expect:
         windows = expect_windows(found.results, over.keys, columns_of(over.source))
     expected = expect(node, windows, found.derived)
     if over is not None and expected.panes and over.accumulation is None:
-        raise node.error(f"'{over.name}' has no panes, because it has no accumulation.")
+        raise node.error(
+            f"'{over.name}' has no panes, because it has no accumulation: set its accumulation, or "
+            "remove 'panes'."
+        )
     return expected
 
 
