@@ -34,8 +34,8 @@ def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
     if found := _VARIABLE.fullmatch(given.strip()):
         return found[1]
     raise DefinitionError(
-        "The token of WindowedDomains is a secret: give the variable that holds it, for example "
-        "`token: '{{ env.TIDEMARK_TOKEN }}'`."
+        "The `token` of WindowedDomains is a secret, so it must refer to an environment variable: "
+        "write, for example, `token: '{{ env.TIDEMARK_TOKEN }}'`."
     )
 
 

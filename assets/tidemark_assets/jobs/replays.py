@@ -54,9 +54,7 @@ def replays(
 
     def chosen(step: Step[OfAssetsConfig]) -> list[str]:
         if (step.config.from_arrival is None) == (step.config.from_instant is None):
-            raise DefinitionError(
-                "Specify either the first arrival or the first instant, but not both."
-            )
+            raise DefinitionError("Specify either `from_arrival` or `from_instant`, but not both.")
         return step.config.assets
 
     job = asset_job(

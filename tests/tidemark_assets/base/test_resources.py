@@ -80,6 +80,6 @@ def test_a_component_resolves_variables_but_keeps_the_token_name(
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
 def test_a_token_in_the_component_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Exception, match="is a secret: give the variable that holds it") as told:
+    with pytest.raises(Exception, match="is a secret, so it must refer to an environment") as told:
         component(f"domains: [shop]\ntoken: {SECRET}", monkeypatch)
     assert SECRET not in str(told.value)
