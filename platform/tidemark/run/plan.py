@@ -184,7 +184,7 @@ def plan_backfill(
     """
     newest = asset.log.last()
     if newest is None:
-        raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
+        raise _no_arrivals(asset.transform.source.name)
     complete, ranges = late_events == "include", between(start, end)
     if ranges and can_recompute_in_part(asset, last):
         return _plan_in_place(asset, last, Cause.BACKFILL, ranges, complete=complete)
@@ -214,7 +214,7 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
     """
     newest = asset.log.last()
     if newest is None:
-        raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
+        raise _no_arrivals(asset.transform.source.name)
     through = newest.arrival if into_empty else last.after.through
     ranges = find_affected_windows(asset.log, asset.counting, since, through)
     if ranges is None:
@@ -306,3 +306,7 @@ def _begin(asset: Asset, last: StateCommit, marker: _C) -> _C:
 
 def _position(arrival: Arrival) -> TimelinePosition:
     return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at)
+
+
+def _no_arrivals(source: str) -> DataError:
+    return DataError(f"Source '{source}' has no arrivals yet: run `tidemark ingest {source}`.")

@@ -62,7 +62,8 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
         )
     newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
     if newest is None:
-        raise DataError(f"Source '{log.source.name}' has no arrivals yet: ingest it.")
+        name = log.source.name
+        raise DataError(f"Source '{name}' has no arrivals yet: run `tidemark ingest {name}`.")
     came = log.timeline() if arrival is None else []
     since_then = (a.arrival for a in came if instant is not None and a.arrived_at >= instant)
     found = next(since_then, None) if arrival is None else arrival
