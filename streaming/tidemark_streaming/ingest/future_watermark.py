@@ -156,14 +156,15 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
         DataError: the source has no arrivals.
     """
     log = Log(warehouse, source)
+    empty = f"Source '{source.name}' has no arrivals yet: run `tidemark ingest {source.name}`."
     if not warehouse.exists(source.timeline_table):
-        raise DataError(f"Source '{source.name}' has no arrivals yet: ingest it.")
+        raise DataError(empty)
     with lock_ingest(warehouse, source):
         log.create()
         log.recover()
         recorded = log.timeline()
         if not recorded:
-            raise DataError(f"Source '{source.name}' has no arrivals yet: ingest it.")
+            raise DataError(empty)
         arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:

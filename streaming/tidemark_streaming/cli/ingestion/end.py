@@ -23,7 +23,10 @@ def command(source: SourceName, yes: Yes = False) -> Output:
     found = home.source(source)
     arrivals = home.snapshot().timeline(source)
     if not arrivals:
-        raise DataError(f"Nothing has arrived for '{source}' yet, so it can't be ended.")
+        raise DataError(
+            f"Nothing has arrived for '{source}' yet, so it can't be ended: run `tidemark ingest "
+            f"{source}` first."
+        )
     last = arrivals[-1]
     if last.ends:
         print_status(f"The source '{source}' has already ended, with arrival {last.arrival}.")

@@ -210,7 +210,9 @@ def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> N
                 "another name."
             )
         if name in seen:
-            raise node.error(f"{node} is already the name of a key: choose another name.")
+            raise node.error(
+                f"{node} is already the name of a key: remove it, or choose another name."
+            )
         seen.add(name)
 
 
