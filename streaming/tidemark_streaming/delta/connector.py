@@ -406,7 +406,7 @@ class DeltaConnector:
     def _check_partitions(self, table: DeltaTable) -> None:
         """Raise a DefinitionError if a column that partitions the table is protected, or BINARY."""
         by = table.metadata().partition_columns
-        if masked := [name for name in by if name in self.source.mask]:
+        if masked := [name for name in map(self.source.field_of, self.source.mask) if name in by]:
             raise DefinitionError(
                 f"{self._what} is partitioned by the protected column '{masked[0]}'. The names of "
                 "its files contain that column's values, and error messages contain these names: "

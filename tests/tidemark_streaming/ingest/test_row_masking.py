@@ -156,8 +156,15 @@ def test_delta_versions_are_masked_before_anything_is_written(
 def test_unsafe_partitions_and_masks_of_nested_columns_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "people", 0, partition_by=["email"])
     sentence = r"is partitioned by the protected column 'email'\. The names of its files"
-    with pytest.raises(DefinitionError, match=sentence):
-        DeltaConnector(PEOPLE, str(tmp_path / "people")).pending([])
+    renamed = replace(
+        PEOPLE,
+        columns={("address" if n == "email" else n): k for n, k in PEOPLE.columns.items()},
+        mask={("address" if n == "email" else n): way for n, way in PEOPLE.mask.items()},
+        rename={"email": "address"},
+    )
+    for source in (PEOPLE, renamed):
+        with pytest.raises(DefinitionError, match=sentence):
+            DeltaConnector(source, str(tmp_path / "people")).pending([])
     columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
     source = replace(PEOPLE, columns=columns, mask={"of": Tokenize()})
     for connector in (DeltaConnector, lambda source, path: FileConnector(source, Path(path))):
