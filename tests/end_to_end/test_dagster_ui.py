@@ -205,6 +205,7 @@ def test_files_become_backfilled_windows_by_clicks_alone(page: Page) -> None:
     look(page, "06 run without events")
 
 
+@pytest.mark.nightly
 def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: Path) -> None:
     with launched(page):
         launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))

@@ -31,7 +31,6 @@ from packaging.utils import canonicalize_name
 from conftest import SHORT_LIVED
 from helpers.processes.pythons import newest
 from helpers.suite.interruption import HOMES
-from helpers.suite.nightly import mostly_nightly
 from helpers.suite.pages import commands, followed, section, unprinted
 from tidemark.engine.launch import jars
 from tidemark.engine.launch.java import find_java
@@ -220,8 +219,9 @@ def test_commands_without_extras_work_or_name_the_missing_extra(user: Installed)
     assert not (user.work / ".tidemark").exists()
 
 
-# The nightly run also follows the section on Kafka.
-@pytest.mark.parametrize("kafka", mostly_nightly([False, True]))
+# Takes ten minutes. `tests/test_followed_pages.py` follows pages with most of the same commands.
+@pytest.mark.nightly
+@pytest.mark.parametrize("kafka", [False, True])
 def test_a_new_user_follows_the_tutorial(
     user: Installed, record_property: Callable[[str, object], None], *, kafka: bool
 ) -> None:

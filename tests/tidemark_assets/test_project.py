@@ -199,6 +199,7 @@ def _keys(asset: dg.AssetsDefinition | dg.AssetSpec) -> Iterable[dg.AssetKey]:
     return asset.keys if isinstance(asset, dg.AssetsDefinition) else [asset.key]
 
 
+@pytest.mark.nightly
 def test_dg_checks_and_launches_assets_under_a_prefix(
     project: Path, surroundings: dict[str, str], engine: Settings
 ) -> None:

@@ -81,6 +81,7 @@ def crowd(warehouse: Warehouse, engine: Settings) -> Iterator[list[Callable[[], 
         yield [alone(work) for work in (_runs, _fills_back, _releases)]
 
 
+@pytest.mark.nightly
 def test_concurrent_runs_kills_and_releases_lose_and_double_nothing(
     warehouse: Warehouse, engine: Settings, crowd: list[Callable[[], None]]
 ) -> None:

@@ -218,7 +218,10 @@ FAST = (3, 10)
 """Windows become final at an instant of the watermark, and sessions only after their gap."""
 SLOW = [n for n in range(LONG or 4) if n not in FAST]
 """One of each kind of window, or as many as `TIDEMARK_TEST_EXAMPLES`."""
-SEEDS = [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+SEEDS = [
+    *FAST,
+    *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.nightly]) for n in SLOW),
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -211,8 +211,7 @@ def ids(shop: Shop) -> list[tuple[Source, str]]:
 @pytest.mark.parametrize(
     ("seed", "how", "lateness"),
     mostly_nightly(
-        [(3, "full", "2 seconds"), (2, "inner", None), (1, "left", None), (4, "left", "3 seconds")],
-        2,
+        [(3, "full", "2 seconds"), (2, "inner", None), (1, "left", None), (4, "left", "3 seconds")]
     ),
 )
 def test_derived_sources_have_no_row_of_an_erased_event(

@@ -146,7 +146,7 @@ class TopicWriter(Writer):
         return self._topics.connector(self._names[base.name], source=base)
 
 
-@pytest.fixture(params=mostly_nightly(["topics", "memory"]))
+@pytest.fixture(params=mostly_nightly(["memory", "topics"]))
 def writer(warehouse: Warehouse, request: pytest.FixtureRequest) -> Writer:
     if request.param == "memory":
         return MemoryWriter(warehouse)
