@@ -531,5 +531,5 @@ def test_a_second_supervisor_reports_the_first_and_stays_idle(
         assert first.launched() == ["per_minute"]
         said = second.skipped()
     assert said.startswith("Another supervisor is responsible for these streams, Dagster in ")
-    assert said.endswith("is idle.")
+    assert said.endswith("is idle until the other one stops.")
     assert not observed(other)

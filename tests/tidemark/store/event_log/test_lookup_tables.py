@@ -197,7 +197,7 @@ def test_a_lookup_path_is_named_by_its_last_part(warehouse: Warehouse) -> None:
 
 def test_a_function_may_use_only_declared_lookups() -> None:
     with pytest.raises(
-        DefinitionError, match=r"has the parameter .places., which is not among .*: none"
+        DefinitionError, match=r"has the parameter .places., which is not a lookup table .*: none"
     ):
         replace(ASSET, source=READINGS)
     with pytest.raises(

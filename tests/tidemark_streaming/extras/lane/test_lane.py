@@ -383,7 +383,7 @@ OUT = KafkaSink("out", servers="127.0.0.1:1")
         ({"name": "Out"}, "lowercase"),
         ({"to": "a_table"}, "to must be a KafkaSink or a mapping from strings to KafkaSink"),
         ({"to": {"a": OUT}, "route": "place"}, r"other values of the column .*: add '\*' to `to`"),
-        ({"to": {"*": OUT}}, "set `route` to a column, and `to` to a topic for each"),
+        ({"to": {"*": OUT}}, "`to` must have a topic for each value of that column"),
         ({"route": "place"}, "`to` must be one topic without `route`"),
         ({"checkpoint": "1 second"}, "`checkpoint` of at least 5 seconds"),
         ({"prepare": placed}, "has the parameter 'places', which is not a lookup table"),
