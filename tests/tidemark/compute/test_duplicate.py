@@ -169,7 +169,7 @@ def test_an_unknown_deduplication_column_is_named() -> None:
 
 
 def test_an_invalid_deduplication_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="needs at least one column"):
+    with pytest.raises(DefinitionError, match="must name at least one column"):
         Deduplicate((), within="1 day")
     with pytest.raises(DefinitionError, match="must not be negative \\(got '-1 day'"):
         Deduplicate("id", within="-1 day")

@@ -108,4 +108,4 @@ def test_a_replay_needs_exactly_one_start(
     settings: Settings, instance: dg.DagsterInstance, config: dict[str, str | int]
 ) -> None:
     """The check precedes any request to the engine."""
-    assert "Specify either the first arrival or" in said(launch(settings, instance, **config))
+    assert "Specify either `from_arrival` or" in said(launch(settings, instance, **config))
