@@ -237,7 +237,7 @@ def test_a_lease_has_one_owner_until_it_expires(tmp_path: Path) -> None:
         renew_lease(lease, "that", 60)
     time.sleep(0.25)
     renew_lease(lease, "that", 0.2)
-    with pytest.raises(ConflictError, match="this one, this, is idle"):
+    with pytest.raises(ConflictError, match="This supervisor, this, is idle until"):
         renew_lease(lease, "this", 60)
 
 

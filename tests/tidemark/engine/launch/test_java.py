@@ -64,7 +64,7 @@ def test_the_bundled_java_is_used_if_no_supported_one_exists(tmp_path: Path) -> 
 
 
 def test_an_unsupported_java_is_refused_with_its_version(tmp_path: Path) -> None:
-    refused = r"needs Java 17 or 21, but '.*java' is Java 11, 'java' does not run: install"
+    refused = r"needs Java 17 or 21, but '.*java' is Java 11, 'java' does not run. Install"
     with pytest.raises(EngineError, match=refused):
         find_java(java_home(tmp_path, "11.0.2"), bundled=None)
 
@@ -75,7 +75,7 @@ def test_java_1_8_is_reported_as_java_8(tmp_path: Path) -> None:
 
 
 def test_a_missing_java_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"needs Java 17 or 21, but 'java' does not run:"):
+    with pytest.raises(EngineError, match=r"needs Java 17 or 21, but 'java' does not run\."):
         find_java({"PATH": str(tmp_path)}, bundled=None)
 
 

@@ -127,5 +127,7 @@ def test_an_unknown_asset_is_refused_with_a_suggestion() -> None:
     ],
 )
 def test_a_file_that_is_not_dbt_sources_is_refused(text: str) -> None:
-    with pytest.raises(DefinitionError, match=r"^models/sources.yml can't be read as .* restore"):
+    with pytest.raises(
+        DefinitionError, match=r"^models/sources.yml does not have the form .* restore it"
+    ):
         chosen(text, Path(PLACE))
