@@ -63,7 +63,7 @@ def mart_sensor(
 
 
 def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.AssetsDefinition]:
-    """Return the assets of the settings' dbt project; none if there is no project.
+    """Return the assets of the settings' dbt project; none without a project.
 
     Args:
         key_prefix: as for `build_definitions`, for marts and the windows that they read.

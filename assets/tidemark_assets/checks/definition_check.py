@@ -43,7 +43,7 @@ def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecks
 def compare_definitions(
     warehouse: Warehouse, transform: Definition, names: Names
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check: whether the current definition wrote an asset's tables."""
+    """Return the result of the check whether the current definition wrote an asset's tables."""
     try:
         found = find_differences(warehouse, transform)
     except DataError as error:

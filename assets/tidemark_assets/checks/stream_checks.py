@@ -42,10 +42,10 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
 def check_stream(
     names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check: whether an asset's stream runs if it should.
+    """Return the result of the check whether an asset's stream runs if it should.
 
     Args:
-        stream: the stream's status from the supervisor; None if there is no status.
+        stream: the stream's status from the supervisor; None without a status.
         unseen: true if a stream without a status should run.
     """
     passed, description = not unseen, _NOT_SUPERVISED if unseen else _NO_STREAM

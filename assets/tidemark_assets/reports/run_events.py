@@ -64,7 +64,7 @@ def reports(
         definition: the fingerprint of the definition that wrote the windows.
         touched: the partitions.
         run: the run's row of the ledger, with instants in microseconds.
-        made_by: a text for the origin of the run; by default, one that describes the run's mode.
+        made_by: a text for the origin of the run; one that describes the run's mode by default.
         together: tables that are reported at the same time (`provenance_tags`).
     """
     common = {

@@ -53,7 +53,7 @@ def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDef
 def _check_progress(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check: whether the topic has all published versions.
+    """Return the result of the check whether the topic has all published versions.
 
     The result is a warning if a version waits for too long or the brokers do not respond, and an
     error if the problem is not transient.

@@ -52,7 +52,7 @@ _StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 class LateEvents(Enum):
-    """Whether a backfill counts events that were too late for their window."""
+    """True if a backfill counts events that were too late for their window."""
 
     exclude = "exclude"
     include = "include"

@@ -133,7 +133,7 @@ def describe(micros: int) -> str:
 def latest(*marks: int | None) -> int | None:
     """Return the latest of some watermarks. None is minus infinity.
 
-    Return None also if there are no watermarks.
+    Return None also without watermarks.
     """
     return max((mark for mark in marks if mark is not None), default=None)
 
@@ -141,7 +141,7 @@ def latest(*marks: int | None) -> int | None:
 def earliest(*marks: int | None) -> int | None:
     """Return the earliest of some watermarks. None is minus infinity.
 
-    Return None also if there are no watermarks.
+    Return None also without watermarks.
     """
     known = [mark for mark in marks if mark is not None]
     return min(known, default=None) if len(known) == len(marks) else None

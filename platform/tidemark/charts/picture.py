@@ -47,7 +47,7 @@ def arrivals(
         allowed_lateness: microseconds. A second line is this far behind the watermark.
 
     Raises:
-        DataError: there is no event to draw.
+        DataError: nothing to draw: the range has no event.
     """
     if events.empty or not timeline:
         raise DataError("There is no event to draw in this range of arrivals.")
@@ -145,7 +145,7 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         allowed_lateness: microseconds; it is shown in the subtitle.
 
     Raises:
-        DataError: there is no published window to draw.
+        DataError: no window is published, so there is nothing to draw.
     """
     if days.empty:
         raise DataError("There is no published window to draw.")

@@ -21,7 +21,7 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     The height of a bar is the share of the validated rows that failed.
 
     Raises:
-        DataError: there is no result to draw.
+        DataError: no result exists that could be drawn.
     """
     if not results:
         raise DataError("There is no expectation result to draw.")

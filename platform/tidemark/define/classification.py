@@ -46,7 +46,7 @@ def verdict(
         watermark: TIMESTAMP, the source's watermark just before the event's arrival; null is minus
             infinity.
         allowed_lateness: microseconds.
-        duplicate: BOOLEAN, true if the event is a duplicate; by default, no event is.
+        duplicate: BOOLEAN, true if the event is a duplicate; no event is by default.
     """
     lag = F.unix_micros(watermark) - F.unix_micros(window_end)
     return (

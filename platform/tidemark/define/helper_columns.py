@@ -21,9 +21,9 @@ HAPPENED_AT = helper("happened_at")
 VERDICT = helper("verdict")
 """The lateness of an event in a window, TINYINT: a code of `classification`."""
 ADMITTED = helper("admitted")
-"""Whether an event counts in a window, BOOLEAN."""
+"""True if an event counts in a window, BOOLEAN."""
 FIRST = helper("first")
-"""Whether the row's window is the one that ends first among all windows of its event, BOOLEAN. The
+"""True if the row's window is the one that ends first among all windows of its event, BOOLEAN. The
 column exists only if windows overlap.
 """
 FIRST_EVENTS = helper("first_events")
@@ -43,6 +43,6 @@ PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
 `compute.slot.select_fired` adds these columns and describes their values.
 """
 IS_DELETED = helper("is_deleted")
-"""Whether a row is deleted from the published table, BOOLEAN."""
+"""True if a row is deleted from the published table, BOOLEAN."""
 OBSERVED = helper("observed")
 """The value that an expectation observed for a missing window, STRING."""

@@ -60,7 +60,7 @@ class Source:
             the late tables, with the reason `future_timestamp`. By default, every date of the years
             2 to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
         heartbeat: how often `tidemark ingest --follow` records a heartbeat while the source is
-            silent: at least one second. By default, there are no heartbeats. A heartbeat is an
+            silent: at least one second. None by default. A heartbeat is an
             arrival without rows, which needs no run unless it closes or fires a window. With `idle`
             in the watermark strategy, heartbeats close the last windows of a silent source. Without
             heartbeats, the watermark moves only with data.

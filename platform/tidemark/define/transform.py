@@ -173,7 +173,7 @@ def windowed_asset(
         aggregates: the aggregate of each result column.
         keys: columns of the function's result; there is one result for each combination of values.
         allowed_lateness: an event counts if, when it arrives, the watermark has passed the end of
-            its window by less than this time. By default, only on-time events count.
+            its window by less than this time. Only on-time events count by default.
         trigger: when a window's result is published in addition to the firing at its end. By
             default, the result is published again at each arrival with late events of the window.
         accumulation: the content of the panes table, which has a row for each firing; by default,

@@ -288,7 +288,7 @@ def _read_chosen(
     """Return the chosen rows with status `quarantined`, and their window starts in microseconds.
 
     Raises:
-        DataError: there are no such rows.
+        DataError: no such rows exist.
     """
     choice.check(transform)
     rows = fetch(

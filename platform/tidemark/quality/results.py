@@ -82,7 +82,7 @@ class Result:
 
     @property
     def together(self) -> bool:
-        """Whether the expectation fails for the rows as a whole, and not for single rows."""
+        """True if the expectation fails for the rows as a whole, and not for single rows."""
         return not self.success and not self.failures
 
     def text(self) -> str:
@@ -132,7 +132,7 @@ class CheckResult:
 
 
 def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
-    """Record the results of a commit, at most once. Do nothing if there are no results."""
+    """Record the results of a commit, at most once. Do nothing without results."""
     if not results:
         return
     at = time.time_ns() // 1000

@@ -66,7 +66,7 @@ def row_number() -> Column:
 
 
 def validate(rows: Rows, batch: Batch) -> list[Result]:
-    """Validate rows. Return one result for each expectation, or no results if there are no rows.
+    """Validate rows. Return one result for each expectation, or no results without rows.
 
     Args:
         rows: completely computed rows, with the columns `ROW` and `KEYS`.

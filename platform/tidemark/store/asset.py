@@ -69,7 +69,7 @@ class Asset:
 
     @property
     def rolls_up(self) -> bool:
-        """Whether the asset is a roll-up, which has no state and uses that of its base."""
+        """True if the asset is a roll-up, which has no state and uses that of its base."""
         return self.transform.follows is not None
 
     def published_commit_number(self) -> int:

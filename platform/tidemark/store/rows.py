@@ -66,7 +66,7 @@ def to_python(
     """Return rows as Python dictionaries.
 
     Args:
-        beyond: returns a replacement for a value outside of Python's range; by default, None.
+        beyond: returns a replacement for a value outside of Python's range; None by default.
     """
     try:
         return rows.to_pylist()

@@ -104,7 +104,7 @@ class Changes:
 
     @property
     def same(self) -> bool:
-        """Whether the definition in the code produced all rows of the tables."""
+        """True if the definition in the code produced all rows of the tables."""
         return not self.differences and self.earlier_through is None
 
     @property

@@ -146,7 +146,7 @@ class Cluster:
 
         Args:
             which: OFFSET_BEGINNING, OFFSET_END, or an instant in milliseconds, which stands for the
-                first record at or after it. If there is no such record, the offset is negative.
+                first record at or after it. Without such a record, the offset is negative.
             isolation: the isolation level; by default that of the client's properties.
         """
         known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}

@@ -283,7 +283,7 @@ class Snapshot:
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
         """Return the number of the newest run of each asset and table id among the ledger's rows
-        that meet both conditions; -1 if there is no such run.
+        that meet both conditions; -1 without such a run.
         """
         rows = self.tables.read(
             ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]

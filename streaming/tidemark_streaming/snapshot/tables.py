@@ -142,7 +142,7 @@ class Tables:
     def read_new_files(
         self, table: str, columns: Sequence[str], seen: Set[str]
     ) -> tuple[pa.Table | None, Set[str]]:
-        """Read the rows of the files that are not in `seen`; None if there are no such files.
+        """Read the rows of the files that are not in `seen`; None without such files.
 
         Return the rows and the paths of all files. Once the caller has processed the rows, it
         passes these paths as `seen` to the next call. A compaction writes known rows to new files:

@@ -126,14 +126,20 @@ def test_a_password_can_be_read_from_a_private_file(broker: Secured, tmp_path: P
         ({"sasl.mechanism": "SCRAM-SHA-256"}, "supported mechanisms: SCRAM-SHA-512. Correct sasl."),
         ({"ssl.ca.location": "{other}"}, "for another host, or {other} can't verify it. In the"),
         ({"ssl.ca.location": None}, "or the system's authorities can't verify it. In the"),
-        ({"ssl.ca.location": "/no/ca.pem"}, "There is no file '/no/ca.pem', which ssl.ca.location"),
+        ({"ssl.ca.location": "/no/ca.pem"}, "is '/no/ca.pem', but there is no such file"),
         ({"security.protocol": "PLAINTEXT"}, "requires TLS, but security.protocol is PLAINTEXT."),
         ({"security.protocol": "SASL_PLAINTEXT"}, "requires TLS, but security.protocol is SASL_"),
         ({"security.protocol": "SSL"}, "connections without a user. Set security.protocol to SASL"),
         ({"security.protocol": "TLS"}, 'Invalid value "TLS" for configuration property "security.'),
-        ({"sasl.password": None}, "sasl.username and sasl.password must be set. Correct it in"),
+        (
+            {"sasl.password": None},
+            "sasl.username and sasl.password must be set. Correct the `client`",
+        ),
         ({"sasl.password": secret("env:NOBODY")}, "set the environment variable NOBODY"),
-        ({"sasl.mechanism": secret("env:ANN")}, "Unsupported SASL mechanism: ***. Correct it in"),
+        (
+            {"sasl.mechanism": secret("env:ANN")},
+            "Unsupported SASL mechanism: ***. Correct the `client`",
+        ),
     ],
 )
 def test_wrong_client_settings_are_reported_within_seconds(

@@ -69,7 +69,7 @@ class _Node:
 
     @property
     def streams(self) -> bool:
-        """Whether the operator is the stream, or reads the stream directly or indirectly."""
+        """True if the operator is the stream, or reads the stream directly or indirectly."""
         return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
 
 
@@ -96,7 +96,7 @@ def check(log: Log, preparation: Preparation) -> None:
 def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
     """Return a description of an operation of the function that does not work row by row.
 
-    An example is `aggregates the stream`. Return None if there is no such operation.
+    An example is `aggregates the stream`. Return None without such an operation.
 
     Args:
         rows: the function's input, with the alias `STREAM`; its lookup tables have the alias

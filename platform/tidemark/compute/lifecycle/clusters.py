@@ -115,7 +115,7 @@ def is_plain(over: WindowSpec | None = None) -> Column:
 
     Args:
         over: a SQL window over all fragments of a cluster, to get a result in the row of each
-            fragment. By default, the result is an aggregate over the fragments.
+            fragment. The result is an aggregate over the fragments by default.
     """
 
     def of(aggregate: Column) -> Column:

@@ -68,7 +68,7 @@ def finish_windows(
 
     Args:
         near: ranges of the starts of fragments. Only the sessions of clusters that such fragments
-            may touch are returned; by default, all sessions.
+            may touch are returned; all sessions by default.
     """
     fragments = add_clusters(stored, transform)
     if near:

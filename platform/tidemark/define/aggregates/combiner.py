@@ -52,7 +52,7 @@ def type_like(column: str, derive: Callable[[str], str | None] = str) -> _Result
     backticks).
 
     Args:
-        derive: takes the column's type and returns the result's type; by default, both are equal.
+        derive: takes the column's type and returns the result's type; both are equal by default.
     """
     name = column.strip("`")
     return lambda types: derive(types[name]) if name in types else None

@@ -120,7 +120,7 @@ def as_of(
         right: the source of the versions.
         on: the columns with the keys; each must have the same type in both sources.
         how: "inner" gives only left events that have a version. "left" gives all left events; the
-            right columns are null if there is no version.
+            right columns are null without a version.
         allowed_lateness: how far an event may be behind the watermark of its own source and still
             take part. Left events wait this much longer for versions. Events that take no part are
             in the table `<name>_unjoined`.

@@ -129,7 +129,7 @@ class Join(Pairing):
         lateness: how far a row may be behind the watermark of its own base and still take part, in
             microseconds; None if all rows take part.
         condition: a further condition, in SQL over the structs `l` and `r`, the left and the right
-            row; None if there is no further condition.
+            row; None without a further condition.
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 

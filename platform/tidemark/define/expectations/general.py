@@ -71,8 +71,8 @@ def between(
 
     Args:
         column: a column of the published rows.
-        least: the smallest allowed value; by default, there is no lower bound.
-        most: the greatest allowed value; by default, there is no upper bound.
+        least: the smallest allowed value; unlimited by default.
+        most: the greatest allowed value; unlimited by default.
         level: `error` quarantines rows that fail; `warning` publishes them.
         more: further arguments of the Great Expectations class, such as `description`.
 
@@ -230,7 +230,7 @@ def _short(
 
 
 def _check_bounds(what: str, least: object, most: object) -> None:
-    """Refuse bounds between which there is no value."""
+    """Refuse bounds without a value between them."""
     pair: Any = least, most
     if any(bound != bound for bound in pair):
         raise DefinitionError(

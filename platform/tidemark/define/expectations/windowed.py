@@ -196,7 +196,7 @@ def volume_within(
 
     A window fails if `|value - earlier| > share * earlier`. Earlier windows count with their
     computed values, whether they were published or quarantined, so that a backfill validates as a
-    stream does. A window is not validated if there is no comparable earlier window.
+    stream does. A window is not validated without a comparable earlier window.
 
     Example:
         volume_within(0.3, of="the same hour last week", over=4, at_least=10)

@@ -30,7 +30,7 @@ class BoundedOutOfOrderness(Watermark):
     Args:
         bound: a number and a unit from microseconds to weeks, zero or more.
         idle: how long the source must be silent before its heartbeats move the watermark, to the
-            heartbeat's processing time minus the bound. By default, heartbeats do not move it.
+            heartbeat's processing time minus the bound. Heartbeats do not move it by default.
 
     Raises:
         DefinitionError: the bound is negative, the idle time is not greater than zero, or one of
@@ -81,7 +81,7 @@ class MonotonicTimestamps(BoundedOutOfOrderness):
 
     Args:
         idle: how long the source must be silent before its heartbeats move the watermark, to the
-            heartbeat's processing time. By default, heartbeats do not move it.
+            heartbeat's processing time. Heartbeats do not move it by default.
 
     Raises:
         DefinitionError: the idle time is not greater than zero, or is not a length of time.

@@ -39,7 +39,7 @@ _ADVICE = (
 
 
 def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
-    """Return the Java options that use the archive, or an empty list if there is no valid archive.
+    """Return the Java options that use the archive, or an empty list without a valid archive.
 
     Args:
         paths: the jars in addition to Spark's own.

@@ -34,7 +34,7 @@ def fetch(rows: DataFrame) -> pa.Table:
 def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
     """Compute rows, and yield them in chunks of about `size` rows.
 
-    Yield one empty chunk if there are no rows.
+    Without rows, yield one empty chunk.
     """
     plain: Any = rows
     client = plain.sparkSession.client

@@ -54,7 +54,7 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
 
     Raises:
         DefinitionError: both arguments are None, or neither is.
-        DataError: there is no such arrival.
+        DataError: no such arrival exists.
     """
     if (arrival is None) == (instant is None):
         raise DefinitionError(

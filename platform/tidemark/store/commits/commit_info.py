@@ -35,7 +35,7 @@ class CommitInfo(ABC):
     """
 
     counts_all_events: ClassVar[bool] = False
-    """Whether the commit counts all events of its windows, and so needs no stored partials."""
+    """True if the commit counts all events of its windows, and so needs no stored partials."""
 
     run: str = ""
     started: int = 0
@@ -68,7 +68,7 @@ class CommitInfo(ABC):
 
     @property
     def begins(self) -> bool:
-        """Whether this is a state's first commit.
+        """True if this is a state's first commit.
 
         If it is, any published rows are from an earlier state.
         """
@@ -126,9 +126,9 @@ class StateCommit(CommitInfo):
     """
 
     can_repeat: ClassVar[bool] = True
-    """Whether the commit can be published again even if it is not the newest one."""
+    """True if the commit can be published again even if it is not the newest one."""
     allows_changes: ClassVar[bool] = True
-    """Whether a changed definition can continue from the commit."""
+    """True if a changed definition can continue from the commit."""
 
     definition: str = ""
     defined: int = -1
@@ -146,17 +146,17 @@ class StateCommit(CommitInfo):
 
     @property
     def renews(self) -> bool:
-        """Whether the commit recomputes all windows."""
+        """True if the commit recomputes all windows."""
         return self.recomputed == ()
 
     @property
     def changes_definition(self) -> bool:
-        """Whether the commit replaces all rows of another definition."""
+        """True if the commit replaces all rows of another definition."""
         return self.renews and not self.begins and self.parts is not None
 
     @property
     def continues(self) -> bool:
-        """Whether the commit adds to the partials of earlier commits."""
+        """True if the commit adds to the partials of earlier commits."""
         return self.recomputed is None and not self.begins
 
     @property

@@ -140,7 +140,7 @@ class Committer:
         return _head(table, opened)
 
     def version_at(self, path: str) -> int | None:
-        """Return the newest version of the Delta table at any path; None if there is no table."""
+        """Return the newest version of the Delta table at any path; None without a table."""
         try:
             return DeltaTable(path).version()
         except TableNotFoundError:
@@ -354,7 +354,7 @@ class Committer:
         """Return the current rows that satisfy all conditions, in memory.
 
         Args:
-            columns: the columns to return; by default, all.
+            columns: the columns to return; all by default.
         """
         return file_list.load(self._newest(table), bounds, columns)
 

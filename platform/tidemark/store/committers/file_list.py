@@ -54,7 +54,7 @@ def load(
 
     Args:
         bounds: conditions on the rows. Files without such rows are skipped.
-        columns: the columns to read; by default, all.
+        columns: the columns to read; all by default.
         where: a further condition on the rows. No file is skipped because of it.
     """
     return read(opened, _files(opened, bounds), bounds, columns, where)

@@ -84,7 +84,7 @@ class Arrival:
 
     @property
     def ends(self) -> bool:
-        """Whether the source ends with this arrival."""
+        """True if the source ends with this arrival."""
         return self.after == INFINITY
 
     @property

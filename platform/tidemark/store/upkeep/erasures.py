@@ -85,7 +85,7 @@ class Erasure:
 
     @property
     def changes(self) -> bool:
-        """Whether the erasure deletes, empties or adds any row."""
+        """True if the erasure deletes, empties or adds any row."""
         return bool(self.events or self.letters or self.added)
 
 
