@@ -310,7 +310,7 @@ q20 = join(
 
 @row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})
 def q21(bids: DataFrame) -> DataFrame:
-    """Find the number of each channel, by its name or in the address."""
+    """Add the channel's ID, from its name or the address, to bids; drop bids without one."""
     number = F.expr(
         "CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
         "WHEN 'baidu' THEN '3' "

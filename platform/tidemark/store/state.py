@@ -80,7 +80,7 @@ class State:
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the partials of `read` in memory, with the column `MARKER`, which is null."""
+        """Return the partials of `read`, in memory. They keep the column `MARKER`, all null."""
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 

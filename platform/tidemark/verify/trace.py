@@ -3,10 +3,11 @@
 A row of a derived source is traced back to the events of its bases. An event is traced to the rows
 of the sources that are derived from its source.
 
-An event is found in the event log by its correlation id. The functions that runs use then prepare
-and classify the event again, with the same result as in every run. The rows of its windows are read
-from the tables. For panes, and for triggers that decide which events are in a row, the windows are
-recomputed with a single aggregate: how often the window counts the event.
+An event is found in the event log by its correlation id. It is then prepared and classified again
+by the functions that runs use, with the same result as in every run. The rows of its windows are
+read from the tables. If the asset has a trigger other than the default, or panes, then a row or
+pane may lack events of its window. The windows are then recomputed with a single aggregate that
+counts only this event.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> It
 def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> Iterator[Event]:
     """Yield the rows of a derived source that were computed from an event, in order of arrival.
 
-    If the event takes no part in the derived source, yield its dead letter there, with the reason.
+    If the derived source refused the event, yield the dead letter that it wrote, with the reason.
     """
     arrival, position = event.arrival.arrival, event.position
     for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):

@@ -178,8 +178,10 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
 
 
 def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
-    """Return the arrivals with the watermarks of the definition. A watermark that would be higher
-    than the recorded watermark keeps its recorded value."""
+    """Return the recorded arrivals with watermarks as the source's definition now computes them.
+
+    No watermark is raised: it keeps its recorded value if the computed one is higher.
+    """
     source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
     events = log.read(-1, recorded[-1].arrival)

@@ -69,8 +69,8 @@ class TransactionalTopic:
     """An asset's transactional connection to a topic.
 
     Args:
-        asset: the asset whose position the transactions store.
-        place: the location and name of the asset's database.
+        asset: the asset's name. Each transaction also writes the asset's position (`Position`).
+        place: the location and name of the database that has the asset's tables.
     """
 
     def __init__(self, topic: KafkaSink, asset: str, place: str) -> None:

@@ -103,7 +103,10 @@ def _least(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
 
 
 def _mark(source: AsOfSource, log: Log) -> int | None:
-    """Return the mark of the versions table; None if the table does not exist."""
+    """Return the mark of the versions table: the event time before which it covers all versions.
+
+    Return None if the table does not exist.
+    """
     table, warehouse = source.versions_table, log.warehouse
     return warehouse.max_value(table, "mark") if warehouse.exists(table) else None
 

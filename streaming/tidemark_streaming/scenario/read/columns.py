@@ -100,7 +100,7 @@ def _simple_kind(ddl: str) -> Kind | None:
 
 
 def _unwritable(ddl: str) -> Kind:
-    """Return the type of a column whose values a scenario can't contain."""
+    """Return a type for a column that may only be null in a scenario: a value is an error."""
 
     def parse(node: Node) -> object:
         raise node.error(
