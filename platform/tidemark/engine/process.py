@@ -30,7 +30,7 @@ _STARTED = 19
 follow the process name.
 """
 
-_FAILURE = re.compile(r"(Exception|Error)\b")
+_FAILURE = re.compile(r"\w(Exception|Error)\b")
 """Matches a line of output that names an exception of Java or Python."""
 
 _DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)

@@ -206,6 +206,8 @@ def test_the_summary_of_an_output_is_the_line_with_the_error_of_python() -> None
     output = ["Traceback (most recent call last):", "", "x.OperationalError: locked", "(see e3q8)"]
     assert summarize_output(output) == "x.OperationalError: locked"
     assert summarize_output(["at Main.java", "one", "two"]) == "one / two"
+    heap = ["Error occurred during initialization of VM", "Too small maximum heap"]
+    assert summarize_output(heap) == " / ".join(heap)
     assert summarize_output([]) == "no output"
 
 

@@ -272,7 +272,7 @@ def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
     topics.create(name=topic)
     topics.send(topic, [*SENT, order(31)])
     with pytest.raises(
-        DataError, match=rf"topic '{topic}' was deleted and recreated .* delete .*/checkpoints"
+        DataError, match=rf"topic '{topic}' was deleted and recreated .* Delete .*/checkpoints"
     ):
         start(warehouse, plain, tmp_path, "micro-batch").stop()
     shutil.rmtree(tmp_path / "checkpoints")
