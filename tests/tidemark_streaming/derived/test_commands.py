@@ -77,7 +77,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
 
     refused = call("end", "paid_orders", "--yes")
     assert refused.exit_code == 2
-    assert "is computed from 'orders' and 'payments'" in refused.stderr
+    assert "'paid_orders' ends with its bases: run" in refused.stderr
     for source in ("orders", "payments"):
         done("end", source, "--yes", "--json")
     for source in ("paid_orders", "movements", "located_payments"):
