@@ -23,7 +23,7 @@ def own_engine(memory: str) -> Iterator[Settings]:
     home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
     settings = Settings(home=home, engine_port=free_port(), engine_memory=memory)
     # Otherwise a killed benchmark would leave its engine, which disturbs the next one.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with console.status("starting an engine"):
             engine.ensure(settings)
@@ -31,6 +31,7 @@ def own_engine(memory: str) -> Iterator[Settings]:
     finally:
         engine.stop(settings)
         shutil.rmtree(home)
+        signal.signal(signal.SIGTERM, before)
 
 
 def open_warehouse(settings: Settings) -> Warehouse:

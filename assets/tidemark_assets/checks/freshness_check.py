@@ -1,9 +1,9 @@
 """Freshness by event time: a check that the windows are as new as the events that have arrived.
 
-Dagster's own freshness policies measure the wall-clock time since the last materialization. By such
-a policy, a recording of last year is fresh, and so is a stream whose watermark does not move. This
-check compares event times instead: the newest event of the log with the watermark that the asset
-has reached.
+Dagster's own freshness policies measure the wall-clock time since the last materialization. To
+such a policy, a recording of last year is fresh, and so is a stream whose watermark does not move.
+This check compares event times instead: the newest event of the log with the watermark that the
+asset has reached.
 """
 
 import dagster as dg

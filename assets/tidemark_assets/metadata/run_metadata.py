@@ -1,4 +1,4 @@
-"""Results of runs as metadata of materializations: of logs, and of partitions of windows."""
+"""Results of runs as metadata of materializations of logs and of partitions of windows."""
 
 import json
 from bisect import bisect_right

@@ -177,7 +177,7 @@ def _ms(number: _Ints) -> pd.TimedeltaIndex:
 
 
 def _persons(chance: np.random.Generator, epoch: _Ints, hot: int) -> _Ints:
-    """Return the IDs of persons: of the most active person, or of one of the newest persons.
+    """Return IDs of persons, each the ID of the most active person or of one of the newest ones.
 
     Args:
         hot: the place of the most active person among each `HOT_GROUP` persons. Sellers and bidders

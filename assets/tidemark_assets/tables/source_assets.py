@@ -47,7 +47,7 @@ class IngestConfig(dg.Config):
 def connector_asset(
     connector: Connector, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetSpec:
-    """Return the asset of a source's external system, where the lineage begins."""
+    """Return the asset of a source's external system, with which the lineage begins."""
     description = f"The external origin of the events of {connector.source.name}."
     match connector:
         case KafkaConnector():

@@ -210,10 +210,13 @@ class ManagedProcess:
 
 
 def summarize_output(lines: Iterable[str]) -> str:
-    """Return the lines of a program's output that best explain why it failed."""
+    """Return the lines of a program's output that best explain why it failed, without a final
+    period.
+    """
     stripped = [line.strip() for line in lines]
     messages = [line for line in stripped if line and not line.startswith("at ")]
-    return " / ".join(list(filter(_FAILURE.search, messages))[-1:] or messages[-3:]) or "no output"
+    relevant = list(filter(_FAILURE.search, messages))[-1:] or messages[-3:]
+    return " / ".join(relevant).rstrip(".") or "no output"
 
 
 def process_identity(pid: int) -> str:

@@ -14,7 +14,6 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tidemark.base import thresholds
-from tidemark.base.errors import DataError
 from tidemark.compute import rollups
 from tidemark.compute.affected.by_events import (
     find_affected_windows,
@@ -32,7 +31,7 @@ from tidemark.store.commits.conditions import Condition
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Cause, Increment, Replacement, SessionReplacement
 from tidemark.store.commits.ranges import Ranges, between
-from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival, no_arrivals
 from tidemark.store.ledger import ENDED
 
 _C = TypeVar("_C", bound=StateCommit)
@@ -184,7 +183,7 @@ def plan_backfill(
     """
     newest = asset.log.last()
     if newest is None:
-        raise _no_arrivals(asset.transform.source.name)
+        raise no_arrivals(asset.transform.source.name)
     complete, ranges = late_events == "include", between(start, end)
     if ranges and can_recompute_in_part(asset, last):
         return _plan_in_place(asset, last, Cause.BACKFILL, ranges, complete=complete)
@@ -214,7 +213,7 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
     """
     newest = asset.log.last()
     if newest is None:
-        raise _no_arrivals(asset.transform.source.name)
+        raise no_arrivals(asset.transform.source.name)
     through = newest.arrival if into_empty else last.after.through
     ranges = find_affected_windows(asset.log, asset.counting, since, through)
     if ranges is None:
@@ -306,7 +305,3 @@ def _begin(asset: Asset, last: StateCommit, marker: _C) -> _C:
 
 def _position(arrival: Arrival) -> TimelinePosition:
     return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at)
-
-
-def _no_arrivals(source: str) -> DataError:
-    return DataError(f"Source '{source}' has no arrivals yet: run `tidemark ingest {source}`.")

@@ -224,7 +224,7 @@ class Warehouse(Committer):
             system.delete_dir(path)
 
     def run_in_background(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run a function in one of a few background threads, where it may wait for the engine."""
+        """Run a function in one of a few background threads, so that it may wait for the engine."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
         return self._threads.submit(work)

@@ -15,7 +15,7 @@ FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
 def remedy(transform: Definition) -> str:
-    """Return what a user should do about windows of an asset that fail an integrity check."""
+    """Return the next step for a user if windows of an asset fail an integrity check."""
     name = transform.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"
     if transform.follows is not None:

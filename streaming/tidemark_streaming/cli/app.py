@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidemark import __version__
-from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.errors import EngineError, TidemarkError, summarize
 from tidemark.base.project import find_project
 from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
@@ -161,8 +161,7 @@ def _engine_failure(error: Exception) -> EngineError | None:
         return None
     from tidemark.base.settings import Settings
 
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     return EngineError(
-        f"The engine failed: {lines[0].rstrip('.')[:300]}. Its log file is in "
+        f"The engine failed: {summarize(error)[:300]}. Its log file is in "
         f"'{Settings().home / 'logs'}'; `tidemark status` shows whether it is still running."
     )

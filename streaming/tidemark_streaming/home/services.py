@@ -153,7 +153,7 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
         orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = summarize_output(done.stderr.splitlines()).rstrip(".")
+        reason = summarize_output(done.stderr.splitlines())
         raise EngineError(
             f"Dagster's databases in {folder} can't be created: {reason}. Check "
             "dagster.yaml in that folder, and that the folder is writable."

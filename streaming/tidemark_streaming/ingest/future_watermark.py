@@ -21,14 +21,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
 from tidemark.store.commits.conditions import Condition, at_least, number_is
-from tidemark.store.event_log.arrival import Arrival, timeline_rows
+from tidemark.store.event_log.arrival import Arrival, no_arrivals, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
@@ -156,15 +155,14 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
         DataError: the source has no arrivals.
     """
     log = Log(warehouse, source)
-    empty = f"Source '{source.name}' has no arrivals yet: run `tidemark ingest {source.name}`."
     if not warehouse.exists(source.timeline_table):
-        raise DataError(empty)
+        raise no_arrivals(source.name)
     with lock_ingest(warehouse, source):
         log.create()
         log.recover()
         recorded = log.timeline()
         if not recorded:
-            raise DataError(empty)
+            raise no_arrivals(source.name)
         arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:

@@ -34,10 +34,7 @@ def play(
         batch: the number of files per commit; None as for `ingest`.
     """
     if ingestion.play is None:
-        raise DataError(
-            f"Source '{ingestion.source.name}' has no recorded data to play: `tidemark ingest "
-            f"{ingestion.source.name}` ingests its pending data."
-        )
+        raise no_recording(ingestion.source)
     _check_way(warehouse, ingestion.source)
     furnish(warehouse, ingestion)
     landed = ingestion.play(landing, excerpt)
@@ -49,21 +46,26 @@ def play(
     yield from ingest_each(warehouse, ingestion.source, connectors, batch=batch)
 
 
+def no_recording(source: Source) -> DataError:
+    """Return the error for a source without recorded data."""
+    return DataError(
+        f"Source '{source.name}' has no recorded data to play: `tidemark ingest {source.name}` "
+        "ingests its pending data."
+    )
+
+
 def _check_way(warehouse: Warehouse, source: Source) -> None:
     """Refuse to play files into an event log that has the same records from Kafka, because they
     would be ingested twice.
     """
     if not warehouse.exists(source.timeline_table):
         return
-    # Reprocessed dead letters come from neither.
-    ways = [
-        (arrival.arrival, bool(kafka_position.parse(arrival.position)))
-        for arrival in Log(warehouse, source).timeline()
-        if parse_with_text(arrival.position, "file") or kafka_position.parse(arrival.position)
-    ]
-    if ways and ways[-1][1]:
-        raise DataError(
-            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka, so playing the "
-            "recording as files would ingest the same records again. Continue with `tidemark demo "
-            "--kafka`, or use another home (TIDEMARK_HOME)."
-        )
+    for arrival in reversed(Log(warehouse, source).timeline()):
+        if parse_with_text(arrival.position, "file"):
+            return
+        if kafka_position.parse(arrival.position):
+            raise DataError(
+                f"Arrival {arrival.arrival} of '{source.name}' came through Kafka, so playing the "
+                "recording as files would ingest the same records again. Continue with `tidemark "
+                "demo --kafka`, or use another home (TIDEMARK_HOME)."
+            )

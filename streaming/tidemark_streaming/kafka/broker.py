@@ -113,7 +113,7 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
     format_command = [*tool, "-t", str(uuid4()), "-c", str(properties)]
     done = subprocess.run(format_command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = summarize_output((done.stderr + done.stdout).splitlines()).rstrip(".")
+        reason = summarize_output((done.stderr + done.stdout).splitlines())
         raise EngineError(
             f"The broker's data folder {data} can't be formatted: {reason}. Make it writable, or "
             "correct the properties of the broker."

@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
@@ -24,6 +23,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.connector import Chunk, Excerpt, Ingestion, Span
 from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest_each
+from tidemark_streaming.ingest.play import no_recording
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.connector import KafkaConnector
@@ -85,10 +85,7 @@ def play(
         The result of each ingested arrival.
     """
     if ingestion.spans is None:
-        raise DataError(
-            f"Source '{ingestion.source.name}' has no recorded data to play: `tidemark ingest "
-            f"{ingestion.source.name}` ingests its pending data."
-        )
+        raise no_recording(ingestion.source)
     furnish(warehouse, ingestion)
     _create(stage)
     connector = KafkaConnector(ingestion.source, [stage.topic], servers=stage.servers)

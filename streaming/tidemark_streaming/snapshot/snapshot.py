@@ -451,12 +451,12 @@ class Snapshot:
     def _lag_of_bases(self, source: DerivedSource, timeline: Timeline) -> dict[str, int]:
         """Return `SourceSnapshot.lag_arrivals` of a derived source."""
         newest = timeline.newest_position
-        taken = {} if newest is None else Step.of_position(newest).taken
+        step = None if newest is None else Step.of_position(newest)
+        taken = {} if step is None else step.taken
         counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}
         lag = {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
         chain = source.derivation
-        if isinstance(chain, Chain) and newest is not None:
-            step = Step.of_position(newest)
+        if isinstance(chain, Chain) and step is not None:
             lag[chain.asset.name] = self.tables.read_if_changed(
                 (source.name, "changed windows"),
                 [*chain.asset.tables, ledger.TABLE],

@@ -24,6 +24,7 @@ from tidemark.define.aggregates.combiner import (
     type_like,
     values,
 )
+from tidemark.define.aggregates.type_constants import with_type
 
 
 @check_arguments
@@ -223,10 +224,8 @@ def _with_nonfinite(merged: Column) -> Column:
     # The retraction of an infinity has the effect of the opposite infinity.
     up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
     text = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
-    # Only the engine knows the type of the sum, and `from_json` takes a type as text.
     own = merged["values"]["sum"]
-    json = F.concat(F.lit('{"sum": "'), text, F.lit('"}'))
-    found = F.from_json(json, F.concat(F.lit("sum "), F.typeof(own)))["sum"]
+    found = with_type(F.concat(F.lit('"'), text, F.lit('"')), F.typeof(own))
     return merged["values"].withField("sum", F.coalesce(found, own))
 
 

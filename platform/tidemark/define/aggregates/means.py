@@ -23,7 +23,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.define.aggregates.totals import ROUNDING, total_type
-from tidemark.define.aggregates.type_constants import decided_by_type
+from tidemark.define.aggregates.type_constants import decided_by_type, with_type
 
 _MAX_DIGITS = 38
 """The maximum number of digits of a DECIMAL."""
@@ -38,9 +38,8 @@ def partial(value: Column) -> Column:
     # Division turns an integer into a DOUBLE, whose sum does not overflow.
     number = value / 1
     wide, double = _is_wide(value), decided_by_type(F.typeof(number) == "double")
-    json = F.concat(F.lit('{"mean": '), value.cast("string"), F.lit("}"))
     # A text with all decimals of the mean.
-    digits = F.translate(_from_json(json, _mean_type(value)).cast("string"), ".", "")
+    digits = F.translate(with_type(value.cast("string"), _mean_type(value)).cast("string"), ".", "")
     integer = F.when(wide, digits.cast(_INTEGER))
     low = integer % _part()
     return F.struct(
@@ -72,12 +71,11 @@ def average(merged: Column) -> Column:
     like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
     wide = _is_wide(like)
     # The text of 0 in the mean's type, such as "0.000000". Its length shows the scale.
-    zero = _from_json(F.lit('{"mean": 0}'), _mean_type(like)).cast("string")
+    zero = with_type(F.lit("0"), _mean_type(like)).cast("string")
     scale = F.greatest(F.length(zero) - 2, F.lit(0)).cast("string")
     number = F.concat(_wide_average(merged).cast("string"), F.lit("e-"), scale)
-    json = F.concat(F.lit('{"mean": '), number, F.lit("}"))
     kind = F.when(_has_wide_type(like), _mean_type(like)).otherwise(F.typeof(mean))
-    return F.when(wide, _from_json(json, kind)).otherwise(mean)
+    return F.when(wide, with_type(number, kind)).otherwise(mean)
 
 
 def average_type(kind: str) -> str | None:
@@ -110,14 +108,6 @@ def _divide(number: Column, by: Column) -> tuple[Column, Column]:
 
 def _part() -> Column:
     return F.lit(_PART).cast(_INTEGER)
-
-
-def _from_json(json: Column, kind: Column) -> Column:
-    """Return the field `mean` of a JSON object, with a type that is given as SQL text.
-
-    This is the only way to cast to a type that the engine knows, but Python does not.
-    """
-    return F.from_json(json, F.concat(F.lit("mean "), kind))["mean"]
 
 
 def _is_wide(value: Column) -> Column:

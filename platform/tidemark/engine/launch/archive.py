@@ -94,8 +94,7 @@ def _make(java: Java, archive: Path, train: Callable[[str], None]) -> None:
     if not (archive / _BASE).is_file():
         reason = summarize_output((done.stdout + done.stderr).splitlines())
         raise EngineError(
-            f"'{java.command}' can't create an archive of its classes: {reason.rstrip('.')}. "
-            f"{_ADVICE}"
+            f"'{java.command}' can't create an archive of its classes: {reason}. {_ADVICE}"
         )
     train(f'"{base}" "-XX:ArchiveClassesAtExit={archive / _TOP}"')
     if not (archive / _TOP).is_file():

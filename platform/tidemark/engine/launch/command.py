@@ -213,7 +213,7 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     # the command ends with a NUL.
     _, mark, app_arguments = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
-        reason = summarize_output(done.stderr.splitlines()).rstrip(".")
+        reason = summarize_output(done.stderr.splitlines())
         raise EngineError(
             f"Spark's launcher failed with '{java.command}': {reason}. Check the setting "
             "engine_conf, or set JAVA_HOME to another Java 17 or 21."

@@ -18,6 +18,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner
 from tidemark.run.change import rebuild
 from tidemark.store.asset import Asset
+from tidemark.store.event_log.arrival import no_arrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep.dropping import drop
@@ -62,8 +63,7 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
         )
     newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
     if newest is None:
-        name = log.source.name
-        raise DataError(f"Source '{name}' has no arrivals yet: run `tidemark ingest {name}`.")
+        raise no_arrivals(log.source.name)
     came = log.timeline() if arrival is None else []
     since_then = (a.arrival for a in came if instant is not None and a.arrived_at >= instant)
     found = next(since_then, None) if arrival is None else arrival

@@ -121,7 +121,7 @@ class _Work:
         return [self.log, *(Log(self.warehouse, each) for each in self.derived)]
 
     def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
-        """Return the report of a dry run: what an erasure would change."""
+        """Return the report of a dry run, with the changes that an erasure would make."""
         with temp_tables(self.warehouse) as place:
             found = search(self.log, self.definitions, where, texts, place)
             report = build_report(self.log, self.definitions, found, dry_run=True, resumed=0)

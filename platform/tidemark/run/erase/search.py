@@ -69,7 +69,7 @@ class SearchResult:
 def search(
     log: Log, definitions: Sequence[Definition], where: str, texts: Sequence[str], place: TempTables
 ) -> SearchResult:
-    """Search a source's log, dead letters and assets, and return what an erasure would change.
+    """Search a source's log, dead letters and assets. Return the changes of an erasure.
 
     Args:
         definitions: all assets of the source.

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.define.helper_columns import WATERMARK_AFTER
 from tidemark.store.rows import INSTANT, Rows, fetch_rows
@@ -90,6 +91,11 @@ class Arrival:
     @property
     def brings_data(self) -> bool:
         return self.rows > 0 or self.dead_letters > 0
+
+
+def no_arrivals(source: str) -> DataError:
+    """Return the error for a source without arrivals."""
+    return DataError(f"Source '{source}' has no arrivals yet: run `tidemark ingest {source}`.")
 
 
 def event_time_range(arrivals: Sequence[Arrival]) -> tuple[int, int] | None:

@@ -122,7 +122,7 @@ def ingest_and_report(
 
 
 def _say_what_fills(source: "Source") -> str:
-    """Return a sentence on how a derived source gets new arrivals; empty for other sources."""
+    """Return a text on how a derived source gets new arrivals; empty for other sources."""
     from tidemark.define.derived.derived_source import DerivedSource
 
     if not isinstance(source, DerivedSource):

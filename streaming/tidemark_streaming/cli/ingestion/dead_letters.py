@@ -249,7 +249,7 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
         reason = summarize_output(done.stderr.decode(errors="replace").splitlines())
         raise DataError(
             f"The command of --payload-command failed at dead letter {letter} with exit code "
-            f"{done.returncode}: {reason.rstrip('.')}. Nothing was replayed: correct the command."
+            f"{done.returncode}: {reason}. Nothing was replayed: correct the command."
         )
     return done.stdout
 
