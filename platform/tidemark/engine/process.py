@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice, takewhile
 from pathlib import Path
 
 import psutil
@@ -30,8 +31,16 @@ _STARTED = 19
 follow the process name.
 """
 
-_FAILURE = re.compile(r"\w(Exception|Error)\b")
-"""Matches a line of output that names an exception of Java or Python."""
+_FAILURE = re.compile(r"\S.*\w(Exception|Error)\b")
+"""Matches an unindented line of output that names an exception of Java or Python."""
+
+_INDENTED = re.compile(r"\s")
+
+_FRAME = re.compile(r"\s*(at |\.\.\. \d+ more)")
+"""Matches a line of a Java stack trace."""
+
+_LONGEST = 300
+"""Characters that a summary keeps of a line of output."""
 
 _DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
 """Signals whose default action is restored for a managed process, even if its parent ignores them.
@@ -213,10 +222,15 @@ def summarize_output(lines: Iterable[str]) -> str:
     """Return the lines of a program's output that best explain why it failed, without a final
     period.
     """
-    stripped = [line.strip() for line in lines]
-    messages = [line for line in stripped if line and not line.startswith("at ")]
-    relevant = list(filter(_FAILURE.search, messages))[-1:] or messages[-3:]
-    return " / ".join(relevant).rstrip(".") or "no output"
+    messages = [line for line in lines if line.strip() and not _FRAME.match(line)]
+    failures = [at for at, line in enumerate(messages) if _FAILURE.match(line)]
+    if not failures:
+        relevant = messages[-3:]
+    else:
+        # The message of an exception continues in the indented lines after it.
+        details = takewhile(_INDENTED.match, messages[failures[-1] + 1 :])
+        relevant = [messages[failures[-1]], *islice(details, 2)]
+    return " / ".join(line.strip()[:_LONGEST] for line in relevant).rstrip(".") or "no output"
 
 
 def process_identity(pid: int) -> str:

@@ -205,6 +205,14 @@ def test_last_log_lines_returns_the_line_with_the_exception(
 def test_the_summary_of_an_output_is_the_line_with_the_error_of_python() -> None:
     output = ["Traceback (most recent call last):", "", "x.OperationalError: locked", "(see e3q8)"]
     assert summarize_output(output) == "x.OperationalError: locked"
+    config = [
+        "x.ConfigError: Errors in dagster.yaml.",
+        "    Error 1: Unexpected 'nonsense'.",
+        "done",
+    ]
+    assert summarize_output(config) == " / ".join(line.strip() for line in config[:2])[:-1]
+    java = ["a.SparkException: lost", "\tat a.Main.run", "Caused by: b.BindException: taken"]
+    assert summarize_output([*java, "\t... 12 more", "INFO bye"]) == java[-1]
     assert summarize_output(["at Main.java", "one", "two"]) == "one / two"
     heap = ["Error occurred during initialization of VM", "Too small maximum heap"]
     assert summarize_output(heap) == " / ".join(heap)
