@@ -29,9 +29,13 @@ from tidemark.store.event_log.log import Log
 def compute_panes(
     stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
 ) -> DataFrame:
-    """Return the pane rows of windows as of `at`, for the firings after `then`, or for all firings.
+    """Return the pane rows of the firings after the moment `then`, up to the moment `at`.
 
     Columns: window_start, window_end, the keys, pane, timing, is_last, retraction, the aggregates.
+
+    Args:
+        stored: the stored partials of the windows.
+        then: None for all firings up to `at`.
     """
     fired = lifecycle(transform).list_firings(stored, transform, log, at)
     if then is not None:

@@ -58,8 +58,8 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
 def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     """Return the finished rows of windows from their merged partials.
 
-    `timing` (computed from `PHASE`) and `final` are added. For callers that validate the rows,
-    `SLACK` and `OVERFLOWED` are added, too.
+    The columns `timing` and `final` are added, and `PHASE` is dropped. `SLACK` and `OVERFLOWED` are
+    also added, which show how exact the values are.
     """
     timing = name_timing(F.col(PHASE))
     final = F.coalesce(slot.final_watermark(transform) <= at.watermark, F.lit(False))

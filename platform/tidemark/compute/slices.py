@@ -41,21 +41,25 @@ def aggregate_slices(
     *,
     by_arrival: bool,
 ) -> DataFrame:
-    """Aggregate prepared rows by slice and keys, and by arrival if the arrival matters.
+    """Aggregate prepared rows by slice, keys and arrival; combine several arrivals if possible.
+
+    Events of several arrivals are combined if they are on time for all windows of the slice, and
+    are not duplicates. If `by_arrival` is true, or if the trigger has an early firing for each
+    arrival, no arrivals are combined.
 
     Columns:
 
     - `HAPPENED_AT`: the start of the slice, which replaces the event times of its events; null for
       events without an event time
     - the keys
-    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. If a row combines several
-      arrivals, `arrival` and `watermark` are null, and `arrived_at` is the processing time, rounded
-      down to a multiple of the trigger's early interval (null without one)
+    - `arrival`, `watermark` and `arrived_at` of the events. In a row that may combine arrivals, the
+      first two are null. `arrived_at` is then rounded down to a multiple of the interval of the
+      early firings; it is null if they have no interval
     - `IS_DUPLICATE` if the transform has `deduplicate`
     - `events`, `last_arrival`, and for each aggregate a column of the same name with its partial
 
     Args:
-        by_arrival: true if the arrival of every event matters.
+        by_arrival: true if the caller needs the arrival of every event.
     """
     early = transform.trigger.early
     time = F.unix_micros(HAPPENED_AT)
@@ -89,7 +93,7 @@ def aggregate_slices(
 
 
 def merge_slice_columns(slices: DataFrame, transform: Definition) -> list[Column]:
-    """Return aggregate expressions that merge slices, with the names and types of their columns."""
+    """Return aggregate expressions that merge slices, and keep their column names and types."""
     # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
     merges = zip(transform.aggregates, merge_columns(transform), strict=True)

@@ -1,9 +1,9 @@
 """Slots: the units in which the events of a window fire.
 
-`firings` defines which slot an event joins, and when a trigger fires a slot. If the clock reaches a
-multiple of an interval only after the window has closed (for late events: has become final), the
-multiple fires nothing. Events that no trigger has fired fire with the next phase: ON_TIME or, for
-late events, FINAL.
+`firings` defines which slot an event joins, and when a trigger fires a slot. A trigger can fire a
+slot of on-time events until the window closes, and a slot of late events until the window is final.
+If the clock reaches a multiple of an interval later, nothing fires. The slots that the trigger has
+not fired by then fire together: ON_TIME when the window closes, FINAL when it becomes final.
 """
 
 from dataclasses import dataclass
@@ -52,11 +52,12 @@ class AsOf:
 def assign_slots(
     events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
-    """Return events with their `SLOT`.
+    """Add the column `SLOT`, BIGINT: the number of the unit in which an event fires (`firings`).
 
     Args:
         events: classified events, with the columns `VERDICT` and `ADMITTED`.
-        before: the partials that earlier runs have stored, if any; only count triggers need them.
+        before: the stored partials of earlier runs, with which a count trigger continues to count
+            the events of a window; None if there are none. Other triggers ignore them.
     """
     trigger = transform.trigger
     if trigger.ranked:
@@ -121,13 +122,13 @@ def final_watermark(transform: Definition) -> Column:
 
 
 def has_become_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
-    """Return whether a window became final after `then`, and up to `at`."""
+    """Return whether a window became final between the moments `then` and `at`."""
     final = final_watermark(transform)
     return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
 
 
 def has_closed(at: AsOf, then: AsOf) -> Column:
-    """Return whether the watermark passed a window's end after `then`, and up to `at`."""
+    """Return whether a window closed between the moments `then` and `at`."""
     end = F.unix_micros("window_end")
     return F.coalesce((end > _watermark(then)) & (end <= at.watermark), F.lit(False))
 

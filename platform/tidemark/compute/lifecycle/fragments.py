@@ -1,8 +1,9 @@
 """Fragments: the partials that the state of a session transform stores.
 
-A fragment has the partials of events of one key, each at most a gap after the one before. Usually,
-all its events are from one arrival. With a count trigger, a fragment has only one event. If the
-arrival can't matter, a fragment may have events of several arrivals of a run. `session` merges
+A fragment has the partials of some events of one key. Each event is at most a gap after the
+previous one. Usually, all events of a fragment are from one arrival. With a count trigger, a
+fragment has only one event. Without early firings, a fragment may have events of several arrivals
+of a run, if the watermark was before each event's time when the event arrived. `session` merges
 fragments, and determines which sessions they form and when these sessions fire.
 """
 
@@ -81,9 +82,13 @@ def aggregate_fragments(
 
 
 def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
-    """Merge fragments that touch and are in the same time cell, and return all fragments.
+    """Merge fragments that touch each other, and return all fragments.
 
-    Fragments that touch always share a session.
+    Fragments that touch always share a session. Fragments in different time cells (see `GAPS`) are
+    not merged.
+
+    Args:
+        alike: only fragments with equal values in these columns are merged.
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(

@@ -1,9 +1,9 @@
 """Merge and fire the sessions of a run, cluster by cluster.
 
 Fragments (`fragments`) that touch form a cluster (`clusters`). If no session of a cluster can have
-fired before all its fragments arrived, the engine merges the cluster into one session. For all
-other clusters, `session_workers` determines which sessions existed, and when they fired, from the
-times and watermarks of the fragments.
+fired before all fragments of the cluster arrived, the engine merges the cluster into one session.
+For all other clusters, `session_workers` determines which sessions existed, and when they fired,
+from the times and watermarks of the fragments.
 """
 
 from functools import reduce
@@ -67,8 +67,10 @@ def finish_windows(
     """Return the current rows of the sessions that have fired.
 
     Args:
-        near: ranges of the starts of fragments. Only the sessions of clusters that such fragments
-            may touch are returned; all sessions by default.
+        others: further aggregate expressions over the admitted partials.
+        all_fire_once: result of the function `all_fire_once` for these partials.
+        near: ranges of event times. Only the sessions of clusters that may touch a fragment with
+            its start in these ranges are returned; all sessions by default.
     """
     fragments = add_clusters(stored, transform)
     if near:
@@ -132,7 +134,16 @@ def compute_changes(
 def _select_changed(
     rows: DataFrame, transform: Definition, since: Column, final: Column
 ) -> DataFrame:
-    """Return the rows that replayed firings changed; `_deleted` marks rows that no longer exist."""
+    """Return the rows that changed since the last run, given the firings of replayed clusters.
+
+    A row changes if it is published, becomes final, or is deleted. `_deleted` is true if it is
+    deleted.
+
+    Args:
+        rows: the firings that `replay_clusters` returned.
+        since: whether a firing happened since the last run.
+        final: whether the window of a firing became final since the last run.
+    """
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_deleted"), "_upto"
@@ -187,7 +198,10 @@ def _aggregate_clusters(fragments: DataFrame, transform: Definition, *columns: C
 
 
 def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
-    """Return the firings of plain clusters: each is one session, which fires once."""
+    """Return the firing of each plain cluster whose end the watermark has reached.
+
+    A plain cluster is one session, which fires once.
+    """
     fired = clusters.where(F.col("_plain") & (F.col("_end") <= at.watermark))
     return fired.withColumns(
         {

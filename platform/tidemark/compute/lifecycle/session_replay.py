@@ -1,11 +1,11 @@
 """Replay how the sessions of one key merged and fired, given the times of their fragments.
 
-A fragment has events, each at most a gap after the one before, and usually of one arrival. `Replay`
-processes the fragments of a key in the order of their arrivals. It determines which sessions the
-fragments formed, and when each session fired. The result is a function of recorded values, so it
-never depends on how the arrivals were divided into runs. Fragments affect each other only if a
-chain of touching fragments connects them. Some fragments of a key can therefore be replayed alone,
-if they include every fragment that touches one of them.
+A fragment is a set of events, usually from one arrival. Each event is at most a gap after the
+previous one. `Replay` processes the fragments of a key in the order of their arrivals. It
+determines which sessions the fragments formed, and when each session fired. The result is a
+function of recorded values, so it never depends on how the arrivals were divided into runs.
+Fragments affect each other only if a chain of touching fragments connects them. Some fragments of a
+key can therefore be replayed alone, if they include every fragment that touches one of them.
 
 A session fires with everything that has been merged into it by then. Its pane numbers continue from
 the highest pane of the sessions that were merged, and its row replaces the rows that these sessions
@@ -136,7 +136,12 @@ class Replay:
         self._waiting: set[_Session] = set()
 
     def through(self, arrival: int, watermark: int | None) -> list[Firing]:
-        """Return all firings in order, up to an arrival and the watermark after that arrival."""
+        """Replay the fragments, and return all their firings in order.
+
+        Args:
+            arrival: the newest arrival, which may have no fragment.
+            watermark: the watermark after that arrival, in microseconds; None for minus infinity.
+        """
         order = sorted(range(len(self.fragments)), key=self._place)
         for number, group in groupby(order, key=lambda i: self.fragments[i].arrival):
             indices = list(group)
@@ -158,7 +163,12 @@ class Replay:
         return fragment.arrival, fragment.position, fragment.start
 
     def _pass_time(self, watermark: int | None, arrival: int) -> None:
-        """Fire the sessions that are due at the time of an arrival, and at a watermark."""
+        """Fire the sessions that are due because the clock or the watermark has advanced.
+
+        Args:
+            watermark: the new watermark, in microseconds; None for minus infinity.
+            arrival: the newest arrival, whose processing time the clock has reached.
+        """
         for session in sorted(self._waiting, key=attrgetter("start")):
             if session.open:
                 self._tick(session, EARLY, session.end, arrival)

@@ -50,18 +50,22 @@ def replay_clusters(
     names: list[str] | None = None,
     opened: Observation | None = None,
 ) -> DataFrame:
-    """Return the firings of the clusters that are not plain, as in `aligned.list_firings`.
+    """Replay the clusters that are not plain, and return their firings.
 
-    With early firings, return the firings of all clusters. Two values are added: the column
-    `_live`, true if the firing's row is current, and in each entry of `_replaces` the field
-    `_deleted`, true if no current row has the entry's window.
+    A plain cluster (see `clusters`) is one session, which fires once. With early firings, all
+    clusters are replayed. The columns are those of `aligned.list_firings`, and in addition:
+
+    - `_live`: true if the firing's row is current: no later firing has replaced the row
+    - `_deleted`, a field of each entry of `_replaces`: true if no current row has the window of the
+      replaced row
 
     Args:
-        accumulation: accumulation of the panes; None if the caller needs only current rows. Then
-            only firings with current rows have `_upto`, and firings may be missing if their row is
-            not current and they deleted no row.
+        accumulation: the accumulation of the panes; None if the caller needs only current rows.
+            With None, `_upto` is empty unless the firing's row is current. A firing is then left
+            out if its row is not current and it deleted no row.
         names: the columns of a fragment to return in `_upto`; `partial_columns` by default.
-        opened: observation that receives `open_from`.
+        opened: an observation that receives `open_from` (see `earliest_open`); None if the caller
+            does not need it.
     """
     if not transform.trigger.fires_early:
         by_cluster = cluster_window(transform)
@@ -127,10 +131,14 @@ def partial_columns(transform: Definition) -> list[str]:
 def _add_ticks(
     stored: DataFrame, firing: Firing, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
-    """Return fragments with the arrival that reached the next multiple of a firing's interval.
+    """Find the arrival at which an interval firing is due for each fragment.
 
-    Also return two columns for the worker: that arrival, and the watermark before it. Both are null
-    if the firing has no interval.
+    An `Every` firing is due at the first multiple of its interval after the fragment's arrival.
+
+    Returns:
+        The fragments, and two columns over them: the arrival at which the processing clock reached
+        that multiple, and the watermark before that arrival. Both columns are null if the clock has
+        not reached it yet, or if the firing has no interval.
     """
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
@@ -142,7 +150,10 @@ def _add_ticks(
 
 @dataclass(frozen=True)
 class _Planner:
-    """The function that the engine's workers call for each cluster."""
+    """A function that replays one cluster and returns its firings, as entries of `_PLAN`.
+
+    The engine's Python workers call it.
+    """
 
     trigger: Trigger
     lateness: int
