@@ -194,9 +194,15 @@ def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: st
 
 
 def _partial(of_values: Callable[[Column], Column], value: Column, retraction: str) -> Column:
-    """Return a partial of the finite values, from which retracted values are subtracted.
+    """Aggregate values into a partial that subtracts retracted values.
 
-    The partial also has the net numbers of all values and of each non-finite value.
+    The field `values` is the partial of the finite values, in which retracted values are negated.
+    The other fields are net numbers: of all values, of NaN, and of each infinity.
+
+    Args:
+        of_values: returns a partial without retractions, such as `totals.partial`.
+        value: the values, including retracted ones.
+        retraction: the name of the BOOLEAN column that marks retractions.
     """
     double = value.cast("double")
     finite = F.when(F.abs(double) < float("inf"), value)
@@ -219,7 +225,11 @@ def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
 
 
 def _with_nonfinite(merged: Column) -> Column:
-    """Return the merged partial of finite values, but with the sum of all values."""
+    """Return the partial of the finite values, but with NaN or an infinity as its sum if needed.
+
+    This is needed if a non-finite value has not been retracted. Infinities of both signs together
+    give NaN.
+    """
     nans, plus, minus = (merged[name] for name in _NONFINITE)
     # The retraction of an infinity has the effect of the opposite infinity.
     up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
@@ -230,7 +240,7 @@ def _with_nonfinite(merged: Column) -> Column:
 
 
 def _subtracting(found: Aggregate) -> Aggregate:
-    """Return an aggregate that already subtracts retractions, with a `signed` that returns it."""
+    """Let `signed` return the same aggregate: `found` subtracts retractions already."""
     return replace(found, signed=lambda _: _subtracting(found))
 
 

@@ -156,10 +156,11 @@ def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -
 
 
 def _different(value: Column, max_values: int) -> Column:
-    """Return a theta sketch, which is exact for up to `max_values` distinct values.
+    """Aggregate values into a theta sketch, which is exact up to `max_values` distinct values.
 
-    If there are more, the sketch keeps a sample larger than `max_values`. Its estimate is never
-    below the size of the sample, and so always shows that there are more.
+    For more distinct values, the sketch is a sample of more than `max_values` of them, and its
+    count is an estimate. The estimate is at least the size of the sample, so it always exceeds
+    `max_values`.
     """
     return F.theta_sketch_agg(identity(value), F.lit(_size(max_values)))
 
@@ -170,7 +171,7 @@ def _size(max_values: int) -> int:
 
 
 def _sum_entries(entries: Column) -> Column:
-    """Return the entries (value, count) sorted by value, added up to one entry per value."""
+    """Merge entries (value, count) with equal values, adding their counts; sort them by value."""
 
     def totals(sorted_: Column, starts: Column) -> Column:
         def total(start: Column, number: Column) -> Column:
@@ -188,7 +189,7 @@ def _sum_entries(entries: Column) -> Column:
 
 
 def _starts(entries: Column) -> Column:
-    """Return the indices of sorted entries at which the value changes."""
+    """Return the index of the first entry of each value, from 0, in entries sorted by value."""
 
     def start(entry: Column, index: Column) -> Column:
         before = F.get(entries, index - 1)
@@ -198,5 +199,8 @@ def _starts(entries: Column) -> Column:
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """Return `body(value)`, computing `value` once and not for each element that uses it."""
+    """Return `body(value)`, where `value` is computed once per row.
+
+    Otherwise, the engine would compute it again for each array element that `body` transforms.
+    """
     return F.get(F.transform(F.array(value), body), F.lit(0))

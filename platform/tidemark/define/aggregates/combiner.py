@@ -90,8 +90,9 @@ class Aggregate:
             computed from the same events can have. Without it, parity allows 1e-9 of the result.
         overflowed: takes a merged partial, and returns whether the result is null because it
             exceeds its type. If so, the window is quarantined.
-        number: returns an expression over event rows that must give numbers. By default, the engine
-            decides which types the aggregate accepts, and may convert strings.
+        number: returns an expression over event rows. An asset is refused if the expression does
+            not have a numeric type. By default, the engine decides which types the aggregate
+            accepts, and may convert strings.
         result_type: takes the types of the source's columns, and returns the type of the result, or
             None if only the engine knows it. A chain needs this type.
         signed: takes the name of the BOOLEAN column that marks retractions, and returns an
@@ -150,7 +151,7 @@ def identity_finish(partial: Column) -> Column:
 
 
 def no_slack(partial: Column) -> Column:
-    """Return 0.0: the `slack` of an aggregate whose result is the same in any order."""
+    """Return 0.0: the `slack` of an aggregate for which the order of merging is irrelevant."""
     return F.lit(0.0)
 
 

@@ -7,7 +7,7 @@ A partial has the `count` of the values and their sum, in one of two forms:
 | `sum` | the sum of the values | null |
 | `plus` | the sum of the absolute values \\|x\\|; null for a DECIMAL | null |
 | `high`, `low` | null | the sum of the values, in two parts |
-| `like` | null; its type shows `merge` and `average` the type of the values | the same |
+| `like` | null, but of the type of the values, which `merge` and `average` need | the same |
 
 The engine's sum of a DECIMAL has 10 digits more than its values, but at most 38. A DECIMAL is
 *wide* if its values, with all decimals of the mean, have more than 28 digits, which leaves no room
@@ -34,7 +34,7 @@ _PART = "1" + 19 * "0"
 
 
 def partial(value: Column) -> Column:
-    """Return the partial of values."""
+    """Aggregate values into a partial: a struct with their count and their sum."""
     # Division turns an integer into a DOUBLE, whose sum does not overflow.
     number = value / 1
     wide, double = _is_wide(value), decided_by_type(F.typeof(number) == "double")
@@ -54,7 +54,7 @@ def partial(value: Column) -> Column:
 
 
 def merge(partials: Column) -> Column:
-    """Return the partial of the values of all partials."""
+    """Add up partials; the result is again a partial."""
     wide = _is_wide(partials["like"])
     return F.struct(
         F.sum(partials["sum"]).alias("sum"),
@@ -84,13 +84,13 @@ def average_type(kind: str) -> str | None:
 
 
 def average_slack(merged: Column) -> Column:
-    """Return the largest difference between two means of the same values."""
+    """Return the largest difference that the order of addition can make to the mean."""
     share = F.try_divide(merged["plus"].cast("double"), merged["count"])
     return ROUNDING * (merged["count"] + 1) * share
 
 
 def _wide_average(merged: Column) -> Column:
-    """Return the mean of wide values as an integer, in units of its last decimal."""
+    """Return the mean of wide values as an integer: 1.500000 as 1500000."""
     count = F.when(merged["count"] > 0, merged["count"]).cast(_INTEGER)
     high, rest = _divide(merged["high"], count)
     low, rest = _divide(rest * _part() + merged["low"], count)
@@ -111,7 +111,7 @@ def _part() -> Column:
 
 
 def _is_wide(value: Column) -> Column:
-    """Return whether a column is a wide DECIMAL, as a constant."""
+    """Return a constant: true if the column has a wide DECIMAL type, whose sum could overflow."""
     return decided_by_type(_has_wide_type(value))
 
 
@@ -143,6 +143,6 @@ def _scale(value: Column) -> Column:
 
 
 def _type_parameter(value: Column, number: int) -> Column:
-    """Return a parameter of a column's DECIMAL type; null for another type."""
+    """Return the precision (`number` 1) or scale (2) of a DECIMAL column; null for other types."""
     text = F.regexp_extract(F.typeof(value), r"^decimal\((\d+),(\d+)\)$", number)
     return text.try_cast("int")

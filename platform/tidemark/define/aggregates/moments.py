@@ -102,10 +102,10 @@ def _deviation(merged: Column) -> Column:
 
 
 def _variance_slack(merged: Column) -> Column:
-    """Return the largest difference between two variances of the same values.
+    """Return the largest difference that the order of addition can make to the variance.
 
-    Two means of the same values differ by the rounding errors of values that are about as large as
-    the mean plus the deviation. This shift also changes the squared differences from the mean.
+    The order changes the mean by the rounding errors of values that are about as large as the mean
+    plus the standard deviation. A changed mean also changes the squared differences from it.
     """
     n, m2 = merged["n"], merged["m2"]
     mean = ROUNDING * n * (F.abs(merged["mean"]) + F.sqrt(m2 / n))

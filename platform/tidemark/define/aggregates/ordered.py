@@ -131,7 +131,18 @@ def _first_n(
     order: Callable[[], list[Column]],
     finish: Callable[[Column], Column],
 ) -> Aggregate:
-    """Return an aggregate that keeps the `n` greatest values in an order, the greatest first."""
+    """Return an aggregate that keeps the values of the `n` events with the greatest sort keys.
+
+    Events are skipped if the value or the first part of the sort key is null.
+
+    Args:
+        function: the name of the public function, for an error message.
+        name: the name of the aggregate.
+        column: the SQL expression that determines the type of the values.
+        value: returns the value of an event.
+        order: returns the sort key of an event, as one or more columns.
+        finish: takes the array of values, the greatest sort key first, and returns the result.
+    """
     check_number(function, "n", n, most=_MOST_ROWS)
 
     def partial() -> Column:

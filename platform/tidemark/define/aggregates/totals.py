@@ -29,7 +29,7 @@ values.
 
 
 def partial(value: Column) -> Column:
-    """Return the partial of values."""
+    """Aggregate values into a partial: a struct with their sum, count, and overflow."""
     floating = decided_by_type(F.typeof(value).isin("float", "double"))
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
     minus = F.when(~floating & (value < 0), value)
@@ -44,7 +44,7 @@ def partial(value: Column) -> Column:
 
 
 def merge(partials: Column) -> Column:
-    """Return the partial of the values of all partials."""
+    """Add up partials; the result is again a partial."""
     known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
@@ -72,7 +72,7 @@ def has_total_overflowed(merged: Column) -> Column:
 
 
 def total_slack(merged: Column) -> Column:
-    """Return the largest difference between two sums of the same values."""
+    """Return the largest difference that the order of addition can make to the sum."""
     return ROUNDING * merged["count"] * merged["plus"].cast("double")
 
 

@@ -1,9 +1,10 @@
-"""Decisions by the type of a column, and casts to a type that only the engine knows.
+"""Expressions that depend on the types of columns, which only the engine knows.
 
-Only the engine knows the types of a transform's columns: `typeof` returns them as text. It must not
-be part of a query that is executed. The optimizer usually replaces it by a constant, but not in
-queries that share compiled code (`engine.queries.planning`). The code that Spark 4.2 generates for
-`typeof` can't be compiled, so that the engine interprets the query, ten times more slowly.
+`typeof` returns the type of a column as text. However, a query that is executed must not contain
+`typeof`: the code that Spark 4.2 generates for it can't be compiled, so the engine interprets the
+query, ten times more slowly. The optimizer usually replaces `typeof` by a constant, but not in
+queries that share compiled code (`engine.queries.planning`). The functions of this module therefore
+use `typeof` only where the engine evaluates it while it analyzes a query.
 """
 
 from datetime import date
@@ -15,23 +16,27 @@ _YEAR, _DAY = 2000, 1
 
 
 def decided_by_type(condition: Column) -> Column:
-    """Return a condition on `typeof` of columns as a constant.
+    """Return a condition on column types, evaluated when the engine analyzes the query.
 
-    The condition chooses the field that `date_part` returns. The engine evaluates this choice when
-    it analyzes the query.
+    The result is an expression without `typeof`: `date_part` of a fixed date. If the condition is
+    true, the part is the year, otherwise the day. The engine chooses the part during analysis.
+
+    Args:
+        condition: a BOOLEAN expression over `typeof` of columns.
     """
     field = F.when(condition, "year").otherwise("day")
     return F.date_part(field, F.lit(date(_YEAR, 1, _DAY))) == _YEAR
 
 
 def with_type(value: Column, kind: Column) -> Column:
-    """Return a value with a type that is given as SQL text, which may contain `typeof` of columns.
+    """Convert a value from JSON to a type that may depend on the types of columns.
 
-    The engine parses the type when it analyzes the query: it is the schema of `from_json`. No cast
-    takes a type as text.
+    `from_json` accepts the type as an expression, which the engine evaluates when it analyzes the
+    query. A cast accepts only a fixed type.
 
     Args:
-        value: the value as JSON; null for null.
+        value: the value as JSON text; a null gives null.
+        kind: the type as SQL text, which may be computed from `typeof` of columns.
     """
     json = F.concat(F.lit('{"value": '), value, F.lit("}"))
     return F.from_json(json, F.concat(F.lit("value "), kind))["value"]
