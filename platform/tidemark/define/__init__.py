@@ -1,1 +1,1 @@
-"""Definitions: plain data that can be read without running anything."""
+"""Definitions of sources and assets, as plain data that can be read without running anything."""

@@ -50,9 +50,10 @@ class Protection(ABC):
     @property
     @abstractmethod
     def descriptor(self) -> str:
-        """A description for the properties of the event log.
+        """A text that identifies how values are protected, such as `mask 4`.
 
-        Two protections that protect values differently have different descriptions.
+        The event log stores the text as a table property. Two protections that protect values
+        differently have different texts.
 
         Raises:
             DefinitionError: the key does not exist, or is too short.

@@ -283,7 +283,11 @@ def lookup_name(lookup: str) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that can't begin the names of tables, which are also names of folders."""
+    """Refuse a name that is not valid or too long; names of tables and folders begin with it.
+
+    Args:
+        what: the kind of object that has the name, for the message, such as `source`.
+    """
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"'{name}' is not a valid {what} name: use lowercase letters, digits and underscores, "

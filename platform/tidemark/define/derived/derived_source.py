@@ -31,8 +31,9 @@ class Lineage:
     Args:
         arrival, position: the names of the columns with the arrival and the position of the base's
             row. The columns are null if the derived row was computed without a row of this base.
-        only: maps further columns to the values that they have in the derived rows of this base.
-            Empty if no other base shares `arrival` and `position`.
+        only: the values of further columns that identify the base itself, if several bases share
+            the columns `arrival` and `position`: `{"origin": "orders"}` in a union. Otherwise,
+            empty.
     """
 
     arrival: str
@@ -74,8 +75,9 @@ class _Derivation(Protocol):
         """The columns whose values are equal in a derived row and in all rows that it depends on.
 
         All bases and the derived source have these columns. A row of a base therefore affects only
-        derived rows with the same values. Empty if each derived row depends on a single row of one
-        base. None if derived rows do not name all rows that they depend on.
+        derived rows with the same values. The result is empty if each derived row depends on a
+        single row of one base. It is None if a derived row does not record all rows that it depends
+        on.
         """
         ...
 
@@ -86,10 +88,10 @@ class _Derivation(Protocol):
 
     @property
     def asset(self) -> Definition | None:
-        """The asset whose results are the derived rows.
+        """The asset whose results are the derived rows; None if they come from event logs.
 
-        Steps then exist only for arrivals of the base that the asset has published. None if the
-        derived rows are computed from the bases' event logs.
+        With an asset, an arrival of the base becomes a step only after the asset has published its
+        results through that arrival.
         """
         ...
 
@@ -164,15 +166,16 @@ class DerivedSource(Source):
     def raised_watermark(
         self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
     ) -> int | None:
-        """Return the raised effective watermark of a base; None if an arrival does not raise it.
+        """Return the new effective watermark of a base if an arrival raises it; otherwise None.
 
-        It is the earliest effective watermark of the other bases. Bases that have ended are left
-        out, because no event of them is still expected.
+        Only a heartbeat raises the effective watermark (`store.event_log.steps`), once the base has
+        been silent for `idle`. The value is the earliest effective watermark of the other bases.
+        Bases that have ended are left out, because no event of them is still expected.
 
         All times are in microseconds.
 
         Args:
-            base: the name of the base of the arrival.
+            base: the name of the base that has the arrival.
             clock: the processing time of the arrival.
             silent_since: for a heartbeat, the time since which the base has been silent; None for
                 an arrival with data.

@@ -76,11 +76,19 @@ class Between:
         return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
 
     def left_end(self, time: Column) -> Column:
-        """Return the latest event time of right rows with which a left row of `time` can pair."""
+        """Return the latest event time at which a right row can pair with a given left row.
+
+        Args:
+            time: the left row's event time, BIGINT microseconds, like the result.
+        """
         return time + F.lit(self.high)
 
     def right_end(self, time: Column) -> Column:
-        """Return the latest event time of left rows with which a right row of `time` can pair."""
+        """Return the latest event time at which a left row can pair with a given right row.
+
+        Args:
+            time: the right row's event time, BIGINT microseconds, like the result.
+        """
         return time - F.lit(self.low)
 
 
@@ -153,7 +161,11 @@ class Join(Pairing):
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        """For each base, how far on-time rows of the join may be behind the base's watermark."""
+        """The lag of the join's watermark behind the left and the right one, in microseconds.
+
+        A row of the join may have an event time that is earlier than the watermark of a base. With
+        this lag, the row is nevertheless on time.
+        """
         before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
         if self.how == "inner":
             return (0, 0) if self.event_time == "latest" else (0, after)

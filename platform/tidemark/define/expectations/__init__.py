@@ -1,1 +1,1 @@
-"""Expectations for definitions."""
+"""Expectations: conditions that rows must meet before a run publishes them."""

@@ -7,8 +7,10 @@ recorded.
 
 | expectation | validates | module |
 | --- | --- | --- |
-| general | the values of a row, or the rows of a run as a whole (Great Expectations) | `general` |
+| general | the values of a row, or the rows of a run as a whole | `general` |
 | windowed | a window, compared with the log, its earlier revision, or other windows | `windowed` |
+
+Great Expectations validates general expectations, Tidemark itself validates windowed ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,7 +81,8 @@ class Evidence(Protocol):
         """Return the published rows of windows that the commit can change.
 
         Args:
-            back: also return windows that started up to this much earlier, in microseconds.
+            back: also return the rows of windows that start up to this many microseconds before
+                one of these windows.
         """
         ...
 

@@ -203,9 +203,12 @@ def _short(
     level: str,
     more: Mapping[str, Any],
 ) -> General:
-    """Return an expectation of a class of Great Expectations.
+    """Return an expectation that a class of Great Expectations validates.
 
     Args:
+        name: the expectation as code, such as `not_null(origin)`.
+        expected: the condition in a few words, such as `a value`.
+        kind: the name of the class.
         own: the arguments of that class that the calling function sets.
         more: further arguments of that class, from the user.
     """

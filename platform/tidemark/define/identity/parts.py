@@ -10,7 +10,7 @@ definition stores its parts, so that Tidemark can report what has changed when t
 | function, lateness, `deduplicate`, event time, | runs continue, and apply the change to new |
 | `max_future_skew`, lookup tables | arrivals; earlier results stay as they are |
 | window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
-| the source's name | the same: the arrivals of the other log are numbered from 0 again |
+| the source's name | the same, because another event log numbers its own arrivals from 0 |
 """
 
 from collections.abc import Iterator, Mapping

@@ -46,7 +46,8 @@ class Side:
 
     Args:
         name: `early` or `late`.
-        until: the watermark at which slots stop firing on their own, BIGINT microseconds.
+        until: the watermark from which the trigger no longer fires slots, BIGINT microseconds. For
+            early firings it is the window's end, for late ones the end plus the allowed lateness.
         arrival: the arrival as of which the firings are determined, BIGINT.
         slots: a window specification of Spark that groups the partials of a slot.
     """
@@ -59,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Firing:
-    """A firing that a trigger may use."""
+    """The base class of firings: it determines the slot of an event, and when a slot fires."""
 
     ranked: ClassVar[bool] = False
     """True if an event's slot depends on the number of events before it."""
@@ -81,10 +82,11 @@ class Firing:
         raise NotImplementedError
 
     def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
-        """Return the stored partials, and a column: the arrival at which a partial's slot fired.
+        """Determine at which arrival the trigger fired the slot of each stored partial.
 
-        Only a firing of the slot on its own counts; the arrival is null if there was none. The
-        partials may have further columns.
+        Returns:
+            The partials, possibly with further columns; and a column over them with the arrival. It
+            is null if the trigger has not fired the slot, even if the watermark has.
         """
         raise NotImplementedError
 
@@ -178,8 +180,8 @@ class Count(Firing):
 class Every(Firing):
     """A firing at multiples of an interval on the processing clock, counted from 1970.
 
-    Arrivals move the clock: events that arrived before a multiple fire with the first arrival whose
-    processing time has reached that multiple. Time does not pass without arrivals.
+    Only arrivals move the clock. With an interval of one minute, an event that arrives at 10:00:20
+    waits for 10:01:00, and fires with the first arrival at or after that time.
 
     Example:
         Trigger(early=Every("1 minute"))  # with the first arrival of each minute
@@ -222,10 +224,14 @@ def next_tick(clock: Column, interval: int) -> Column:
 def with_tick_arrival(
     rows: DataFrame, due: Column, interval: int, side: str, ticks: _Ticks
 ) -> DataFrame:
-    """Return the rows with the arrival at which the clock reached `due`, as `_<side>_at`.
+    """Add two columns: when the processing clock reached the time `due` of a row.
 
-    The watermark before that arrival is added as `_<side>_watermark`. Both columns are null if the
-    clock has not reached `due` yet.
+    `_<side>_at` is the arrival at which the clock reached it, `_<side>_watermark` is the watermark
+    before that arrival. Both are null if the clock has not reached `due` yet.
+
+    Args:
+        due: a multiple of `interval`, BIGINT microseconds.
+        side: `early` or `late`.
     """
     names = {
         "tick": f"_{side}_tick",

@@ -14,8 +14,8 @@ that is on time and within a gap of the session's end.
 
 On-time events that were in no early firing join the ON_TIME firing. Late events that were in no
 late firing fire when the window becomes final. The arrival that moves the watermark past a window's
-end fires the window ON_TIME, not EARLY. A multiple of an interval still fires EARLY if the clock
-reaches it no later than with that arrival.
+end fires the window ON_TIME, not EARLY. If the clock reaches a multiple of an interval with the
+same arrival, earlier events that wait for this multiple still fire EARLY.
 
 `firings` defines which events fire together. The arrival at which a window fires depends only on
 the event log and the timeline, not on the runs.
