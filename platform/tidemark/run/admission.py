@@ -17,7 +17,7 @@ class Admission:
     Args:
         arrivals: number of arrivals.
         rows: number of events in the arrivals, as recorded in the timeline.
-        bytes: size of the arrivals, as they were read.
+        bytes: size of the input from which the arrivals were read.
     """
 
     arrivals: int | None = None

@@ -87,6 +87,9 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     """Write a commit's rows to the published table.
 
     Return the number of rows, or None if the table already had the commit.
+
+    Args:
+        within_reach: as `Computation.reach`.
     """
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.commit_number)
@@ -131,7 +134,7 @@ def build_run_facts(
     """Return the facts of the run whose commit has just been published.
 
     Args:
-        counts: number of the commit's events, by verdict.
+        counts: number of the commit's events, by code in `classification.VERDICTS`.
         windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
         ended: end time of each step in microseconds, by the name of the ledger's column.
     """

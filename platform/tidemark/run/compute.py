@@ -54,8 +54,8 @@ class Output:
     """Rows that a commit writes to a table other than the published one.
 
     Args:
-        replaced: the ranges of the starts of the windows whose existing rows are replaced. Without
-            a range, all rows are replaced; with None, rows are only added.
+        replaced: ranges of window starts. The existing rows of windows that start in these ranges
+            are replaced. An empty tuple replaces all rows; None only adds rows.
         grows: true to add missing columns to the table.
     """
 
@@ -72,10 +72,11 @@ class Computation:
 
     Args:
         partials: partials to store; None if the state already has them.
-        counts: number of the commit's events, by verdict.
+        counts: number of the commit's events, by code in `classification.VERDICTS`.
         windows: the changed rows, as they would be published. `IS_DELETED` is added if the rows are
             to be merged or validated, and columns of `UNPUBLISHED` if they are to be validated.
-        reach: SQL condition for the published rows `t` that the commit can have changed.
+        reach: SQL condition that is true for the published rows that the commit can have changed.
+            The alias of the published table is `t`.
         others: rows for other tables.
         open_from: for an increment over sessions, the start of the first session that later
             arrivals can still change; otherwise None.
@@ -200,7 +201,14 @@ def compute_windows(
 
 
 def _has_overflow(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
-    """Return whether some window has a value that exceeds its type."""
+    """Return whether some window has a value that exceeds its type.
+
+    Args:
+        changed: the query that computes the windows.
+        windows: the computed windows.
+        seen: `overflowed`, positive if a value exceeds its type; empty if the engine did not
+            observe it.
+    """
     if is_empty(windows):
         return False
     if "overflowed" in seen:
@@ -255,6 +263,9 @@ def _compute_in_memory(
     """Compute in memory the rows of the windows that the commit can have changed.
 
     Return None if only the engine can compute these rows.
+
+    Args:
+        marked: true to add the columns that only validation needs (`UNPUBLISHED`).
     """
     transform = asset.transform
     if not in_memory.is_supported(transform, marker):
@@ -301,7 +312,7 @@ class _State:
     def take(self, ranges: Ranges) -> pa.Table | None:
         """Return the partials of windows that start in one of the ranges, in memory.
 
-        Return None if the new partials are a frame of the engine.
+        Return None if the new partials are not in memory, but in the engine.
         """
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
@@ -315,9 +326,9 @@ class _State:
         return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
 
     def lacking(self) -> Ranges:
-        """Return the ranges of the starts of windows that may lack the commit's too-late events.
+        """Return ranges that contain the starts of all windows that may lack too-late events.
 
-        Return an empty tuple if these can be all windows.
+        Only the too-late events of this commit matter. An empty tuple stands for all windows.
         """
         asset, marker = self._asset, self._marker
         if asset.transform.window.merges:
@@ -351,7 +362,7 @@ def _read_affected(
 
 
 def select_published(rows: Rows) -> Rows:
-    """Return `rows` with only the published columns, from which the table is created."""
+    """Return `rows` with only the columns of the published table."""
     away = [IS_DELETED, *UNPUBLISHED]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
@@ -391,11 +402,14 @@ def _merge_sessions(
     all_fire_once: bool,
     few: bool,
 ) -> DataFrame:
-    """Return the current sessions near the commit's ranges, and the rows to delete there.
+    """Return a row for each session that the commit may have changed, and the rows to delete.
 
-    `IS_DELETED` is true for earlier rows near the ranges whose session no longer exists.
+    The commit may have changed the sessions that touch a partial in one of its ranges. `IS_DELETED`
+    is true for the earlier row of such a session that no longer exists.
 
     Args:
+        rows: the partials.
+        all_fire_once: true if each session is known to fire only once, with all its events.
         few: true if the current sessions fit into memory.
     """
     warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
@@ -416,12 +430,12 @@ def _merge_sessions(
 
 
 def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
-    """Return the start of the first session that arrivals after a replacement can still change.
+    """Return the start of the first session that later arrivals can still change.
 
-    Return None if every session can change, or if the windows are not sessions.
+    Return None if they can change every session, or if the windows are not sessions.
 
     Args:
-        marker: a commit that replaces windows.
+        marker: a commit that replaces windows. Later arrivals are those after this commit.
         partials: the partials that the commit stores.
     """
     transform = asset.transform
@@ -441,10 +455,11 @@ def _find_first_open(
 ) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 
-    Return None if every session can change.
+    Return None if they can change every session, or if this is unknown.
 
     Args:
-        observed: the engine's observation of the existing sessions.
+        observed: `open_from`, the start of the first existing session that can still change, or
+            None if no existing one can. The mapping is empty if the engine did not compute it.
     """
     begin = closed_end(transform, marker.after)
     # Without an observation, which the engine may have optimized away, nothing is known.

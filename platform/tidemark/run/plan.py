@@ -46,8 +46,8 @@ class Plan:
         few: true if the commit has few events.
         again: the engine's planning mode for a caller that runs repeatedly; None for other runs.
         stored: true if the state already has the commit, so that it only has to be published.
-        counts: number of the commit's events by verdict; None if this is not known before the
-            events are counted.
+        counts: number of the commit's events, by code in `classification.VERDICTS`; None if this
+            is not known before the events are counted.
         limited_by: the name of the limit that leaves arrivals to the next run; None if all arrivals
             are taken.
         taken_up: true if another run began the commit, so that the duration of its steps is
@@ -248,9 +248,11 @@ def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
 def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
-    A session may cross the bound of any range, and is merged with stored partials beyond the bound.
-    So these partials must be from the same definition. The asset must not keep panes, because each
-    firing of a session would need all events of the session.
+    There are two conditions:
+
+    - The stored partials are from the current definition. A recomputed session may cross the bound
+      of a range, and is then merged with stored partials from beyond the bound.
+    - The asset does not keep panes. Each firing of a session would need all events of the session.
     """
     transform = asset.transform
     of_sessions = transform.window.merges and transform.accumulation is None
@@ -260,9 +262,13 @@ def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
 def _plan_in_place(
     asset: Asset, last: StateCommit, cause: Cause, ranges: Ranges, *, complete: bool = False
 ) -> Plan:
-    """Return a plan that recomputes windows, each through the arrival of its coverage.
+    """Return a plan that recomputes windows without counting further arrivals.
 
-    If some sessions can't be recomputed without the others, all sessions are recomputed.
+    Each window stays up to date through the same arrival as before. If some sessions can't be
+    recomputed without the others, all sessions are recomputed.
+
+    Args:
+        complete: true if too-late events count.
     """
     transform, coverage = asset.transform, last.after
     if not transform.window.merges:

@@ -227,7 +227,11 @@ def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges
 
 
 def refuse_rollup(transform: Definition, verb: str) -> None:
-    """Raise an error if an asset is a roll-up, which has no state of its own to work on."""
+    """Raise an error if an asset is a roll-up, which does not have its own state.
+
+    Args:
+        verb: what the message recommends to do with the roll-up's base instead, such as `rebuild`.
+    """
     if transform.follows is not None:
         raise DefinitionError(
             f"'{transform.name}' is a roll-up of '{transform.follows}': {verb} "

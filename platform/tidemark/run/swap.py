@@ -44,10 +44,11 @@ def list_versions(asset: Asset) -> dict[str, int]:
 
 
 def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
-    """Commit a swap to the state, with the partials of one version of a state table.
+    """Commit a swap to the asset's state, and return the record of the commit.
 
     Args:
-        state: the name and the version of that state table.
+        state: the name and the version of the state table that provides the partials: for a
+            promotion, the rebuilt one; for a rollback, the asset's own, at an earlier version.
 
     Raises:
         ConflictError: another run took the commit's number first; nothing was stored.

@@ -2,9 +2,9 @@
 
 `define.identity.parts` defines the effect of changing each part of a definition. If windows, keys
 or aggregates changed, the stored data is not usable. The run then stops with an error and changes
-nothing, until the tables are recreated by the new definition (`rebuild`, or a backfill of
-everything). Otherwise the definition in the code takes over, and a stream with the earlier
-definition ends itself.
+nothing. Runs are possible again when the new definition has recreated the tables (`rebuild`, or a
+backfill of everything). Otherwise the definition in the code takes over, and a stream with the
+earlier definition ends itself.
 
 The rows of a roll-up can be computed from its base at any time. If the roll-up's windows, keys or
 aggregates changed, its next run replaces all rows (`store.commits.rollup_generation`).
@@ -24,7 +24,12 @@ _MAX_SHOWN = 3
 
 
 def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool) -> None:
-    """Raise an error if this asset's definition can't continue from the newest commit."""
+    """Raise an error if this asset's definition can't continue from the newest commit.
+
+    Args:
+        pinned_definition: true if this very definition has run the asset before. Any other
+            definition of the newest commit then raises an error.
+    """
     if last.definition in ("", fingerprint(asset.counting)):
         return
     name = asset.counting.name
@@ -104,7 +109,10 @@ def find_changes(asset: Asset, last: StateCommit) -> list[Change]:
 
 
 def _required_kind(asset: Asset, head: Head) -> str:
-    """Return the kind that a roll-up's table must have (`store.commits.rollup_generation`)."""
+    """Return the kind of a roll-up's table once its windows have the asset's definition.
+
+    The kind is a text that identifies the definition (`store.commits.rollup_generation`).
+    """
     return rollup_generation.next_generation(head.kind, asset.transform)
 
 

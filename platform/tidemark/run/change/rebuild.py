@@ -58,11 +58,10 @@ class RebuildStatus:
 def side_definition(
     transform: Definition, name: str = REBUILD, verb: str = "rebuild"
 ) -> WindowedTransform:
-    """Return a copy of the definition that writes to separate tables.
+    """Return a copy of the definition with separate tables, `<asset>__<name>`.
 
     Args:
-        name: suffix of the tables' names: `<asset>__<name>`.
-        verb: what the error message for a roll-up recommends to do with its base.
+        verb: for the error message if the asset is a roll-up: what to do with its base instead.
     """
     runner.refuse_rollup(transform, verb)
     return base_transform(transform).side(name)
@@ -197,7 +196,10 @@ def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
 
 
 def _retry() -> Iterator[None]:
-    """Yield once per attempt, with a growing random delay after each."""
+    """Yield once for each attempt to commit, at most `_MAX_ATTEMPTS` times.
+
+    After each attempt, wait for a random time. Its upper limit doubles from 0.05 to 1 second.
+    """
     for n in range(_MAX_ATTEMPTS):
         yield
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))

@@ -102,7 +102,7 @@ def replay_to_side_tables(
 
 
 def side_definition(transform: Definition, name: str) -> WindowedTransform:
-    """Return a copy of the definition that writes to the replay's separate tables."""
+    """Return a copy of the definition with separate tables, `<asset>__<name>`, for a replay."""
     if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
             f"A replay can't go into '{name}': use lower-case letters, digits and underscores, and "

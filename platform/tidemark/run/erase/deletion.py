@@ -18,8 +18,8 @@ from tidemark.store.warehouse import Warehouse
 def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record an erasure and delete its events.
 
-    Copies of windows are deleted before the events. If the process is killed after the deletion of
-    the events, no earlier copy exists, and later copies have none of the events.
+    The tables of rebuilds and side replays are deleted first. So after the deletion of the events,
+    no such table contains an erased event, even if the process is killed.
     """
     _begin(log.warehouse, found)
     _empty_letters(log, found, place)
@@ -31,8 +31,8 @@ def delete(log: Log, found: SearchResult, place: TempTables) -> None:
 def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record the erasure of a derived source, and replace the rows that change.
 
-    The unjoined rows are replaced last, because the next search finds them again after an
-    interruption.
+    The unjoined rows are replaced last. If the process is killed before that, the next search finds
+    these rows again.
     """
     _begin(log.warehouse, found)
     _delete_events(log, found, place)
@@ -50,7 +50,10 @@ def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
 
 
 def _begin(warehouse: Warehouse, found: SearchResult) -> None:
-    """Record an erasure, and delete the separate copies of its windows."""
+    """Record an erasure, and delete copies of its windows.
+
+    The copies are the tables of rebuilds and side replays, and the backups of promotions.
+    """
     erasures.record(warehouse, found.erasure, BEGUN)
     pass_fail_point("erasure")
     for table in found.copies:
@@ -92,7 +95,7 @@ def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
 
 
 def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
-    """Replace the unjoined rows of a derived source, which take no part in it."""
+    """Delete the unjoined rows that a derived source loses, and add those that it gains."""
     erasure = found.erasure
     ranges = erasures.arrival_ranges([*erasure.letters, *erasure.added])
     if not ranges or found.gained_letters is None:

@@ -181,8 +181,13 @@ class _Work:
     def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
         """Erase rows of derived sources that were computed from erased events.
 
-        The windows over these rows are recomputed. Return the report with these changes; None if
-        `report` is None.
+        The windows over these rows are recomputed.
+
+        Args:
+            report: the report of this erasure; None while interrupted erasures are finished.
+
+        Returns:
+            `report` with the changes to derived sources; None if `report` is None.
         """
         for each in self.derived:
             log = Log(self.warehouse, each)
@@ -202,7 +207,12 @@ class _Work:
     def _include(
         self, report: ErasureReport, log: Log, found: SearchResult, *, dry_run: bool
     ) -> ErasureReport:
-        """Return a report with the changes of a derived source."""
+        """Return `report`, extended by the changes to a derived source.
+
+        Args:
+            log: the event log of the derived source.
+            found: the changes to the derived source.
+        """
         own = build_report(log, self.definitions, found, dry_run=dry_run, resumed=0)
         return replace(
             report,
@@ -219,9 +229,9 @@ class _Work:
         ]
 
     def _end(self, then: Callable[[], None] | None) -> None:
-        """Record the erasures as finished.
+        """Record the erasures as finished: those of derived sources, then that of the source.
 
-        The erasure of the source comes last, because it continues into the derived sources.
+        The erasure of the source includes the derived sources, so it is never finished before them.
         """
         if then is not None:
             then()

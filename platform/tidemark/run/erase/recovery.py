@@ -84,12 +84,15 @@ def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> 
 
 
 def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
-    """Delete all remaining tables of an asset that was dropped after the erasure began.
+    """Delete the tables that an interrupted drop of an asset has left.
 
-    An asset that is still defined counts again from the log in its next run.
+    The next run of the asset counts all events from the log again.
+
+    Args:
+        defined: true if the asset is still defined.
 
     Raises:
-        DataError: the asset has tables but is no longer defined.
+        DataError: the asset is no longer defined, but has tables. None of them is deleted.
     """
     # The state table of a defined asset may be that of a run that has just begun.
     left = [
@@ -109,10 +112,10 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
 
 
 def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    """Delete the published rows of windows that are now quarantined, and values in check results.
+    """Delete values that were computed with erased events, and that no run replaces.
 
-    Only the results of checks before the recomputation lose their values, because only these values
-    may be computed from erased events.
+    These are the published rows of windows that are now quarantined, and the values in results of
+    checks before the recomputation.
     """
     asset = Asset(warehouse, definition)
     newest = asset.published_commit_number()
@@ -208,7 +211,14 @@ def renew_results(log: Log, source: DerivedSource) -> None:
 
 
 def _aggregate(log: Log, table: str, erasure: Erasure, *more: Column) -> dict[int, Row]:
-    """Return the number of added rows in a table, and further aggregates, by arrival."""
+    """Return the number of rows that an erasure has added to a table, by arrival.
+
+    Args:
+        more: further aggregates over these rows.
+
+    Returns:
+        For each arrival, a row with the number in `rows`, and with the further aggregates.
+    """
     bound = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
     added = by_erasure.select_added(log.warehouse.read(table, bound), erasure.added)
     found = added.groupBy("arrival").agg(F.count("*").alias("rows"), *more).collect()

@@ -37,8 +37,8 @@ class SearchResult:
     Args:
         erasure: the erasure to record.
         events, letters: `arrival` and `position` of the events and dead letters.
-        counted: the assets that have counted events.
-        rolled: the roll-ups that have run.
+        counted: the assets of the source that have run, other than roll-ups.
+        rolled: the roll-ups of the source that have run.
         copies: the tables of rebuilds and side replays; empty if no event is erased.
         gained: for a derived source, the events to add to its event log; otherwise None.
         gained_letters: for a derived source, the unjoined rows to add; otherwise None.
@@ -164,10 +164,10 @@ def search_derived_source(
 
 
 def check_continuing(log: Log, source: DerivedSource) -> None:
-    """Refuse a derived source into which an erasure can't continue.
+    """Check that an erasure can change a derived source.
 
     Raises:
-        DataError: its rows can't be computed from its bases again.
+        DataError: the rows of the derived source can't be computed from its bases again.
     """
     warehouse, asset = log.warehouse, source.derivation.asset
     last = log.last()
@@ -235,9 +235,10 @@ def _find_copies(
 
 
 def _find_gained(log: Log) -> DataFrame | None:
-    """Return the columns `PLACE` of the events that unfinished erasures have added to an event log.
+    """Return `arrival` and `position` of the events that unfinished erasures have added to a log.
 
-    Return None if there are none.
+    Erasures add events to derived sources, for example a joined row with a new partner. Return None
+    if there are no such events.
     """
     added = [e.added for e in erasures.find_unfinished(log.warehouse, log.source) if e.added]
     if not added:
