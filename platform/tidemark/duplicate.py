@@ -1,4 +1,4 @@
-"""Deduplication for definitions."""
+"""Deduplication for definitions: `from tidemark.duplicate import Deduplicate`."""
 
 from tidemark.define.uniqueness import Deduplicate
 

@@ -1,4 +1,4 @@
-"""Roll-ups for definitions."""
+"""Roll-ups for definitions: `from tidemark.rollup import rollup`."""
 
 from tidemark.define.rollup import RollUp, rollup
 

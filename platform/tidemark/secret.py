@@ -1,4 +1,4 @@
-"""Secrets for definitions."""
+"""Secrets for definitions: `from tidemark.secret import secret`."""
 
 from tidemark.base.secret import Secret, secret
 

@@ -1,4 +1,4 @@
-"""Sources for definitions."""
+"""Sources for definitions: `from tidemark.source import Source`."""
 
 from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.source import Source

@@ -50,7 +50,7 @@ def pane_columns(transform: Definition) -> dict[str, str | None]:
 
 
 def late_columns(transform: Definition) -> dict[str, str | None]:
-    """Return the columns of the late table, except for columns that the function adds."""
+    """Return the columns of the late table, without those that the transform's function adds."""
     event = {**transform.source.columns, **ARRIVAL_COLUMNS}
     plain = {name: kind.lower() for name, kind in event.items()}
     return {**plain, **_keys(transform), **LATE_COLUMNS}

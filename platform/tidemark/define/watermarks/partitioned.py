@@ -20,10 +20,10 @@ class Partition:
     """The progress of a partition as of an arrival; times are in microseconds.
 
     Args:
-        value: the partition's value of the strategy's column.
+        value: the value of `PerPartition.column` in all events of the partition.
         watermark: the newest event time of the partition - bound.
-        heard_at: the processing time of the newest arrival that had an event of the partition, or
-            for which one was waiting in the backlog.
+        heard_at: the processing time of the newest arrival at which the partition was not silent:
+            the arrival had an event of the partition, or such an event waited for a later arrival.
         idle: true if the partition is idle, so that it does not hold back the others.
     """
 
@@ -142,7 +142,12 @@ class PerPartition(Watermark):
         return clock - heard_at >= self.idle
 
     def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
-        """Return the state: the active partitions, and idle ones ahead of the watermark."""
+        """Return the state as JSON, without idle partitions that are not ahead of the watermark.
+
+        Args:
+            clock: the processing time of the arrival, in microseconds.
+            after: the watermark after the arrival, in microseconds; None is minus infinity.
+        """
         kept = [
             [value, time, heard]
             for value, (time, heard) in known.items()

@@ -1,4 +1,4 @@
-"""Watermark strategies that depend on an arrival's rows, without partitions."""
+"""Watermark strategies that treat all rows of a source alike, without partitions."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The protocol of watermark strategies."""
+"""Define the base class of watermark strategies, and functions for all strategies."""
 
 from typing import ClassVar, Protocol
 
@@ -43,7 +43,7 @@ class Watermark(Protocol):
 
     @property
     def needs_heartbeats(self) -> bool:
-        """True if a part of the strategy has no effect without heartbeats."""
+        """True if an option of the strategy, such as `idle`, has no effect without heartbeats."""
         return False
 
     @property
@@ -94,8 +94,8 @@ class Watermark(Protocol):
             previous: the watermark before this arrival; the result must not be earlier.
             observed: the result of `observe`; None for an arrival without rows. If the strategy has
                 a column `by`, a JSON array of pairs [value, the result of `observe` for it], in any
-                order; the value is a text or null. With `by_silence`, also [value, null] for a
-                value whose events will come with the next arrivals.
+                order; the value is a text or null. If `by_silence` is true, the array also has the
+                pair [value, null] for each value whose events wait for a later arrival.
             clock: the processing time of the arrival, in microseconds, for idleness.
             given: the watermark that the connector gave with the arrival, if any.
         """
@@ -140,10 +140,11 @@ def after_heartbeat(
 
 
 def forward(previous: int | None, reached: int | None) -> int | None:
-    """Return `reached`, limited so that the watermark never goes back or ends the stream.
+    """Return the later of two watermarks, so that the watermark never goes back.
 
     Use this function in your own strategies. Both arguments are in microseconds since 1970; None is
-    minus infinity.
+    minus infinity. A `reached` of `INFINITY` or more is reduced, because `INFINITY` would end the
+    stream.
 
     Example:
         forward(20, 10)  # 20

@@ -31,7 +31,10 @@ class Window(ABC):
 
     @property
     def assigned_extent(self) -> int:
-        """The `max_extent` of a window as it is assigned to an event, before windows are merged."""
+        """How far an event may lie after the start of a window that `assign` gives it.
+
+        In microseconds. For sessions, this is 0: an event's own session starts at the event.
+        """
         return self.max_extent
 
     @property
@@ -94,10 +97,13 @@ class Slicing(Protocol):
 
 
 def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) -> DataFrame:
-    """Return `rows` with the window's bounds, which are given in microseconds.
+    """Return `rows` with `window_start` and `window_end`, two columns of type TIMESTAMP.
 
-    The bounds are null if the window does not lie within the years 1 to 9999, the range of a
-    TIMESTAMP.
+    They are null if the window does not lie within the years 1 to 9999, the range of a TIMESTAMP.
+
+    Args:
+        start, end: the bounds of each row's window, BIGINT microseconds.
+        others: further columns to add.
     """
     within = (start >= BEGINNING) & (end <= INFINITY)
     bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
