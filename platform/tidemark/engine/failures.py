@@ -1,4 +1,4 @@
-"""Translate engine failures that a definition or its data causes into Tidemark's errors."""
+"""Translate engine failures into Tidemark's errors, if a definition or its data caused them."""
 
 import re
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ _MASK = b"***"
 
 
 def main() -> None:
-    """Copy standard input to standard output, line by line."""
+    """Copy standard input to standard output, line by line, with `***` in place of the secret."""
     secret = os.environ[sys.argv[1]].encode()
     # A signal to the process group ends the observed process. Its last lines must still be copied.
     for number in (signal.SIGTERM, signal.SIGINT):

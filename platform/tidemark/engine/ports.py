@@ -19,7 +19,11 @@ _LOWEST = 10_000
 
 
 def check_free(port: int, setting: str) -> None:
-    """Raise an error if another program listens on a port of this machine."""
+    """Raise an error if another program listens on a port of this machine.
+
+    Args:
+        setting: the name of the setting that specifies the port, for the message.
+    """
     if is_listening(port):
         raise EngineError(
             f"Port {port} on 127.0.0.1 is in use by {_holder(port)}, or set {setting} "

@@ -65,7 +65,9 @@ def demand_ready(url: str) -> None:
 
 
 def _check_trusted(builder: "Channel", name: str) -> None:
-    """Raise an error if the address requires TLS, and the engine can't be trusted.
+    """Raise an error if TLS is required, and the engine has no TLS or no trusted certificate.
+
+    TLS is required by `use_ssl=true`, and by a token if the host is not `localhost`.
 
     Args:
         name: the engine's address without a secret, for messages.

@@ -157,8 +157,8 @@ def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
 def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
     """Make a running server usable, or stop the server so that the caller starts another one.
 
-    A server that is still starting, whose starter was killed, is awaited. A server that does not
-    answer within `HUNG_DEADLINE` is stopped.
+    Wait for a server that is still starting: another process started it and was then killed. Stop a
+    server that does not answer within `HUNG_DEADLINE`.
     """
     record = managed.running()
     if record is None:

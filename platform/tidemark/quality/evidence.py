@@ -172,9 +172,12 @@ class Batch:
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _read_rows(self, table: str, back: int) -> DataFrame:
-        """Return a table's rows, from earlier commits, of the windows that the commit can change.
+        """Return the existing rows of a table for the windows that the commit can change.
 
-        Return no rows if another definition, with other columns, produced them.
+        Return no rows if they are from another definition, with other columns.
+
+        Args:
+            back: how much earlier to begin each range of windows, in microseconds, as in `ranges`.
         """
         rows = self.asset.warehouse.read(table, InRanges("window_start", self.ranges(back)))
         # Only a commit that replaces all rows can follow commits of another definition.

@@ -142,7 +142,7 @@ def usual_frame(rows: pa.Table) -> pd.DataFrame:
 
 
 def _local(rows: pa.Table) -> pa.Table:
-    """Return rows with their instants in the form that Great Expectations expects."""
+    """Return rows with all timestamps in UTC without a time zone, for Great Expectations."""
     instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))

@@ -36,7 +36,7 @@ class GateResult:
     Args:
         rows: the rows to publish, each with its `quality`. `IS_DELETED` is true for rows to delete.
         count: the number of rows in `rows` that change the published table, including rows to
-            delete. All others are already published, and stay in place of quarantined rows.
+            delete. The other rows repeat the last good rows of quarantined windows.
         quarantine_changes: the changes of the quarantine; None if there are none.
         quarantined: the number of rows to quarantine.
         warned: the number of rows published with a warning.

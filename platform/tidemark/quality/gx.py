@@ -224,7 +224,7 @@ def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
 
 @cache
 def _build_between() -> "type[Expected]":
-    """Return a subclass of the library's expectation whose bounds may have any type.
+    """Return a subclass of `ExpectColumnValuesToBeBetween` that accepts bounds of any type.
 
     The library's own class would convert all numbers to floats.
     """

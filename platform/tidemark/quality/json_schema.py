@@ -26,7 +26,7 @@ _METRIC = "column_values.match_json_schema_or_fail"
 
 
 class MatchJsonSchemaMetric(ColumnMapMetricProvider):
-    """The condition whose failures `ExpectColumnValuesToMatchJsonSchemaOrFail` counts."""
+    """The condition that a text matches a JSON schema; false for a text that is not JSON."""
 
     condition_metric_name = _METRIC
     condition_value_keys = ("json_schema",)
@@ -42,7 +42,7 @@ class MatchJsonSchemaMetric(ColumnMapMetricProvider):
 
 
 class ExpectColumnValuesToMatchJsonSchemaOrFail(ExpectColumnValuesToMatchJsonSchema):
-    """The expectation of Great Expectations with `MatchJsonSchemaMetric` instead of its own."""
+    """An expectation like its base class, but a text that is not JSON fails without an error."""
 
     map_metric = _METRIC
 

@@ -12,10 +12,10 @@ Therefore, a retry does not validate rows again. Its expectations return the rec
 | the results | repeats every result |
 | the published table | publishes no further rows |
 
-If tables have lost commits, there may already be later commits when a commit is retried, and any of
-these records may be missing or incomplete. An expectation without a complete record is then
-validated again. If the published table has the commit and the quarantine does not have it, the
-retry quarantines every row that is not published.
+If tables have lost commits, a commit may be retried after later commits. Any of these records may
+then be missing or incomplete. The retry validates an expectation again if its record is not
+complete. If the published table has the commit and the quarantine does not have it, the retry
+quarantines every row that is not published.
 """
 
 from collections.abc import Iterable, Iterator
@@ -143,8 +143,8 @@ def _published_expectation(
 ) -> Windowed:
     """Return an expectation that fails for the rows that the commit did not publish.
 
-    The expectation does not fail for a row with a recorded failure of level `error`, because the
-    expectation in the record already fails for that row.
+    A row with a recorded failure of level `error` passes this expectation: the recorded failure is
+    enough to quarantine the row.
 
     Args:
         known: the recorded results, by the name of the expectation.

@@ -54,8 +54,8 @@ class SweepResult:
 
     Args:
         removed: the number of removed subfolders.
-        left: the names of the remaining subfolders: those that a living process claims, those that
-            can't be removed and, in an object store, all, because a process may still use them.
+        left: the names of the remaining subfolders: a living process claims them, or they can't be
+            removed. In an object store, all subfolders remain, because claims do not exist there.
     """
 
     removed: int
@@ -63,7 +63,7 @@ class SweepResult:
 
 
 def sweep(place: str) -> SweepResult:
-    """Remove the subfolders of a folder that no living process claims."""
+    """Remove each subfolder of `place` that no living process claims."""
     system, path = file_system(place)
     found = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     folders = [each for each in found if each.type == pafs.FileType.Directory]

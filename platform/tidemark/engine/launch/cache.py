@@ -35,7 +35,7 @@ def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
     """Return the folder that contains all cache folders.
 
     Args:
-        root: in a checkout, the folder that contains `platform/`; otherwise any other folder.
+        root: the root folder of the checkout; any other folder if Tidemark is an installed package.
     """
     if _is_checkout(root):
         # `.engine` may be a symbolic link, with which working trees of one checkout share the

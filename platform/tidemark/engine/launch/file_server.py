@@ -27,9 +27,10 @@ _ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
 
 
 def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
-    """Return the jar with the fixed class. Create the jar if it is missing or different.
+    """Return the path of a jar that contains only the fixed class `NettyStreamManager`.
 
-    The jar must precede Spark's own jars in the class path.
+    Create the jar if it is missing or different. The jar must precede Spark's own jars in the class
+    path.
 
     Raises:
         EngineError: Spark's class is not the one that the fix was made for.

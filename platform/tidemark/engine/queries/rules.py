@@ -16,7 +16,7 @@ UNSAFE_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation
 
 
 def exclude_unsafe(spark: "SparkSession") -> None:
-    """Exclude the rule in a session, in addition to the rules that are already excluded there."""
+    """Exclude the rule `UNSAFE_RULE` in a session. Keep the rules that are already excluded."""
     excluded = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, with_excluded_rule(excluded, UNSAFE_RULE))
 

@@ -138,7 +138,7 @@ class StateCommit(CommitInfo):
 
     @abstractmethod
     def scope(self) -> Scope:
-        """Return the events that the commit counts, and their windows."""
+        """Return the scope of the commit: which events it counts, and in which windows."""
 
     @property
     def begins(self) -> bool:

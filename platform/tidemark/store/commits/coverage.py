@@ -56,7 +56,7 @@ class Coverage:
     def advance(self, at: TimelinePosition) -> "Coverage":
         """Return the coverage after an incremental run through `at`.
 
-        Backfilled ranges with which the run has caught up are left out.
+        Backfilled ranges remain only if they are up to date through a later arrival than `at`.
         """
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
@@ -67,10 +67,10 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return a BIGINT column with one field of the position of each row's window.
+        """Return a BIGINT column: the arrival through which each row's window is up to date.
 
         Args:
-            what: the field of `TimelinePosition`, such as `arrival` or `watermark`.
+            what: the field of that arrival's `TimelinePosition`: `arrival`, `watermark` or `clock`.
         """
         picked = uncompiled_literal(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
