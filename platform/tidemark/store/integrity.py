@@ -9,11 +9,11 @@ before the next commit to it. The check reads transaction logs, file sizes and a
 | table | requirement |
 | --- | --- |
 | any | its newest commit is intact, and all data files have their full size (on a local disk) |
-| event log, dead letters | not before the version that the timeline vouches for; all rows exist |
+| event log, dead letters | at or after the version that the timeline vouches for; all rows exist |
 | timeline | has the arrivals that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
-| published tables, validation results | not before the version that the ledger vouches for |
-| published table | not before the version that the quarantine vouched for in its last release |
+| published tables, validation results | at or after the version that the ledger vouches for |
+| published table | at or after the version that the quarantine vouches for: has all released rows |
 | ledger | lacks only commits of the state that the next run can publish again |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
@@ -127,7 +127,7 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
-    A process checks each source and each asset until they have passed once.
+    A source or an asset that has passed is not checked again in the same process.
     """
     folder = warehouse.path("").rstrip("/")
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
@@ -188,7 +188,7 @@ class Tables:
         return self._opened[table]
 
     def states(self) -> Iterator[TableName]:
-        """Open all intact states, and yield their names."""
+        """Open all state tables, and yield the names of those that are intact."""
         system, path = file_system(self.folder)
         found = system.get_file_info(FileSelector(path, allow_not_found=True))
         # The suffix only avoids opening every table; the role identifies a state.
@@ -199,12 +199,15 @@ class Tables:
                 yield own
 
     def version(self, table: str) -> int:
-        """Return the version of a table opened before; -1 if it does not exist or is damaged."""
+        """Return the version of a table that `open` has opened; -1 if missing or damaged."""
         opened = self._opened.get(table)
         return -1 if opened is None else opened.version()
 
     def transaction(self, table: str, app: str) -> int | None:
-        """Return an application's newest version in a table opened before; None if it has none."""
+        """Return an application's newest version in a table that `open` has opened.
+
+        Return None if it has none, or if the table is missing or damaged.
+        """
         opened = self._opened.get(table)
         return None if opened is None else opened.transaction_version(app)
 
@@ -227,7 +230,12 @@ class Tables:
         return opened
 
     def versions(self, app: str, wanted: Iterable[str]) -> dict[str, int]:
-        """Return the versions of tables opened before, as transactions that vouch for them."""
+        """Return transactions that vouch for tables: the version of each, by application id.
+
+        Args:
+            app: the application id of the commit that vouches.
+            wanted: the names of tables that `open` has opened.
+        """
         return {_vouch(app, table): self.version(table) for table in wanted}
 
     def source_damages(self, source: Source) -> Iterator[Damage]:
@@ -356,7 +364,8 @@ class Tables:
     def asset_app(self, definition: Definition) -> str | None:
         """Return the application id of an asset's commits (`Asset.app`).
 
-        Return None if the state (for a roll-up, also its own table) does not exist or is damaged.
+        Return None if the state is missing or damaged. A roll-up has the state of its base, and its
+        published table must be intact, too.
         """
         state = self.open(definition.state_table)
         if state is None:
@@ -486,7 +495,10 @@ def _last_commit(state: DeltaTable) -> int:
 
 
 def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit]:
-    """Return a state's commits after a number, without superseded ones."""
+    """Return a state's commits after a number.
+
+    If one of them replaced all rows, leave out the commits before it.
+    """
     bound = number_in("commit_number", commit_number + 1, _last_commit(state) + 1)
     rows = file_list.load(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
@@ -494,9 +506,13 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit
 
 
 def can_republish(commits: Sequence[StateCommit]) -> bool:
-    """Return whether a run can publish the newest commits again, exactly as they were.
+    """Return whether a run can publish commits again, exactly as they were.
 
-    A single commit, which is then the newest, can always be published.
+    The newest commit of a state can always be published. Several commits can be published if there
+    are at most `REPUBLISHED_COMMITS`, all with `can_repeat`.
+
+    Args:
+        commits: the newest commits of a state, from `commits_after`.
     """
     return len(commits) <= 1 or (
         len(commits) <= thresholds.REPUBLISHED_COMMITS

@@ -51,8 +51,8 @@ class RunFacts:
         windows: the number of rows published; 0 if an earlier run, which did not finish, had
             published them already.
         on_time, late, too_late, no_event_time, duplicate: the number of events by class of
-            lateness. An event counts once, for the one of its windows that ends first: with its
-            lateness for that window, and in the run that computes that window. For a roll-up, only
+            lateness. An event in several windows counts only for the one that ends first: in the
+            run that computes that window, with its lateness for that window. For a roll-up, only
             admitted events count.
         quarantined: the number of rows quarantined because they failed an expectation.
         warned: the number of rows published although they failed an expectation of level `warning`.
@@ -133,11 +133,12 @@ def append(
 
     Args:
         tables: the tables that the run wrote.
-        again: true if the ledger may have the run's row already, because the run is published again
-            for a table that lost the run's commit. An existing row stays as it is.
+        again: true if the run is published again, because a table lost its commit. The ledger may
+            then have the run's row already; that row stays as it is.
 
     Returns:
-        The row in the ledger, which is that of the run that recorded the commit first.
+        The row in the ledger. If another process has recorded the commit first, it is that
+        process's row.
     """
     create(warehouse)
     # A run with a row is complete, so all tables must be in the catalog first.

@@ -17,10 +17,10 @@ _SHARED = cache.folder("locks")
 
 
 def lock_file(location: str, database: str, name: str) -> Path:
-    """Return the path of a file on this machine next to a database's tables.
+    """Return the path of a lock file, which is next to the database's tables.
 
-    For tables in an object store, the file is in a folder of this user. It is not in a temporary
-    folder that users share, because another user could place a link there under the file's name.
+    For tables in an object store, it is in a folder of this user on this machine. It is not in a
+    temporary folder that users share: another user could place a link there under the file's name.
     """
     location = location.rstrip("/").removeprefix("file://")
     if "://" in location:
@@ -33,7 +33,7 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
     """Open a lock file, create it if it is missing, and return its handle.
 
     Args:
-        writable: as for `open_lock`.
+        writable: false if the caller only shares the lock: the file is then opened for reading.
     """
     path = lock_file(warehouse.location, warehouse.database, name)
     try:

@@ -134,8 +134,8 @@ def store_failure(error: Exception) -> StoreError | None:
 def is_conflict(error: Exception) -> bool:
     """Return whether an error means that another commit came first.
 
-    The condition of a Spark error decides, because its message may contain any name. For delta-rs,
-    which has no conditions, the beginning of the message decides.
+    A Spark error is recognized by its error condition, not by its message, which may contain any
+    name. Errors of delta-rs have no condition, so the beginning of their message is compared.
     """
     if isinstance(error, PySparkException):
         # The message of an exception without a condition begins with its Java class.

@@ -66,7 +66,8 @@ def to_python(
     """Return rows as Python dictionaries.
 
     Args:
-        beyond: returns a replacement for a value outside of Python's range; None by default.
+        beyond: a function that replaces a value outside of Python's range. By default, such a value
+            becomes None.
     """
     try:
         return rows.to_pylist()

@@ -225,7 +225,7 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
 
 
 def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
-    """Return the marker rows of commits. All other columns except the commit number are null."""
+    """Return a row for each commit, with its number and its marker. All other columns are null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
         [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],

@@ -24,8 +24,9 @@ class Increment(StateCommit):
     """A commit that adds the events of the arrivals since the previous commit.
 
     Args:
-        open_before: the `open_from` of the previous commit; None if another definition made that
-            commit.
+        open_before: for session windows, the start of the first session that this commit can
+            change, in microseconds. It is the `open_from` of the previous commit; None, for all
+            sessions, if another definition made that commit.
     """
 
     open_before: int | None = None

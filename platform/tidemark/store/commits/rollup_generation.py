@@ -1,9 +1,9 @@
-"""Determine the kind of a roll-up's table: which definition its windows have.
+"""Record in a roll-up's table which definition its windows have.
 
 A roll-up does not have a state whose commits record the definition. A property of its table
-therefore holds the number of changes of the definition, and the digest of the current definition.
-When the digest changes, the roll-up gets a new identity, as it does when its base is recreated. Its
-next run then replaces all windows.
+therefore holds a text, the *kind*: `2-9f86d081884c` if the definition has changed twice, and its
+digest is now `9f86d081884c`. When the digest changes, the roll-up gets a new identity, as it does
+when its base is recreated. Its next run then replaces all windows.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,15 @@ PROPERTY = "tidemark.kind"
 
 
 def initial_generation(transform: Definition) -> str:
-    """Return the kind of a table that a definition creates."""
+    """Return the kind of a new table: `0-` and the definition's digest."""
     return f"0-{_digest(transform)}"
 
 
 def next_generation(kind: str, transform: Definition) -> str:
-    """Return the kind that an existing table has once it contains the windows of a definition.
+    """Return the kind of a table after a definition has replaced all of its windows.
 
-    The result is the old kind if the definition is the same.
+    If the definition is still the same, this is the old kind. Otherwise, the number in the kind
+    increases by one.
 
     Args:
         kind: the old kind; empty if the table is not a roll-up's.
@@ -33,20 +34,18 @@ def next_generation(kind: str, transform: Definition) -> str:
 
 
 def identity_suffix(kind: str) -> str:
-    """Return the suffix that the kind of a roll-up's table adds to the roll-up's identity.
+    """Return the suffix that a kind adds to the identity of a roll-up: `+` and the kind.
 
-    The suffix is empty for a table's first kind, and for a table that is not a roll-up's.
+    The suffix is empty if the definition has never changed, or if the table is not a roll-up's.
     """
     return "" if kind.startswith("0-") or not kind else f"+{kind}"
 
 
 def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
-    """Return the part of a roll-up's identity that comes from its own table.
-
-    For a table that is not a roll-up's, the result is `table`.
+    """Return the id of a table; for a roll-up's table, with the suffix of `identity_suffix`.
 
     Args:
-        table: the identity of the table.
+        table: the id of the table.
         properties: the properties of the table.
     """
     return f"{table}{identity_suffix(properties.get(PROPERTY) or '')}"

@@ -64,7 +64,7 @@ _T = TypeVar("_T")
 
 
 class Committer:
-    """The Delta tables below a folder: created, read, committed to, and maintained by name.
+    """Access to the Delta tables below a folder, by name.
 
     A commit that names an application and a version takes effect once, however often it is
     repeated: it is skipped if the table has that version of the application, or a later one.
@@ -285,9 +285,10 @@ class Committer:
         )
 
     def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
-        """Merge rows that a function reads after the table was opened. Return the number written.
+        """Merge the result of `rows` into a table. Return the number of rows written.
 
-        If the application commits to the table in between, `rows` is called again.
+        The table is opened first, and then `rows` is called. If another commit conflicts with the
+        merge, `rows` is called again. Any commit of the application `app` in between conflicts.
         """
         for n in range(_ATTEMPTS):
             # Open a separate object: the call of `rows` may update the shared one.
@@ -330,12 +331,15 @@ class Committer:
             raise
 
     def snapshot(self, table: str) -> tuple[Head, pa.Table]:
-        """Return a table's head, and all of its rows as of that commit."""
+        """Return a table's head, and all rows of the version in that head."""
         opened = self._newest(table)
         return _head(table, opened), file_list.load(opened, ())
 
     def select(self, rows: Rows, *columns: str) -> pa.Table:
-        """Return some columns of rows in memory, if possible from the files of `materialize`."""
+        """Return the given columns of rows, in memory.
+
+        If `materialize` wrote the rows into files, they are read without the engine.
+        """
         if not isinstance(rows, DataFrame):
             return rows.select(list(columns))
         files = self._materialized.get(rows)
@@ -345,7 +349,7 @@ class Committer:
         return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
     def count(self, rows: Rows) -> int:
-        """Return the number of materialized window rows, which all have a column `events`."""
+        """Return the number of rows, which must be windows: only their column `events` is read."""
         return self.select(rows, "events").num_rows
 
     def take(
@@ -457,9 +461,10 @@ class Committer:
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
     ) -> pa.Table | Staged:
-        """Return rows, with the table's columns, in memory or, if they are many, as staged files.
+        """Return rows that can be committed: a table in memory, or staged files for a DataFrame.
 
         Args:
+            also: further rows to commit with them, in memory; None for none.
             replace_all: true if the rows replace all rows of the table, which then takes over their
                 columns.
         """
@@ -484,12 +489,13 @@ class Committer:
         upon: bool = False,
         vouches: Vouches | None = None,
     ) -> _T | None:
-        """Call `write`, again if another commit came first, and return its result.
+        """Call `write`, and return its result. After a conflict with another commit, call it again.
 
         Return None without a call if the table has this version of the application, or a later one.
 
         Args:
-            upon: true if every commit in between is a conflict, not only an incompatible one.
+            upon: true if any commit that comes first is a conflict; false if only an incompatible
+                one is.
         """
         for n in range(_ATTEMPTS):
             opened = self._tables.newest(table)

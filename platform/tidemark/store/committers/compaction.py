@@ -78,7 +78,7 @@ def compact_files(
 
 
 def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield groups of at least two consecutive files, each of about the target size."""
+    """Yield groups of two or more consecutive files. A group has at most `target` bytes in all."""
     together: list[Mapping[str, Any]] = []
     size = 0
     for file in files:

@@ -6,9 +6,9 @@ another writer has made this commit. A store that ignores the header overwrites 
 reported as done.
 
 So before the first table of a database in an object store is created, several writers create the
-same table there at the same time. All writers see that the table does not exist, and each sends
-more data than the previous one. The store must refuse at least one writer. A store that ignores the
-header never refuses any.
+same table there at the same time. All writers see that the table does not exist. Their requests
+have different lengths, so a longer request ends after a shorter one has created the key. The store
+must refuse at least one writer. A store that ignores the header never refuses any.
 """
 
 import os

@@ -16,7 +16,8 @@ class Head(NamedTuple):
     - `table_id`: the table's identity, from its creation until it is dropped.
     - `version`: the number of the newest commit.
     - `format`: the version of the layout; 0 for a table that Tidemark did not create.
-    - `kind`: for a roll-up, the kind of its windows (`store.commits.rollup_generation`).
+    - `kind`: a text that identifies a roll-up's definition (`store.commits.rollup_generation`);
+      empty for other tables.
     - `name`: the table's name with its owner and role; None for a table without an owner.
     """
 
