@@ -2,8 +2,8 @@
 
 A connector adds a `dead_letter` column to its rows, which is null for a row that fits the source's
 columns. The event log takes the rows that fit, and the table `<source>_dead_letters` takes the
-others. Positions number all rows that a connector reads in an arrival, so the positions in the
-event log can have gaps. Only joins number their dead letters separately.
+others. Each row that a connector reads in an arrival gets a position, even if it is a dead letter,
+so the positions in the event log can have gaps. Only joins number their dead letters separately.
 """
 
 from collections.abc import Collection, Mapping
@@ -57,8 +57,8 @@ def dead_letter(
 
     Args:
         content: the row's bytes.
-        certain: true if `reason` is never null. The engine then knows that none of the rows with
-            this column fits, and a query for fitting rows does not compute them.
+        certain: true if `reason` is never null. The engine then knows that all rows with this
+            column are dead letters, and does not compute them for a query that excludes these.
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     columns = {"reason": reason, "bytes": content, **record}

@@ -70,16 +70,17 @@ class IncomingRows:
 
 
 class ComputedRows:
-    """Many rows of arrivals, which the engine computes once, with the columns of the event log.
+    """The rows of one or more arrivals, like `IncomingRows`, but for many rows from a query.
 
     The columns of the arrival, such as the watermark before it, must be known before the rows are
     computed. The engine can then write the rows directly as files of the event log.
 
     Args:
-        source, rows: as for `IncomingRows`. The rows have `dead_letter`, each partition of the
-            DataFrame is sorted, and computing the rows twice gives the same rows.
+        source: as for `IncomingRows`.
+        rows: as for `IncomingRows`, with `dead_letter`. Each partition of the DataFrame is sorted.
+            The query runs twice, for events and for dead letters, and must return the same rows.
         arrivals: as for `IncomingRows`, but their numbers of rows are not used.
-        compute: a function that computes rows once, in full.
+        compute: a function that runs the given query, and returns all of its rows.
     """
 
     def __init__(
@@ -173,8 +174,8 @@ def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> 
 def _in_order(rows: pa.Table) -> pa.Table:
     """Return rows sorted by arrival and position.
 
-    Rows of one partition are usually sorted already, and copying them takes as long as writing
-    them.
+    Rows that are sorted already, such as those of a single partition, are not copied: a copy takes
+    as long as writing them.
     """
     arrival, position = (rows[name].to_numpy() for name in ("arrival", "position"))
     later, same = arrival[1:] > arrival[:-1], arrival[1:] == arrival[:-1]
@@ -184,7 +185,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _files(arrivals: Sequence[Arrival]) -> list[int]:
-    """Return the number of the output file for each arrival, so that files have similar sizes."""
+    """Return, for each arrival, the index of the file for its rows. Files have similar sizes."""
     total = sum(a.bytes for a in arrivals)
     count = total // thresholds.LOG_FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)

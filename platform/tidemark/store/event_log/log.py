@@ -209,7 +209,7 @@ class Log:
         return event_time_range(self.timeline(after, through))
 
     def traced_arrivals(self, after: int, through: int) -> list[TracedArrival]:
-        """Return the arrivals with `after` < number <= `through`, for tracing.
+        """Return the arrivals with `after` < number <= `through`, for OpenTelemetry traces.
 
         Return only the newest `MAX_TRACED_ARRIVALS`.
         """
@@ -253,10 +253,10 @@ class Log:
         return [(a.arrival, a.after) for a in self.timeline(*self._span)]
 
     def ticks(self, interval: int) -> DataFrame:
-        """Return when the processing clock reached the multiples of an interval.
+        """Return when processing time reached the multiples of an interval (ticks).
 
-        Only the first multiple after each arrival is included, because events wait only for these
-        multiples. The columns are BIGINT:
+        Events wait only for the first tick after their own arrival. All other ticks are left out.
+        The columns are BIGINT:
 
         - `tick`: the multiple of `interval`, in microseconds.
         - `arrival`: the first arrival whose processing time is not before the tick; null if there

@@ -36,7 +36,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 
 def protection(source: Source) -> dict[str, str]:
-    """Return the protection of a source's columns, as properties of its event log."""
+    """Return how a source masks its columns (`Source.mask`), as properties of its event log."""
     return {
         f"{_PROTECTED}{column}": source.mask[column].descriptor for column in sorted(source.mask)
     }

@@ -1,10 +1,11 @@
-"""Define the steps of a derived source: each of its arrivals takes one arrival of one base.
+"""Define the steps of a derived source. Each arrival of the source is one step.
 
-A chain of changes has further steps: commits of its asset that changed windows without an arrival.
+A step *takes* (reads) one arrival of one base. A chain of changes also has steps that take a commit
+of its asset, such as a correction, which changed windows without an arrival.
 
-In the timeline, the `position` of each arrival records the arrival's step, and through which
-arrival each base had been read. It also has the id of each base's timeline, because a base that was
-dropped and recreated has other arrivals under the same numbers.
+In the timeline, the `position` of each arrival stores the step: what it took, and the newest
+arrival of each base that had been taken. It also stores the id of each base's timeline, because a
+base that was dropped and recreated has other arrivals under the same numbers.
 
 The *effective watermark* of a base equals the base's own watermark, unless the base is silent. Once
 a base has been silent for `idle`, its heartbeats raise its effective watermark to the lowest
@@ -26,7 +27,7 @@ _RAISES = "raises"
 
 @dataclass(frozen=True)
 class TakenResults:
-    """The results of an asset that a derived source has read through a step.
+    """How far a derived source has read the results of an asset, as of a step.
 
     Args:
         table_id: the identity of the asset.
@@ -81,7 +82,10 @@ class Step:
 
     @property
     def arrival(self) -> int:
-        """The arrival's number; with `change`, that of the base's newest arrival before it."""
+        """The number of the arrival that the step takes.
+
+        With `change`, the number of the base's newest arrival that earlier steps took.
+        """
         return self.taken[self.base]
 
     @property
@@ -142,7 +146,7 @@ def effective_watermark(
 
     Args:
         raised: the base's list in the result of `raised_watermarks`.
-        own: the base's own watermark after the arrival.
+        own: the base's own watermark after the arrival; None is minus infinity, as in the result.
     """
     count = bisect_right(raised, arrival, key=lambda each: each[0])
     return latest(own, raised[count - 1][1] if count else None)
@@ -153,8 +157,8 @@ class Steps:
     """Consecutive steps, with the watermarks of the bases.
 
     Args:
-        arrivals: for each base, its arrivals in these steps and the newest arrival before them, if
-            any. Later arrivals may be included.
+        arrivals: for each base, the arrivals that these steps take, and the newest arrival before
+            them, if there is one. A list may also contain later arrivals.
         raised: the result of `raised_watermarks` for these steps and all earlier ones.
     """
 
@@ -182,7 +186,7 @@ class Steps:
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 
     def span(self, base: str) -> tuple[int, int]:
-        """Return a base's newest taken arrival before the first step, and after the last step.
+        """Return through which arrival a base had been taken before these steps, and after them.
 
         -1 stands for no arrival.
         """
@@ -196,9 +200,9 @@ class Steps:
         }
 
     def split(self) -> Iterator[tuple[int, "Steps"]]:
-        """Yield these steps in parts, each with the index of its first step.
+        """Yield these steps in groups, each with the index of its first step.
 
-        Each change is a part, and so are the arrivals between two changes.
+        A step with a `change` is a group alone. All steps between two such steps are one group.
         """
         first = 0
         for number, step in enumerate(self.steps):
@@ -222,7 +226,7 @@ class Steps:
         return advances[-1][0] if advances else self.watermark_before(base)
 
     def advances(self, base: str) -> list[tuple[int, int]]:
-        """Return each new effective watermark of a base in these steps, with the step's index."""
+        """Return each rise of a base's effective watermark: the new value, and the step's index."""
         reached, raised = self.watermark_before(base), self.raised.get(base, ())
         after = {
             a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]

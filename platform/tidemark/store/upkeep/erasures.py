@@ -62,7 +62,7 @@ class Erasure:
         events: the number of events to delete, by arrival.
         letters: the number of dead letters that lose their content, by arrival; for a derived
             source, the number of dead letters to delete.
-        windows: the ranges of the starts of the windows to recompute, by asset; an empty tuple
+        windows: the windows to recompute, by asset, as ranges of their starts; an empty tuple
             stands for all windows.
         added: for a derived source, the position of the first row to add, by arrival. Existing rows
             of the arrival have smaller positions.
@@ -90,7 +90,11 @@ class Erasure:
 
 
 def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
-    """Record an erasure, once for each phase."""
+    """Record that an erasure has begun or ended. A repeated call has no effect.
+
+    Args:
+        phase: `begun`, `ended`, or `void` if it was killed before anything was deleted.
+    """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
     row = {
         "erasure": erasure.id,

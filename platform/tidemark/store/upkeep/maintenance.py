@@ -136,8 +136,8 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
     so is the transaction log of a table with such versions.
 
     Args:
-        begun: when the files of the current versions began to be written, in microseconds. Files
-            that no version refers to are removed if they are older than that.
+        begun: when the erasure began, in microseconds. A file that no version refers to is removed
+            only if it is older: a run may be about to commit a newer one.
     """
     recorded = _versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:

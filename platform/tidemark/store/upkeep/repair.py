@@ -16,8 +16,8 @@ write the missing rows. No ingest and no run may be in progress.
 - A state lacks commits that other tables have, or the timeline lacks arrivals that the state has
   counted: the state is removed. The next run recomputes it from the event log, and replaces the
   rows of the asset's other tables.
-- A published table lacks windows that were released from quarantine: as for a state. The windows
-  are quarantined again.
+- A published table lacks windows that were released from quarantine: the state is removed, as
+  in the previous case. The next run quarantines the windows again.
 - A roll-up's tables lack commits that the ledger vouches for: the tables are removed. The next run
   recomputes them.
 - Validation results lack commits that the ledger vouches for: the remaining results are kept.
@@ -272,7 +272,7 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
 
 
 def _note(folder: str, ledger: DeltaTable, versions: Mapping[str, int]) -> None:
-    """Commit versions of applications to the ledger, without adding a row."""
+    """Set the ledger's newest version of each application, in a commit that adds no row."""
     nothing = file_list.load(ledger, ()).slice(0, 0)
     properties = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
     write_deltalake(ledger, nothing, mode="append", commit_properties=properties)

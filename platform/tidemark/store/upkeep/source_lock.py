@@ -84,7 +84,7 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
 def shares_source(
     function: Callable[Concatenate[Warehouse, Definition, _P], _R],
 ) -> Callable[Concatenate[Warehouse, Definition, _P], _R]:
-    """Decorate a function on an asset's tables: each call runs inside `share_source`."""
+    """Decorate a function that uses an asset's tables: each call runs inside `share_source`."""
 
     @wraps(function)
     def sharing(
