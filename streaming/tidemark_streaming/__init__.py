@@ -1,1 +1,1 @@
-"""Ingest arrivals and run continuously: connectors, ingest, streaming queries, the command line."""
+"""Ingest events, run assets as streaming queries, and provide the command line."""

@@ -62,10 +62,11 @@ class Lateness:
         events: the number of events with an event time.
         no_event_time: the number of events without an event time, which are not measured.
         percentiles: the lag by percentile; percentile 100 is the maximum.
-        candidates: common bounds in ascending order, up to the first that loses no event.
+        candidates: the bounds of a fixed list, such as 1 second or 5 minutes, each with its loss.
+            They are in ascending order, up to the first that loses no event.
         target: the share of events that may arrive behind the watermark.
-        recommended: the smallest common bound whose loss is within the target; None if even a bound
-            of a year loses more.
+        recommended: the smallest bound of the list whose loss is within the target; None if even a
+            bound of a year loses more.
     """
 
     source: str

@@ -79,11 +79,13 @@ class Changes:
     Args:
         differences: the parts of the definition that differ.
         effect: the combined effect of the differences.
-        earlier_through: the arrival through which an earlier definition counted windows that still
-            exist; None if the definition of the newest commit counted all existing windows.
+        earlier_through: the last arrival that an earlier definition counted, if windows that it
+            computed still exist; None if the definition of the newest commit computed all windows.
         as_of: the arrival through which the results of both definitions were compared.
-        windows: the number of rows compared, of both definitions; 0 if no comparison was needed.
-        rows: the number of rows that would appear, disappear or change, by kind.
+        windows: the number of compared rows, including rows that only one of the definitions
+            produces; 0 if no comparison was needed.
+        rows: the numbers of rows that would appear (`new`), disappear (`removed`) or change
+            (`changed`).
         columns: the number of values that would change, by column; None for a column that is added
             or removed or changes its type.
         earliest, latest: the first and the last window start among the rows that would differ.
@@ -146,7 +148,9 @@ def compute_changes(
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
-    """Return the differences between the two definitions, without computing windows.
+    """Compare the definition in the code with the one that produced the tables.
+
+    No windows are computed, so the result has no numbers of rows and values, and no examples.
 
     Raises:
         DefinitionError: the asset is a roll-up.
@@ -181,9 +185,9 @@ def _find_differences(asset: Asset, commit: StateCommit) -> Changes:
 
 
 def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
-    """Return the arrival through which an earlier definition counted windows that still exist.
+    """Return the last arrival that an earlier definition counted, if any of its windows remain.
 
-    Return None if the definition of this commit counted all existing windows.
+    Return None if the definition of this commit computed all existing windows.
     """
     first = asset.state.at(commit.defined)
     if first.commit_number <= 0 or first.renews:

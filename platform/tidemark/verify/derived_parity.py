@@ -34,7 +34,7 @@ class _DerivedParity:
 
     Args:
         as_of: the newest arrival of the derived source, through which rows are compared.
-        rows: the number of recorded rows, including the rows that take no part in a join.
+        rows: the number of recorded rows, including the dead letters of a join.
         missing: the number of recomputed rows that are not recorded.
         extra: the number of recorded rows that are not recomputed.
         differences: the first missing rows, then the first extra rows, each with its kind and its
@@ -58,7 +58,7 @@ def derived_parity(
 ) -> _DerivedParity:
     """Compare the event log of a derived source with a recomputation from its bases.
 
-    Dead letters of a join, which are rows that take no part, are compared too.
+    The dead letters of a join are compared, too. They are the rows that the join left out.
 
     Args:
         most: the maximum number of differences to list.
@@ -102,7 +102,12 @@ def derived_parity(
 
 
 def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
-    """Return each row as text with its arrival and `reason`: the engine can't compare all types."""
+    """Return rows as columns `arrival`, `row` and `reason`, which the engine can compare.
+
+    Args:
+        row: an expression for the whole row as text, because the engine can't compare all types.
+        reason: an expression for the reason of a dead letter; null for an event.
+    """
     arrival = F.col("arrival").cast("bigint")
     return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
 

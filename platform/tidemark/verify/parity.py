@@ -59,10 +59,11 @@ class ParityReport:
     """The result of `parity`.
 
     Args:
-        as_of: the arrival through which the windows outside of backfilled ranges are complete.
+        as_of: the newest arrival that the windows count. A window in a backfilled range may count
+            later arrivals.
         windows: the number of rows compared.
-        lost: the number of events that were too late for a window in the range, counted once for
-            each such window. For sessions, the range does not matter: all sessions count.
+        lost: the number of events that were too late for a window in the compared range, counted
+            once for each such window. For sessions, windows outside of the range count, too.
         total: the number of differences.
         differences: the first differences.
         kinds: the number of differences by kind.
@@ -147,7 +148,7 @@ def parity(
 
 
 def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T, StateCommit]:
-    """Return the result of a function that reads an asset's tables, and their newest commit.
+    """Call a function that reads an asset's tables. Return its result, and the newest commit.
 
     If a stream changes the tables in the meantime, the function is called again.
 
@@ -171,6 +172,9 @@ def recompute(
     """Recompute the windows that start in some ranges from the event log, as of a commit.
 
     Return their partials, their rows without too-late events, and their rows with too-late events.
+
+    Args:
+        few: true if the partials are known to fit in memory.
     """
     warehouse, transform = asset.warehouse, asset.transform
     coverage = rollups.coverage_after(transform, commit)

@@ -282,7 +282,10 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 
 
 def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
-    """Return a row for each window of the event, with its `by_window`, `VERDICT` and `ADMITTED`.
+    """Return a row for each window of the event.
+
+    Its columns include the window's bounds and keys, the event's lateness (`VERDICT`), and whether
+    the window counts the event (`ADMITTED`).
 
     Args:
         complete: true if too-late events count.
@@ -297,10 +300,10 @@ def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool)
 
 
 def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) -> WindowMembership:
-    """Return the relation of an event to one of its windows, with the window's rows in all tables.
+    """Return whether a window counts an event, and the window's rows in the asset's tables.
 
     Args:
-        row: a row of `_classify`, as a dict.
+        row: the event in that window: a row of `_classify`, as a dict.
     """
     warehouse, transform = asset.warehouse, asset.transform
     keys = {key: row[key] for key in transform.keys}
@@ -345,9 +348,11 @@ def _find_firings(
     *,
     complete: bool,
 ) -> tuple[bool, list[_Row]]:
-    """Return whether a firing of a window includes the event, and the panes that include the event.
+    """Return whether a window has fired with the event, and the panes that include the event.
 
     Args:
+        ranges: the result of `_window_ranges` for the window.
+        place: the event's window, of which only the keys are used.
         complete: true if too-late events count.
     """
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
@@ -402,9 +407,8 @@ def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row 
 def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bool:
     """Return whether a backfill or a correction counts a too-late event.
 
-    A backfill or correction counts all too-late events of the window that have arrived before the
-    run. An event is therefore counted if the newest counted too-late event arrived with it or
-    later.
+    A backfill or correction counts every too-late event of the window that arrived before the run.
+    If it counted an event that arrived later than this one, or with it, it counted this one, too.
     """
     merges = asset.transform.window.merges
     assert place.start is not None

@@ -121,7 +121,13 @@ def step(text: str) -> Iterator[Step]:
 
 
 def print_done(text: str, took: float, note: str = "") -> None:
-    """Print that work is done, with its duration."""
+    """Print that work is done, with its duration.
+
+    Args:
+        text: a description of the work.
+        took: the duration in seconds.
+        note: a remark at the end of the line; empty for none.
+    """
     if logs.is_structured():
         logs.log(text, seconds=round(took, 3), note=note or None)
         return
