@@ -154,7 +154,10 @@ class Connector(Protocol):
 
 @runtime_checkable
 class ExplainsErrors(Protocol):
-    """A connector whose rows the engine reads or computes."""
+    """A connector that can explain an error of the engine by a problem in the connector's data.
+
+    The engine reads or computes the rows of such a connector.
+    """
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return an error about the data, if a problem in the data caused the engine's error; else
@@ -180,8 +183,8 @@ class Decoder(Protocol):
         """Decode dead letters, which may have been corrected. Return rows as `read` returns them.
 
         Args:
-            letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
-                chunk.
+            letters: rows of the dead-letter table. They also have the column `CHUNK`, and their
+                `position` counts from 0 in each chunk.
         """
         ...
 
@@ -191,8 +194,8 @@ class InWarehouse(Protocol):
     """A connector that reads other tables of the warehouse that it ingests into."""
 
     def in_warehouse(self, location: str, database: str) -> "Connector":
-        """Return a copy of the connector that reads the warehouse with these arguments of
-        `Warehouse`."""
+        """Return a copy of the connector that reads from the warehouse at `location`, in
+        `database`."""
         ...
 
 

@@ -102,8 +102,14 @@ class Commit:
 
 
 def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
-    """Return the commit of a version. Return None if its log entry no longer exists, or a file that
-    is needed to read `part` of the version.
+    """Return the commit of a version.
+
+    Return None if the version's log entry no longer exists. Also return None if a file that is
+    needed to read `part` no longer exists.
+
+    Args:
+        path: the location of the table.
+        part: the part of the version that the caller wants to read.
     """
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
@@ -216,8 +222,14 @@ def _read(
 
 
 def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[str, pa.Array]:
-    """Return masks of the rows that are not deleted by the deletion vectors as of a version, by the
-    path of the file. Files without a deletion vector are left out."""
+    """Return a mask of the rows that are not deleted, for each file with a deletion vector.
+
+    Args:
+        version: the version of the table whose deletion vectors apply.
+
+    Returns:
+        The masks, by the path of the file.
+    """
     marked = [file.path for file in files if file.marked]
     if not marked:
         return {}

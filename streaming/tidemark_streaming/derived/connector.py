@@ -42,7 +42,10 @@ and the arrival itself. The first three are the order in which arrivals are take
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
-    """Return the connection of a derived source to its connector, which users do not write."""
+    """Return the `Ingestion` of a derived source.
+
+    Users define none for it, because its connector is always a `DerivedConnector`.
+    """
     return Ingestion(source=source, connector=lambda _: DerivedConnector(source))
 
 
@@ -163,7 +166,7 @@ class DerivedConnector:
         )
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
-        """Return the result of `read` for steps without rows."""
+        """Return an empty table with the columns that `read` returns."""
         own = warehouse.schema(self.source.log_table)
         facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
         columns = {name: own.field(name).type for name in self.source.columns}
@@ -190,7 +193,7 @@ class DerivedConnector:
         tables is left out.
 
         Args:
-            known: the ids at the last step.
+            known: the ids that the source's newest arrival recorded; empty if it has no arrivals.
 
         Raises:
             DataError: a base was dropped, or dropped and created again, since its arrivals were
@@ -215,8 +218,15 @@ class DerivedConnector:
 def _in_order_of_asset(
     waiting: Sequence[_Waiting], changes: Sequence[StateCommit], results: AssetResults | None
 ) -> Iterator[_Waiting | StateCommit]:
-    """Yield the arrivals and the changes of an asset's results in order. A change comes after the
-    arrivals that the asset had processed before it."""
+    """Merge arrivals with the commits that changed the results of a chain's asset.
+
+    Yield each commit directly after the arrivals that the asset had processed before it.
+
+    Args:
+        waiting: the arrivals, in the order in which they are taken.
+        changes: the commits, in order; none if the source is not a chain.
+        results: the results of the chain's asset; None if the source is not a chain.
+    """
     ahead = deque(changes)
     for each in waiting:
         _, _, number, _, _ = each

@@ -68,8 +68,8 @@ class File:
 def list_files(folder: Path) -> list[File]:
     """List the files of a folder and its subfolders, in the order in which they arrive.
 
-    Files and subfolders whose names begin with `.` or `_` are left out. Links to files and folders
-    that are listed under their own names are left out, too.
+    Files and subfolders whose names begin with `.` or `_` are left out. A symbolic link is left out
+    if its target is listed anyway.
 
     Raises:
         OSError: the folder does not exist or can't be read.
@@ -94,7 +94,7 @@ def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[Fi
 
 
 def identity_of(position: Mapping[str, Any]) -> _Identity:
-    """Return the identity of an ingested file from its position."""
+    """Return the `File.identity` that an ingested file had, from the position of its arrival."""
     return position["bytes"], position["modified"], position["sha256"]
 
 
@@ -111,14 +111,15 @@ def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:
 def _files(
     folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]], above: tuple[str, ...]
 ) -> Iterator[File]:
-    """Yield the files of one folder and of its subfolders.
+    """List a folder, which is `folder` or is below it, and yield its files and those of its
+    subfolders.
 
     Args:
-        folder: the top folder, to which names are relative.
-        prefix: the path of the one folder relative to `folder`, with a `/` at its end; empty for
+        folder: the top folder, to which the names of the files are relative.
+        prefix: the path of the listed folder relative to `folder`, with a `/` at its end; empty for
             `folder` itself.
-        entries: the entries of the one folder.
-        above: the real paths of `folder`, of the one folder, and of the folders between them.
+        entries: the entries of the listed folder.
+        above: the real paths from `folder` down to the listed folder, including both.
     """
     for entry in entries:
         name = f"{prefix}{entry.name}"
@@ -150,7 +151,7 @@ def _is_listed(link: os.DirEntry[str], above: tuple[str, ...]) -> bool:
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Refuse a name that is not UTF-8, because tables can't have it."""
+    """Refuse a file name that is not UTF-8, because a table can't store it."""
     shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if shown != name:
         raise DataError(

@@ -69,7 +69,7 @@ def read_parquet(
 
     Args:
         name: the path of the file relative to the folder.
-        chunk: the index of the file's arrival among the chunks that are read.
+        chunk: the value of the column `CHUNK` in all rows of the file.
     """
     path, first = folder / name, 0
     for batch in _batches(folder, name, source):

@@ -27,7 +27,7 @@ def read_text(
 
     Args:
         name: the path of the file relative to the folder.
-        chunk: the index of the file's arrival among the chunks that are read.
+        chunk: the value of the column `CHUNK` in all rows of the file.
     """
     path, columns, place, begun = folder / name, dict(source.columns), 0, False
     for records in _records(path, source, form):
@@ -106,8 +106,13 @@ def check_missing(folder: Path, name: str, source: Source, columns: Collection[s
 
 
 def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
-    """Return the columns of a file with this header. A file that was written before the source
-    gained columns has a shorter header."""
+    """Return the source's columns that a CSV file has according to its header, with their types.
+
+    The last columns may be missing, because a file may be older than these columns of the source.
+
+    Raises:
+        DataError: the header does not name the source's columns in order, or lacks the event time.
+    """
     try:
         named = [(name or "").strip().lower() for name in form.fields(header)]
     except UndecodableError:
@@ -152,10 +157,13 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
 def _dead_letters_of_events(
     events: Decoded, values: pa.ChunkedArray, source: Source
 ) -> pa.ChunkedArray:
-    """Return the dead letters among events, which are null for decoded events.
+    """Return a dead letter for each row that could not be decoded, and null for each other row.
 
-    If the source has protected columns, the dead letters lack the bytes of their records, because
-    the protected values in the bytes can't be located.
+    If the source has protected columns, the dead letters lack the bytes of their rows, because the
+    protected values in the bytes can't be located.
+
+    Args:
+        values: the bytes of each row.
     """
     return dead_letters_of(events.rows, events.reasons, {} if source.mask else {"bytes": values})
 

@@ -14,10 +14,11 @@ the other keys of a position may be topics."""
 
 
 class Acceptance:
-    """The losses that a connector may skip.
+    """Decides which losses a connector may skip.
 
-    If `given` is true, these are the losses that the connector's first poll finds; if it is false,
-    there are none. Losses that later polls find are not accepted.
+    Args:
+        given: true if the user accepts losses. This covers only the losses that the connector's
+            first poll finds; losses that later polls find are refused.
     """
 
     def __init__(self, *, given: bool) -> None:
@@ -36,13 +37,20 @@ class Acceptance:
 
 
 def with_losses(position: str, lost: Sequence[str]) -> str:
-    """Return a position, as JSON, to which the losses that its arrival skips are added."""
+    """Add the losses that an arrival skips to the arrival's position, and return the position.
+
+    Args:
+        position: the position, as JSON.
+        lost: descriptions of the losses.
+    """
     return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
 
 
 def without_losses(position: str) -> str:
-    """Return a position without losses, for an arrival that repeats the position of the previous
-    arrival but skips no records."""
+    """Remove the losses from a position, as JSON, and return it.
+
+    A heartbeat, for example, repeats the position of the previous arrival, but skips no records.
+    """
     parsed = json.loads(position)
     if not isinstance(parsed, dict) or _KEY not in parsed:
         return position

@@ -63,9 +63,11 @@ def observe(
     spark: SparkSession,
     planning: AbstractContextManager[None] | None = None,
 ) -> dict[int, Facts]:
-    """Return the summary of each chunk with rows, by its index.
+    """Summarize the rows of each chunk. Return the summaries by the index of the chunk, without
+    chunks that have no rows.
 
     Args:
+        rows: the rows of all chunks, with the column `CHUNK`.
         planning: applies settings to the engine's planner. It is entered only if the engine is
             used.
     """

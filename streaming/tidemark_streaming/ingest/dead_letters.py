@@ -136,7 +136,11 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
 
 @dataclass(frozen=True)
 class _CorrectedLetters:
-    """A connector that returns corrected dead letters: `rows` with their arrivals and positions."""
+    """A connector whose pending arrivals are the events of corrected dead letters.
+
+    Args:
+        rows: the decoded events, with `arrival` and `position` of their dead letters.
+    """
 
     source: Source
     rows: pa.Table

@@ -50,7 +50,7 @@ class FutureWatermark:
     Args:
         arrival: the number of the arrival that caused the watermark.
         clock: the processing time of the newest arrival.
-        event_time: the newest event time of the arrival `arrival`; None if it has no event time.
+        event_time: the newest event time in that arrival; None if the arrival has no event time.
         read_from: where the event with this time was read, as in `2.csv#1`; None if the event has
             been deleted.
     """
@@ -94,7 +94,10 @@ class _Lowered:
 
 def is_far_ahead(watermark: int | None, clock: int) -> bool:
     """Return whether a watermark is so far ahead of the processing clock that it requires a
-    warning. The watermark of a source that has ended does not."""
+    warning.
+
+    The infinite watermark of a source that has ended requires no warning.
+    """
     return watermark is not None and watermark < INFINITY and watermark - clock > FAR
 
 

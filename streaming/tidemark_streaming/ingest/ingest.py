@@ -1,9 +1,9 @@
 """Ingest a connector's records into the event log, exactly once.
 
-Every commit is a set of whole arrivals, and the timeline lists the committed arrivals. A process
-that is killed at any point leaves at most rows in the event log whose arrivals are not in the
-timeline. The next process removes these rows and continues after the timeline's last arrival. There
-is no other state that could be lost.
+Every commit is a set of whole arrivals, and the timeline lists the committed arrivals. If a process
+is killed, the event log may have rows whose arrival is not in the timeline. The next process
+removes these rows and continues after the timeline's last arrival. There is no other state that
+could be lost.
 """
 
 import json
@@ -225,12 +225,14 @@ def ingest_each(
     *,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
-    """Ingest the pending arrivals of several connectors of a source, as one writer.
+    """Ingest the pending arrivals of several connectors of a source, one connector after another.
+
+    The ingest lock is held until all connectors are done.
 
     Args:
         connectors: the connectors, each with its number, counted from 1, and the total number of
             connectors.
-        batch: as for `ingest`.
+        batch: the number of arrivals per commit; None to commit as many as possible at once.
     """
     with _open_log(warehouse, source) as log:
         timeline = log.timeline()
@@ -240,8 +242,10 @@ def ingest_each(
 
 
 def in_warehouse(connector: Connector, location: str, database: str) -> Connector:
-    """Return a connector that reads other tables of the warehouse with these arguments, if the
-    connector reads any; else return it unchanged."""
+    """Return a copy of the connector that reads from the warehouse at `location`, in `database`.
+
+    Return a connector that reads no tables of the warehouse unchanged.
+    """
     if isinstance(connector, InWarehouse):
         return connector.in_warehouse(location, database)
     return connector
@@ -283,7 +287,12 @@ def _open_log(warehouse: Warehouse, source: Source) -> Iterator[Log]:
 
 
 def _trim_log(warehouse: Warehouse, source: Source) -> Log:
-    """Return the source's log, without rows that another writer left beyond the timeline."""
+    """Remove rows whose arrival is not in the timeline from the source's event log, and return the
+    log.
+
+    Such rows remain if an ingest is killed. If the log does not exist, it is created. Check first
+    that the tables of the source and its bases are not damaged.
+    """
     for each in (source, *(source.bases if isinstance(source, DerivedSource) else ())):
         integrity.demand(warehouse, each)
     log = Log(warehouse, source)

@@ -3,8 +3,10 @@
 Only one ingest of a source runs at a time. Some errors require manual action: an incompatible
 change of the source, records that were deleted, a file that was changed. Such an error blocks only
 its own source, until another ingest of the source begins. The error is stored in a file, so that
-monitoring sees it, no matter which process ingests. A sensor that is on touches a file at each
-tick, because otherwise Tidemark's home does not show that the sensor is on.
+monitoring sees it, no matter which process ingests.
+
+Dagster's sensor of a source touches a file at each tick. Without this file, Tidemark's home would
+not show whether the sensor is on.
 """
 
 import os
@@ -56,8 +58,8 @@ def is_ingesting(settings: Settings, source: str) -> bool:
 
 
 def ingest_file(location: str, database: str, source: str, ending: str) -> Path:
-    """Return the path of a file of a source's ingest, next to its tables on this machine
-    (`lock_file`).
+    """Return the path of a file that the ingests of a source share on this machine, for example
+    their lock. `lock_file` describes the folder of the file.
 
     Args:
         ending: the extension of the file, such as "lock".

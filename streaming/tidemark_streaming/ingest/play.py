@@ -31,7 +31,7 @@ def play(
     a speed, each file is ingested when it is written.
 
     Args:
-        batch: the number of files per commit; None as for `ingest`.
+        batch: the number of files per commit; None to commit as many as possible at once.
     """
     if ingestion.play is None:
         raise no_recording(ingestion.source)

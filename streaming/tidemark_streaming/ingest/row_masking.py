@@ -26,7 +26,8 @@ def check(source: Source, what: str) -> None:
 
 
 def mask_columns(rows: pa.Table, source: Source) -> dict[str, Any]:
-    """Return the source's columns of some rows, protected as the source declares."""
+    """Return the columns of `rows` that belong to the source, by name, protected as the source
+    declares."""
     return {name: _column(rows, source, name) for name in source.columns}
 
 

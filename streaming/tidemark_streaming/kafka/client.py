@@ -129,8 +129,8 @@ class Brokers:
         return None if found is None else self._read_error(found, retriable=self._is_retriable())
 
     def unreachable(self, error: Exception) -> DataError:
-        """Return the error for a failed request: the rejection if there is one, else the last
-        reason that a client received, else `error`."""
+        """Return the error for a failed request, with the best known cause: why the brokers reject
+        this client, else the last error that a client received, else `error`."""
         if refused := self.rejection():
             return refused
         plain = [c.str() for c in self._errors if c.code() != KafkaError._ALL_BROKERS_DOWN]
@@ -182,8 +182,10 @@ class Brokers:
         return None
 
     def _protocol_mismatch(self) -> str | None:
-        """Return why brokers close connections without an error, if they require another
-        `security.protocol`; else None."""
+        """Return a message if the brokers require another `security.protocol`; else None.
+
+        Such brokers close connections without an error.
+        """
         if {each.code() for each in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         if not uses_tls(*self._first):

@@ -233,7 +233,13 @@ class KafkaConnector:
         return words
 
     def _ranges(self, at: Position | None, available: Position) -> Position:
-        """Return the ranges to ingest: for each partition, the offsets after its range in `at`."""
+        """Return the range of offsets to ingest from each partition.
+
+        Args:
+            at: the newest recorded position, after which the ranges begin. If it is None, they
+                begin at the connector's `start`.
+            available: for each partition, the offsets from the first to the end offset.
+        """
         begun, asked = (
             self._start_offsets(available) if at is None else {},
             self._configured_topics(at),
@@ -257,7 +263,7 @@ class KafkaConnector:
         return ranges
 
     def _configured_topics(self, at: Position | None) -> Position:
-        """Return a position without topics that are no longer configured."""
+        """Return the topics of a position that are still configured; none if `at` is None."""
         known = (at or {}).items()
         return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
 
@@ -280,8 +286,13 @@ class KafkaConnector:
         return max(min(self.rows, thresholds.KAFKA_ARRIVAL_BYTES // size), 1)
 
     def _start_offsets(self, available: Position) -> Mapping[tuple[str, int], int]:
-        """Return the start offsets by topic and partition. Return no offsets if all partitions
-        start at their first record."""
+        """Return the offsets at which the first ingest starts, by topic and partition.
+
+        A partition that is missing from the result starts at its first record.
+
+        Args:
+            available: for each partition, the offsets from the first to the end offset.
+        """
         if self.start == "earliest":
             return {}
         if self.start == "latest":

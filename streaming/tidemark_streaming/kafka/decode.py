@@ -64,8 +64,8 @@ is null only if the record has no value for the column."""
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source with columns that contradict `RECORD`, or that a Kafka connector can't
-    protect as declared.
+    """Refuse a source that declares a column of `RECORD` with another type, or a column that a
+    Kafka connector can't protect as declared.
 
     Args:
         what: the connector, for the error message.
@@ -160,7 +160,11 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
 
 
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
-    """Return the records' dead letters, which are null for records that were decoded."""
+    """Return a dead letter for each record that has a reason, and null for each other record.
+
+    Args:
+        reasons: why records could not be decoded, by the index of the record.
+    """
     kept = [
         name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]

@@ -139,9 +139,15 @@ def _protected_headers(
     correlation: str | None,
     ways: Mapping[str, Change],
 ) -> list[dict[str, Any]] | None:
-    """Return the protected headers that the source keeps, and the header with the correlation ID.
-    That header is protected like the others unless it has a protection of its own. Return None if
-    the headers can't be read."""
+    """Return the kept headers of a record, each of them protected; None if they can't be read.
+
+    Args:
+        headers: all headers of the record; None if they can't be read.
+        kept: true to keep all headers, false to keep only the header with the correlation ID.
+        correlation: the name of the header that holds the correlation ID.
+        ways: the functions that protect values, by column. The header with the correlation ID is
+            protected like the others unless there is a function for the correlation ID.
+    """
     if headers is None:
         return None
     usual = ways.get("kafka_headers", _keep)
@@ -177,7 +183,15 @@ def _merge_samples(found: Iterable[Fields]) -> Fields:
 
 
 def _sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
-    """Return the undeclared fields in a sample of the JSON objects in `value`, by `chunk`."""
+    """Search a sample of each chunk's JSON values for fields that the source does not declare.
+
+    Args:
+        records: records (`records.SCHEMA`).
+        declared: the names of the declared fields.
+
+    Returns:
+        The names of the undeclared fields, by chunk index.
+    """
     known, found = frozenset(declared), dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():

@@ -33,11 +33,14 @@ PARTITIONS = 3
 
 @dataclass(frozen=True)
 class PlayedConnector:
-    """A connector whose records arrive by the clock of a recording.
+    """A connector that reads one span of a recording from its topic.
+
+    The arrivals have the processing time of the recording, not that of the poll. An empty span
+    becomes an arrival without records.
 
     Args:
-        clock: the processing time of the arrivals, in microseconds. An empty span becomes an
-            arrival without records.
+        connector: the connector that reads the topic.
+        clock: the processing time of the arrivals, in microseconds.
     """
 
     connector: KafkaConnector

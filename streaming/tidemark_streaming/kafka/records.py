@@ -54,8 +54,10 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class _Record(Protocol):
-    """A message that is a record, so that its topic, partition and offset are not None. The type of
-    the client also covers errors, in which they may be None.
+    """A message of Kafka's client that is a record, not an error.
+
+    The client has one type for both, in which topic, partition and offset may be None. A record
+    always has them.
     """
 
     def topic(self) -> str: ...
@@ -92,14 +94,17 @@ class Reader:
     def read(
         self, pieces: Sequence[Position], cancel: Event, wanted: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
-        """Yield the records of the pieces of a position in batches (`SCHEMA`).
+        """Yield the records of some chunks, in tables with the columns of `SCHEMA`.
 
-        `chunk` is the index of the piece that contains a record. `position` is the index of the
-        record's offset in that piece, whose offsets are sorted by topic, partition and offset.
-        Offsets without a record (transaction markers, compacted records) are skipped. `headers` is
-        null if the name of a header is not UTF-8.
+        `chunk` is the index in `pieces` of the piece that contains the record. `position` is the
+        number of offsets that precede the record in this piece, sorted by topic, partition and
+        offset. Offsets without a record (transaction markers, compacted records) count as well, but
+        have no row.
+        `headers` is null if the name of a header is not UTF-8.
 
         Args:
+            pieces: for each chunk, its range of offsets in each partition. In a partition, each
+                piece continues where the previous one ends.
             wanted: the columns to fetch. Other columns are null if they are costly to fetch
                 (timestamps, headers).
 
@@ -221,7 +226,7 @@ def _table(
     """Return records as a table with the columns of `SCHEMA`.
 
     Args:
-        asked: the requested ranges of offsets, by topic and partition; one for each piece.
+        asked: for each topic and partition, the requested range of offsets in each piece, in order.
         places: the result of `_places`.
     """
     which, offsets, found = batch.which, batch.offsets, batch.records
@@ -272,7 +277,8 @@ def _per_record(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "
 
 
 def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
-    """Return the timestamps and their types."""
+    """Return the columns `timestamp` and `timestamp_type`. A timestamp is null if the record has
+    none, or if it is outside the years 1 to 9999."""
     kinds, at = zip(*(m.timestamp() for m in found), strict=True) if found else ((), ())
     names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
     types = names.take(pa.array(kinds, pa.int64()))
@@ -299,8 +305,8 @@ def _headers(found: Sequence[_Record]) -> "list[Any]":
 def _decoded_headers(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
     """Return the headers of a record, or None if the name of a header is not UTF-8.
 
-    Kafka does not require UTF-8 of producers. The client can't return such headers, and must not be
-    asked for them twice.
+    Kafka does not require UTF-8 of producers. Call this function once for each record: the client
+    fails on such headers at the first call, and may return damaged headers at a second call.
     """
     try:
         return _get_headers(record) or ()
@@ -316,8 +322,8 @@ some later statement."""
 
 
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
-    """Return for each partition the index of its first offset in each piece (the `position` of a
-    record with that offset)."""
+    """Return, for each partition, a list with a number for each piece: the `position` of the
+    partition's first offset in the piece (see `Reader.read`)."""
     found: dict[_Of, list[int]] = {}
     for piece in pieces:
         place = 0
