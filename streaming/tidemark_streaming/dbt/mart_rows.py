@@ -1,8 +1,8 @@
 """Find the rows of marts that depend on a window, from dbt's manifest and views.
 
-If a mart reads a published table through a view, two queries find the rows. The first gets the
-view's values for the window. The second gets the mart's rows that have these values in the columns
-that identify a row. If a mart reads the table in another way, only the dependency is known.
+For example, a view adds the column `day` to an asset's windows, and a mart that reads the view has
+one row per day. One query gets the window's `day` from the view, and another query gets the mart's
+rows of this day. If no view is between the table and the mart, the mart's rows can't be determined.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,9 +66,16 @@ def _made_of(
     transform: Definition,
     row: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return a view's values for a published row, in the columns that identify a mart's rows.
+    """Return the values, by column, that select a mart's rows for a published row.
 
-    Return None if the view has no row for the window, or shares only key columns with the mart.
+    The values are read from a view of the published table. The columns are those that the view and
+    the mart have in common, without aggregates and without the columns that Tidemark adds to
+    windows. Return None if the view has no row for the window, lacks the window's columns, or has
+    only key columns in common with the mart.
+
+    Args:
+        mart_columns: all columns of the mart.
+        row: the published row.
     """
     own = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
     told_apart = own - {*transform.aggregates}

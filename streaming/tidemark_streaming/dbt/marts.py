@@ -2,8 +2,11 @@
 
 dbt is a separate process and a client of the engine. Only the environment of that process has the
 engine's address, with its token, and the location of the tables. Neither the project nor dbt's
-arguments contain these values. The models and sources of the project are read from its manifest,
-which dbt creates without the engine, once for each state of the project's files.
+arguments contain these values.
+
+This module reads the project's models and sources from dbt's manifest. dbt creates the manifest
+without the engine, and again only after the project, dbt's version or the location of the tables
+has changed.
 """
 
 import hashlib
@@ -71,7 +74,7 @@ def _project(settings: Settings) -> Path | None:
 
 
 class Marts:
-    """The dbt project of the settings."""
+    """The dbt project of the marts, in the folder that the setting `marts` names."""
 
     def __init__(self, settings: Settings) -> None:
         folder = _project(settings)
@@ -120,9 +123,10 @@ class Marts:
 
     @cached_property
     def _windows(self) -> list[str]:
-        """The assets in the project's sources, for models that read all of these assets.
+        """The names of the assets and derived sources in the project's `models/sources.yml`.
 
-        dbt knows its sources only after it has parsed the models, so models can't ask dbt.
+        Models that read all of these tables get the names from an environment variable. They can't
+        get them from dbt, which knows its sources only after it has parsed the models.
         """
         path = self.folder / dbt_sources.PLACE
         return dbt_sources.chosen(path.read_text(encoding="utf-8"), path) if path.is_file() else []
@@ -184,8 +188,10 @@ class Marts:
     def readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
 
-        Each mart is mapped to the views through which it reads the table: those views that read the
-        table directly. The list is empty if no view is in between.
+        Returns:
+            For each mart, the views between the table and the mart. If a view reads another view,
+            only the one that reads the table itself is listed. The list is empty if there is no
+            view in between.
         """
         found = {node["name"]: self._ways(node, table) for node in self._marts()}
         return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}

@@ -115,7 +115,7 @@ def chosen(text: str, path: Path) -> list[str]:
 
 
 def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
-    """Return the text of the file for the given assets and derived sources."""
+    """Return the content of `models/sources.yml` for the given assets and derived sources."""
     given = list(definitions)
     assets = [each for each in given if isinstance(each, Definition)]
     windows = [

@@ -57,7 +57,7 @@ def readings_hourly(readings: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Create the archive, unless it exists."""
+    """Create the engine's class data archive, unless it exists."""
     try:
         java = find_java()
         paths = jars.class_path(java, Settings().maven_repository)

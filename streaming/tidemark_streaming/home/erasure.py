@@ -179,7 +179,8 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
 def _beyond(
     settings: Settings, known: Domains, wanted: ErasureRequest, done: ErasureReport
 ) -> list[str]:
-    """Return notes on copies of the events that Tidemark does not delete or search."""
+    """Return notes on data that may still contain the events: data that the erasure can't delete,
+    or does not search."""
     sentences = list[str]()
     if wanted.source.name in known.ingestions:
         sentences.append(_outside(settings, known, wanted.source))
@@ -227,7 +228,8 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
 
 
 def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
-    """Return a note on temporary folders of runs that could not be removed."""
+    """Return one note that lists the runs' temporary folders that could not be removed; no note if
+    there are none."""
     if not done.unswept:
         return []
     return [
@@ -241,7 +243,8 @@ def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
 
 
 def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
-    """Return a note on state tables whose asset no domain defines."""
+    """Return one note that lists the state tables whose asset no domain defines; no note if there
+    are none."""
     own = {d.state_table.owner for d in known.transforms.values()}
     odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
     if not odd:
@@ -250,7 +253,8 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 
 
 def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
-    """Return a note on tables in the marts' database that no dbt model creates any more."""
+    """Return one note that lists the tables in the marts' database that no dbt model creates; no
+    note if there are none."""
     place = warehouse.marts(registered=False)
     existing = place.tables()
     known = marts.Marts(settings).names() if existing and marts.present(settings) else []

@@ -1,8 +1,8 @@
 """Convert the original texts of JSON members to the types of columns, with Spark's expressions.
 
-The expressions follow the rules of `payloads.text_values` and share its regular expressions. A text
-is converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL
-must not have an exponent.
+The expressions follow the rules of `payloads.text_values` and share its regular expressions. One
+rule is stricter: a DECIMAL must not have an exponent. If Spark's conversion might change the value
+of a text, the text is not converted: the result is null.
 """
 
 from collections.abc import Iterable
@@ -79,8 +79,15 @@ def _float(text: Column, kind: DataType) -> Column:
 
 
 def _from_counts(number: Column, formats: TimeFormats) -> Column:
-    """Return counts since 1970 as instants. A count that is finer than microseconds, or outside the
-    years 1 to 9999, becomes null."""
+    """Return numbers as instants: each number counts units of time since 1970, for example
+    milliseconds.
+
+    A number that is not a whole number of microseconds, or that is outside the years 1 to 9999,
+    becomes null.
+
+    Args:
+        formats: its `count_nanos` is the unit of the numbers.
+    """
     number, nanos = F.when(number.between(*formats.count_range), number), formats.count_nanos
     if nanos >= 1000:
         return F.timestamp_micros(number * (nanos // 1000))

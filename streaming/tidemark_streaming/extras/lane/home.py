@@ -1,8 +1,8 @@
 """Start and stop a lane's own Spark, whose files are in the folder `lanes/<name>` of the home.
 
-Real-time mode keeps a task busy for each partition as long as the lane runs. On the engine of the
-runs, these tasks would wait for each other. A lane therefore has its own small Spark, with a task
-for each partition and one for its dead letters.
+Real-time mode keeps one task busy for each partition as long as the lane runs. On the home's
+engine, these tasks could occupy all task slots, and other tasks would wait. A lane therefore has
+its own small Spark, which can run a task for each partition and one for the lane's dead letters.
 """
 
 import os
@@ -110,7 +110,11 @@ def _tasks(lane: Lane) -> int:
 
 
 def _has(own: Settings) -> int:
-    """Return the number of parallel tasks of a running Spark."""
+    """Return how many tasks a lane's running Spark can run in parallel.
+
+    Args:
+        own: the settings of the lane's Spark.
+    """
     with engine.visit(own, _session_id(own)) as spark:
         return int(str(spark.conf.get("spark.master")).removeprefix("local[").removesuffix("]"))
 

@@ -49,8 +49,11 @@ def member_names(text: Column) -> Column:
 
 
 def member_texts(text: Column) -> Column:
-    """Return the original texts of an object's members in order, and then an empty text if the
-    object ends at the end of the text."""
+    """Return the original texts of an object's members, in order.
+
+    If nothing follows the object, an empty text is added. `fault` needs it to detect text after the
+    object.
+    """
     return F.regexp_extract_all(text, F.lit(_PARTS), F.lit(1))
 
 
@@ -76,8 +79,13 @@ def fault(text: Column, names: Column, texts: Column, wanted: Iterable[str]) -> 
 
 
 def member(name: str, names: Column, texts: Column) -> Column:
-    """Return the original text of a member; null if the object does not have the member, or the
-    member is JSON's null."""
+    """Return the original text of the member `name`; null if the object does not have the member,
+    or the member is JSON's null.
+
+    Args:
+        names: the result of `member_names`.
+        texts: the result of `member_texts`.
+    """
     place = F.nullif(F.array_position(names, name), F.lit(0).cast("bigint"))
     return F.nullif(F.try_element_at(texts, place.cast("int")), F.lit("null"))
 

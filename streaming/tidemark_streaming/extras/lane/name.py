@@ -1,3 +1,3 @@
-"""The name of the extra, for its command and for the records of running commands."""
+"""The name of the command of lanes, which is also the `kind` of running lanes in `foreground`."""
 
 NAME = "lane"
