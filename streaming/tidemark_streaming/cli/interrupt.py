@@ -38,7 +38,11 @@ def handle_termination() -> None:
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt, but within a call of a library only after `_PATIENCE` seconds."""
+    """A signal handler that raises KeyboardInterrupt.
+
+    If the signal arrives during a call of a library, the exception is raised after the call, but at
+    the latest after `_PATIENCE` seconds.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -54,7 +58,8 @@ class _Interrupt:
 
 
 def _own(frame: FrameType | None) -> bool:
-    """Return whether the frame runs this project's own code, and no request to the engine waits."""
+    """Return whether the frame runs this project's own code, and not during a request to the
+    engine."""
     if frame is None or not _name(frame).startswith(_OWN):
         return False
     while frame is not None:

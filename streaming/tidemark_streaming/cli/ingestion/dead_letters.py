@@ -52,7 +52,7 @@ app = typer.Typer(
 def list_(source: SourceName) -> Output:
     """Count the dead letters of a source by day, topic and reason.
 
-    For a join, the command counts the rows that take no part in it.
+    For a join, the command counts the rows of its bases that were not joined (table JOIN_unjoined).
 
     Example: `tidemark dead-letters list clicks`
     """

@@ -167,10 +167,15 @@ def _line(facts: "RunFacts") -> str:
 
 
 def _accept(connector: "Connector", what: str) -> "Connector":
-    """Return the connector, changed to accept data loss or changed columns.
+    """Return a copy of the connector that accepts data loss or changed columns.
 
-    A connector that accepts `loss` continues after deleted records. One that accepts `change`
-    writes rows that a changed column makes undecodable to the dead letters.
+    Args:
+        what: `loss` to continue after records that were deleted before they were ingested, or
+            `change` to write rows to the dead letters even if all rows of an arrival fail on one
+            column.
+
+    Raises:
+        DefinitionError: connectors of this class do not have the option.
     """
     from tidemark_streaming.delta import DeltaConnector
     from tidemark_streaming.files import FileConnector

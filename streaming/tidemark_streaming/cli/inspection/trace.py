@@ -87,9 +87,14 @@ def _follow(
     named: Mapping[str, "Source"],
     found: Sequence["Event"],
 ) -> list["Event"]:
-    """Return the events and the rows of derived sources that were computed from them, each once.
+    """Return the events, and all rows of derived sources that were computed from them.
 
-    Stop after `_MOST` + 1 of them, which is enough to report that there are more than `_MOST`.
+    Each is returned once. Stop at `_MOST` + 1 results, from which the caller sees that there are
+    more than `_MOST`.
+
+    Args:
+        named: all sources, by name.
+        found: the events.
     """
     from tidemark.verify import trace
 
@@ -112,7 +117,8 @@ def _marts(
 ) -> dict[tuple[str, int], list["MartRows"]]:
     """Return the mart rows of the windows that contain an event.
 
-    The key of each entry is an asset, and the index of the window in the `places` of its fate.
+    Returns:
+        The rows by asset and by the index of the window in `Fate.places`.
     """
     from tidemark_streaming.dbt import mart_rows
     from tidemark_streaming.dbt.marts import Marts, present
@@ -267,7 +273,8 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
 
 
 def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a published row that other lines do not show."""
+    """Return the values of a published row to show: its columns without the window, the keys, and
+    most of the columns that Tidemark adds."""
     away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
     return {
         k: v for k, v in row.items() if k not in away | {"as_of", "commit_number", "last_arrival"}

@@ -106,8 +106,8 @@ def dbt_sources(
 ) -> None:
     """Generate the sources of the dbt project, `models/sources.yml`, from the definitions.
 
-    The file keeps its assets, without those that no longer exist. The command overwrites it as a
-    whole, so write descriptions, tests and other sources into other files.
+    The file lists the same assets as before, except those that no longer exist. The command
+    overwrites the whole file: write descriptions, tests and other sources into other files.
 
     Example: `tidemark dbt-sources orders_hourly`
     """

@@ -67,8 +67,9 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
-    asset starts from the first arrival. Its roll-ups follow. For a derived source, such as a join,
-    the command deletes the event log, which the next ingest computes again from its bases.
+    asset starts from the first arrival. After that, the next run of a roll-up of the asset replaces
+    all windows of the roll-up. For a derived source, such as a join, the command deletes the event
+    log, which the next ingest computes again from its bases.
 
     Example: `tidemark drop departures_hourly`
     """

@@ -38,7 +38,7 @@ def command(
 ) -> Output:
     """Show a source's watermark, its partitions, and the event that moved it too far ahead.
 
-    The first partition of a `PerPartition` watermark holds it back, unless it is idle.
+    The partition that is listed first holds a `PerPartition` watermark back, unless all are idle.
 
     **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
     source first, and stop its ingest and the streaming queries of its assets.

@@ -25,7 +25,11 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Look:
-    """The result of reading the tables once, with the rows that a new run has published."""
+    """The state of an asset and its source, as the tables showed it at one time.
+
+    Args:
+        published: the rows that the newest run published; empty if an earlier `Look` had them.
+    """
 
     source: SourceSnapshot
     asset: AssetSnapshot

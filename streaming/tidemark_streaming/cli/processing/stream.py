@@ -151,7 +151,10 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
 
 
 def connect(home: Home, asset: str) -> "Warehouse":
-    """Return a warehouse with the session of an asset's query, which all processes share."""
+    """Return a warehouse in the Spark session of an asset's streaming query.
+
+    All processes that connect to this asset share the session.
+    """
     from tidemark_streaming.streams import continuous
 
     return home.warehouse(continuous.session_id(home.settings, asset))
