@@ -19,7 +19,7 @@ _STEPS = (
 class Axis:
     """The range of event time [begin, end] that a picture shows, in `length` columns or pixels.
 
-    Times are microseconds. The range includes a margin of `margin` at either end.
+    All times are in microseconds. At each end, the range includes an empty margin, `margin` wide.
     """
 
     begin: int
@@ -40,7 +40,7 @@ class Axis:
     def ticks(self, letter: float) -> list[tuple[int, str]]:
         """Return round instants and their labels, as many as fit if a letter is `letter` wide.
 
-        The labels omit the date if the axis shows only one day, which is `day`.
+        If the axis shows only one day, the labels omit the date.
         """
         form = "0" * 8
         while True:

@@ -113,7 +113,13 @@ def _pane_labels(
     published: str | None,
 ) -> tuple[_PaneLabel, ...]:
     """Return the panes of a window, each with the values that it retracts and adds. If a published
-    window has only one pane, the values are omitted, because the bar shows them."""
+    window has only one pane, the values are omitted, because the bar shows them.
+
+    Args:
+        rows: the rows of the panes.
+        when: the numbers of the arrivals at which the window fired, by timing.
+        published: the text of the window's values; None for a session that was merged into another.
+    """
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:

@@ -23,7 +23,8 @@ Span = tuple[int, int]
 class ClassifiedEvent:
     """An event of the arrival `step`, with its key and its lateness in each of its windows.
 
-    A duplicate has no windows. The key is empty if the function of an asset computes it, in a run.
+    A duplicate has no windows. The key of an imported asset's event is empty, because the asset's
+    function computes it during a run.
     """
 
     step: Step

@@ -35,7 +35,8 @@ class Step:
     """An arrival of a source, and the watermark before and after it; None is minus infinity.
 
     Args:
-        taken: for an arrival of a derived source, the corresponding arrival of a base.
+        taken: for an arrival of a derived source, the corresponding arrival of a base; None for
+            other sources.
     """
 
     number: int
@@ -125,14 +126,19 @@ def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -
 
 
 def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
-    """Return a value of a result as in a scenario's row: a `timestamp` in microseconds."""
+    """Convert a value of a result to the form of a scenario's rows: a `timestamp` becomes a number
+    of microseconds."""
     if value is None or ddl.lower() != "timestamp":
         return value
     return INFINITY if value == "+infinity" else instant(value)
 
 
 def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
-    """Return the result of the strategy's `observe` for an arrival's rows."""
+    """Return the newest time in an arrival's rows, in the format of the strategy's `observe`.
+
+    The time is a number of microseconds as text; None if no row has a time. With partitions, the
+    result is a JSON array of pairs of a partition and its newest time.
+    """
     columns, strategy = list(source.columns), source.watermark
     column = _plain_column(source, strategy) if isinstance(strategy, Punctuated) else None
 
@@ -156,6 +162,6 @@ def _newest(times: Iterable[int | None]) -> str | None:
 
 
 def _plain_column(source: Source, strategy: Punctuated) -> str | None:
-    """Return the name of a timestamp column if the expression is only that name, else None."""
+    """Return the strategy's expression if it is just the name of a timestamp column, else None."""
     name = strategy.expression.strip().strip("`")
     return name if source.columns.get(name, "").lower() == "timestamp" else None

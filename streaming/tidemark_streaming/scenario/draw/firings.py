@@ -41,10 +41,12 @@ def firings(
 def _find_firings(
     firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
-    """Return the arrivals at which the events of the steps `came` fire, and whether some events do
-    not fire.
+    """Return the arrivals at which some events cause firings, and whether an event causes none.
 
     Args:
+        firing: the rule by which events cause firings, such as a count.
+        came: the arrival of each event.
+        steps: all arrivals.
         until: an instant of event time. No interval fires once the watermark has reached it.
     """
     match firing:

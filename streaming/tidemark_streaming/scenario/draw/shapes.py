@@ -81,17 +81,18 @@ class Picture:
         return SubElement(self.root, tag, {"class": kind, **named})
 
     def text(self, kind: str, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """Add a line of text. `anchor` is the position of the point (x, y) on its base line."""
+        """Add a line of text with a CSS class. `anchor` is the part of the line that is at (x, y):
+        `start`, `middle` or `end`."""
         self.add("text", kind, x=x, y=y, text_anchor=anchor).text = text
 
     def parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:
-        """Add a line of text in parts, each with its own class."""
+        """Add a line of text that consists of parts: pairs of a CSS class, or "", and a text."""
         line = self.add("text", kind, x=x, y=y)
         for part, text in parts:
             SubElement(line, "tspan", {"class": part} if part else {}).text = text
 
     def lines(self, kind: str, *points: tuple[float, float]) -> None:
-        """Add straight lines from point to point."""
+        """Add a line that connects the points, with a CSS class."""
         self.add("path", kind, d=_path(*points))
 
     def mark(self, verdict: str, x: float, y: float) -> None:

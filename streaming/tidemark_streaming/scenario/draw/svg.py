@@ -1,4 +1,4 @@
-"""Draw a scenario and its result as an SVG, for the documentation."""
+"""Draw a scenario and its result as an SVG, for a file or a page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,10 @@ class _Figure:
         return rows
 
     def _place_marks(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
-        """Return the events, each in the first line where its label overlaps no other label."""
+        """Return the position, line, lateness and label of each event.
+
+        Each event is in the first line in which its label overlaps no other label.
+        """
         ends: list[float] = []
         found = []
         for at, verdict, label in group_marks(marks, self._pixel):

@@ -92,7 +92,7 @@ class Timeline:
 
     @property
     def verdicts(self) -> set[str]:
-        """All kinds of lateness that the events have."""
+        """The distinct values of `Mark.verdict` in the picture."""
         return {m.verdict for track in self.tracks for marks in track.marks for m in marks}
 
     @property
@@ -227,11 +227,11 @@ def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
 
 
 def _clocks(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
-    """Return the labels of arrivals: their numbers, with the processing clock if it advances.
+    """Return the label of each arrival: its number and, if the clock advances, the clock.
 
-    The label of a derived source's arrival names the arrival of a base that it takes, and no clock.
-    If there are several sources, each arrival advances the clock by a tick, so the clock is shown
-    only if it advances by a second or more in total.
+    For a derived source, the label has the base's arrival instead of the clock: `#3 orders #1`.
+    In a scenario of several sources, each arrival advances the clock by a tick. The clock is then
+    shown only if it advances by a second or more in total.
     """
     numbers = [f"#{s.number}".ljust(len(f"#{len(steps) - 1}")) for s in steps]
     origins = [f" {s.taken.arrival.source} #{s.taken.number}" if s.taken else "" for s in steps]

@@ -29,8 +29,9 @@ class ScenarioArrival:
         clock: the processing time, in microseconds.
         watermark: the watermark after the arrival, if the scenario sets one.
         ends: true if the source ends with this arrival.
-        silent_since: for a heartbeat, the clock at the source's last arrival with rows, or at the
-            beginning. Clock steps are heartbeats if the source has heartbeats.
+        silent_since: for a heartbeat, the clock at the source's last arrival with rows; the initial
+            clock if there was none. None for an arrival that is not a heartbeat. A `clock` step is
+            a heartbeat if the source declares `heartbeat`.
         source: the name of the source.
     """
 

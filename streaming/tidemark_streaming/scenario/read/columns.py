@@ -133,7 +133,10 @@ def _parse_value(node: Node) -> object:
 
 
 class Written(str):
-    """The text of a value of unknown type. Its comparison depends on the type in the result."""
+    """An expected value whose type is unknown, as it is written.
+
+    It is compared according to the type of the value in the result.
+    """
 
 
 def _parse_number(node: Node) -> Decimal:
@@ -208,14 +211,14 @@ class Columns:
     """The columns of a source.
 
     Args:
-        aliases: the columns for which a scenario may use another name, by that name.
+        aliases: column names by alias. A scenario may use the alias instead of the column name.
     """
 
     types: Mapping[str, Kind]
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def find(self, node: Node, what: str = "a column") -> str:
-        """Return the name of the column that a node names."""
+        """Return the name of a column that a node specifies by its name or alias."""
         name = node.text(what)
         name = name if name in self.types else self.aliases.get(name, name)
         if name not in self.types:

@@ -32,7 +32,8 @@ _Rows = list[dict[str, Any]]
 class Expect:
     """The expected rows of a result. The result must not have any other rows.
 
-    Only the columns that an expected row names are compared. A part that is None is not compared.
+    Only the columns that an expected row names are compared. If `windows`, `panes` or `late` is
+    None, it is not compared.
     The Python type of a value depends on its column: times are aware datetimes (`+infinity` is the
     latest possible time), decimals are Decimals, collected values are lists.
 

@@ -70,8 +70,10 @@ class Scenario:
 
     @property
     def source(self) -> Source:
-        """The source whose watermark is the result's: the transform's source, or the last source of
-        a scenario without a transform."""
+        """The transform's source or, without a transform, the last source of the scenario.
+
+        The watermark in a result is the watermark of this source.
+        """
         if self.windowed is not None:
             return self.windowed.source
         return [*self.sources.values(), *self.derived.values()][-1]
@@ -81,7 +83,10 @@ class Scenario:
         return [arrival for arrival in self.arrivals if arrival.source == source.name]
 
     def count_arrivals(self, source: Source) -> int:
-        """Return the number of arrivals of a source; a derived source has those of its bases."""
+        """Return the number of arrivals of a source.
+
+        A derived source has one arrival for each arrival of its bases.
+        """
         if isinstance(source, DerivedSource):
             return sum(map(self.count_arrivals, source.bases))
         return len(self.arrivals_of(source))
@@ -101,7 +106,10 @@ class Scenario:
 
     @property
     def prepares(self) -> bool:
-        """Return whether the transform is an asset, whose function prepares the events' rows."""
+        """Return whether the transform has a function that prepares the events' rows.
+
+        Only a transform that the scenario imports as an `asset` has such a function.
+        """
         return self.transform.function is not definition.keep_rows
 
 
@@ -190,7 +198,7 @@ def _read_asset(given: Mapping[str, Node], find: Callable[[Node], object]) -> _D
 
 
 def _gather(source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]) -> None:
-    """Add a source, after all sources that it is computed from."""
+    """Add a source to `sources` or, after its bases, to `derived`."""
     if not isinstance(source, DerivedSource):
         sources[source.name] = source
         return
@@ -219,7 +227,10 @@ def _read_source(given: Mapping[str, Node]) -> _Definitions:
 
 
 def _tick(given: Mapping[str, Node], found: _Definitions) -> int | None:
-    """Return by how many microseconds each arrival moves the clock; None if there is one source."""
+    """Return the microseconds by which each arrival advances the clock.
+
+    Return None if the scenario has only one source: only `clock` steps then advance the clock.
+    """
     if "sources" not in given and not found.derived:
         if "tick" in given:
             raise given["tick"].error("'tick' is for scenarios of several sources: remove it.")
@@ -282,7 +293,10 @@ def _without_skew(transform: WindowedTransform) -> WindowedTransform:
 
 
 def _check_skew(sources: Iterable[Source]) -> None:
-    """Refuse bases of a derived source that compare event times with processing times."""
+    """Refuse sources with `max_future_skew`.
+
+    They compare event times with the clock, which a scenario without `clock_start` does not set.
+    """
     for source in sources:
         if source.max_future_skew is not None:
             raise DefinitionError(

@@ -42,7 +42,11 @@ class Difference:
 
 
 def parts(result: _Row) -> dict[str, Any]:
-    """Return the rows of a result or of an expectation by the name of their part."""
+    """Return the rows of a result or an expectation, by part.
+
+    The parts are `windows`, `panes`, `late` and, for each derived source, `derived NAME` and
+    `unjoined NAME`.
+    """
     found = {part: result[part] for part in ("windows", "panes", "late") if part in result}
     for part in ("derived", "unjoined"):
         found |= {f"{part} {name}": rows for name, rows in result.get(part, {}).items()}

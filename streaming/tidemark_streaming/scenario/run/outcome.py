@@ -60,8 +60,11 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
 
 
 def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, dict[str, Rows]]:
-    """Return the events of derived sources whose tables are in a folder, and the rows of their
-    bases that take no part, by the name of the derived source."""
+    """Return the results of derived sources whose tables are in a folder.
+
+    Return two parts, each by the name of the derived source. `derived` has its events. `unjoined`
+    has the rows of its bases that it omits, because they are too late or have no event time.
+    """
     tables = Tables(folder)
     place = ["arrival", "position"]
     return {
@@ -86,7 +89,8 @@ def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
 
 
 def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
-    """Return the events of a source by `ARRIVAL#POSITION`, as the column `read_from` names them."""
+    """Return the events of a source, by the text `ARRIVAL#POSITION` that identifies them in the
+    column `read_from` of a derived source."""
     found = tables.read(source.log_table)
     return {
         f"{row['arrival']}#{row['position']}": {
