@@ -112,9 +112,9 @@ class _Span:
 
     Args:
         start, end: microseconds. Windows with an end in (start, end] are drawn.
-        step: the distance between two bars, in microseconds: the distance between two window ends
-            or, if windows can end at any instant, the width of the interval whose windows share a
-            bar.
+        step: the distance between two bars, in microseconds. It equals the distance between two
+            window ends. If windows can end at any instant, all windows that end within one step
+            share a bar.
         together: true if windows with different ends share a bar.
     """
 
@@ -337,8 +337,8 @@ class Monitor:
 def _count_published(
     tables: Tables, transform: Definition, span: _Span, watermark: int | None
 ) -> tuple[Counter[int], Counter[int]]:
-    """Return the numbers of published rows of closed windows by bar: of the final rows, and of the
-    rows that may still change."""
+    """Return two numbers of published rows for each bar: final rows, and rows that late events may
+    still change. Only closed windows count."""
     final, changing = Counter[int](), Counter[int]()
     rows = read_published(tables, transform)
     if rows is None or watermark is None:

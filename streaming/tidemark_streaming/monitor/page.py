@@ -40,7 +40,8 @@ class Axis:
         """Return the axis of a time range.
 
         Args:
-            span: one of `SPANS`; by default the shortest one in whose newer half a run has ended.
+            span: one of `SPANS`. None means the shortest one that is at least twice as long as the
+                time since the newest run ended.
         """
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0
@@ -64,12 +65,13 @@ class Axis:
         return found
 
     def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
-        """Return the highest level in each span; None if it is unknown.
+        """Return the highest value of a quantity, such as the lag in Kafka, in each span.
 
-        A level holds until the next one, for `_HELD` seconds at most.
+        A span without a value has the value of the span before it, for at most `_HELD` seconds;
+        after that, None.
 
         Args:
-            known: instants with their levels, in order.
+            known: pairs of an instant, in microseconds, and the value then, in order.
         """
         found: list[int | None] = [None] * POINTS
         first = bisect_left(known, ((self.end - POINTS * self.step) * 1_000_000,))

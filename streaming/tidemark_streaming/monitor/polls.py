@@ -33,7 +33,11 @@ _THREADS = 4
 
 
 class Answers(Generic[_T]):
-    """The newest answers to questions, each of which is asked again after `EVERY` seconds."""
+    """Keeps the newest answer to each question.
+
+    `newest` asks a question again, in the background, if it was last asked more than `EVERY`
+    seconds ago.
+    """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
@@ -81,8 +85,8 @@ class Backlog:
 
     Args:
         waiting: the number of offsets that the timeline does not have yet, by topic and partition.
-        trouble: why these numbers are unknown: the brokers don't answer, refuse the client, or
-            don't have the topic.
+        trouble: why `waiting` is unknown: the brokers don't answer, refuse the client, or don't
+            have the topic. None if `waiting` is known.
         retriable: true if a retry may succeed, because the brokers don't answer now.
     """
 
@@ -109,10 +113,11 @@ class Backlogs:
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_KEPT))
 
     def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
-        """Return the backlog of a source by the newest answer of the brokers.
+        """Return the backlog of a source, from the newest answer of the brokers.
 
-        If that answer is more than a few seconds old, ask again, but do not wait. Only before the
-        first answer, wait for it.
+        The call waits for the brokers only if they have not answered yet. Otherwise, it returns
+        the known answer and, if that is more than a few seconds old, requests a new one for later
+        calls.
 
         Args:
             position: the position of the source's newest arrival in the timeline.
@@ -125,7 +130,8 @@ class Backlogs:
         return nothing if found is None else found
 
     def past(self, source: str) -> list[tuple[int, int]]:
-        """Return the times of a source's answers, in microseconds, each with the total lag then."""
+        """Return the total lag of a source at each poll: pairs of an instant, in microseconds, and
+        the lag at that instant."""
         return list(self._past[source])
 
     def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:

@@ -122,7 +122,8 @@ def _engine(settings: Settings, started: bool) -> bool:
     """Return whether a server listens at the engine's address, without querying it.
 
     Args:
-        started: true if the process of this home's own engine runs.
+        started: true if the home's local engine process runs. A remote engine has no such process,
+            so `started` does not matter for it.
     """
     if settings.remote is None:
         return started and is_listening(settings.engine_port)

@@ -1,4 +1,4 @@
-"""Position of a sink writer: the version of the published table whose changes its topic has.
+"""Position of a sink writer: the version of a published table up to which a topic has all changes.
 
 The position is a record in the topic of positions, with the asset's name as the key. The
 transaction that publishes the panes also writes the position, so a kill can't separate the two. The

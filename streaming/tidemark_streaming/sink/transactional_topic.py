@@ -1,8 +1,9 @@
-"""A transactional connection to a topic. Each transaction of its producer includes the position.
+"""Send an asset's records to a Kafka topic in transactions, each with the new `Position`.
 
-Asset and topic make up the producer's transactional ID. Opening the producer aborts an open
-transaction of an earlier producer with that ID and fences that producer: a process that seemed dead
-is refused if it returns. The position is read only afterwards, so it is current.
+The producer's transactional ID consists of the asset and the topic. Opening a producer aborts the
+open transaction of an earlier producer with that ID, and fences it: if a process that seemed dead
+continues, the brokers refuse its writes. The position is read only after that, so no other producer
+can change it any more.
 
 The position names the asset's database, but records have only the asset's name. A topic can
 therefore have only one asset of each name.

@@ -230,7 +230,12 @@ class SinkWriter:
         return count
 
     def _trace(self, clock: Clock, since: int, count: int) -> None:
-        """Add a transaction to the traces of the arrivals whose windows were published in it."""
+        """Record a transaction in the trace of each arrival that it published.
+
+        Args:
+            since: the number of the newest commit before the transaction.
+            count: the number of records in the transaction.
+        """
         asset, published = Asset(self._warehouse, self._transform), self._position
         out = [
             m

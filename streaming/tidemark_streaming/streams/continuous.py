@@ -1,4 +1,4 @@
-"""Continuous queries, which repeat the same run as arrivals come in.
+"""Continuous queries: each runs an asset whenever new arrivals have come in.
 
 A continuous query is a Structured Streaming query over a source's timeline, which has one row per
 arrival. Each micro-batch triggers an incremental run through the newest arrival in the batch. The
@@ -174,7 +174,7 @@ def name(database: str, asset: str) -> str:
 
 
 def _find_exception(failure: PySparkException) -> re.Match[str] | None:
-    """Return the match of the last line of a failure's text that names an exception, or None."""
+    """Find the last line in a failure's text that names an exception. Return its match, or None."""
     lines = str(failure).strip().splitlines()
     return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 
@@ -292,7 +292,10 @@ def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -
 
 
 def _is_behind(warehouse: Warehouse, transform: Definition) -> bool:
-    """Return whether the asset has unprocessed arrivals, unpublished runs, or other windows now."""
+    """Return whether the asset has unprocessed arrivals or unpublished runs.
+
+    Return True also for a roll-up whose next run replaces all rows, because its definition changed.
+    """
     asset = Asset(warehouse, transform)
     last = asset.state.last()
     if asset.published_commit_number() < last.commit_number:

@@ -52,9 +52,10 @@ class Direct:
 
     Args:
         transforms: assets of the ingest's source; a roll-up runs after its base.
-        opened: returns the warehouse with a new session, for the publication to Kafka.
-        on_run: receives the facts of each run that had arrivals to process.
-        admission: the limits of a run; further runs process the rest of a commit.
+        opened: opens the warehouse with a new session, for threads that publish to Kafka.
+        on_run: called with the ledger's row of each run that had arrivals to process.
+        admission: the limits of a run. If a commit exceeds a limit, several runs process it.
+            Roll-ups have no limits.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class Direct:
         """Run each asset through the newest arrival.
 
         Args:
-            recent: the arrivals of the last commit; without arrivals at the start of the ingest and
-                after an outage.
+            recent: the arrivals of the last commit. It is empty at the start of the ingest and
+                after an outage; the runs then read the event log.
         """
         rows = sum(a.rows for a in recent.arrivals)
         with warehouse.planning(

@@ -4,9 +4,9 @@ Each poll compares the requests (`desired_streams`) with the engine's queries, a
 status of each requested stream, which says whether to start the stream now. The poll itself starts
 nothing. A stream that ended or could not be started waits before its next start. The wait is half a
 minute, then twice as long each time, up to half an hour. After `TRIES` failures in a row without
-steady work, the supervisor gives the stream up until a user starts it. If the engine did not
-respond, the stream is restarted as soon as the engine responds again, even during a wait. A small
-file per domain has the latest status, for programs that show streams without the engine.
+steady work (`STEADY`), the supervisor gives the stream up until a user starts it. If the engine did
+not respond, the stream is restarted as soon as the engine responds again, even during a wait. A
+small file per domain has the latest status, for programs that show streams without the engine.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
@@ -102,7 +102,7 @@ def look(
         assets: the assets for which the supervisor is responsible.
         known: the result of the last poll.
         now: the time, in microseconds.
-        starting: true if a run of the orchestrator that starts streams is in progress.
+        starting: true if the orchestrator currently executes a run that starts streams.
     """
     wanted = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
     if not wanted:
@@ -137,9 +137,12 @@ def look(
 def _with_running(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Stream]:
-    """Return the streams. Set those that have started and ended since the last poll to `running`.
+    """Return the streams. A `starting` stream whose query has started and ended becomes `running`.
 
-    A query may live for less than the time between two polls, so no poll sees it run.
+    The query may have ended so soon after its start that no poll saw it run.
+
+    Args:
+        running: the assets whose queries run now.
     """
     found = dict(streams)
     for asset, stream in streams.items():
@@ -162,11 +165,14 @@ def _end_outage(stream: Stream, now: int) -> Stream:
 
 
 def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
-    """Set a stream to `waiting` for one poll if two polls in a row request two different starts.
+    """Set a stream from `starting` to `waiting` if it was `starting` at the last poll as well, but
+    for a different start. Return any other stream unchanged.
 
-    The stream was `starting` at the last poll already, but for another request, or before a query
-    that has ended since. A start needs a change of state: without it, the orchestrator would not
-    launch another run. Return all other streams unchanged.
+    The earlier start was for another request, or its query has ended since. The orchestrator
+    launches a run only if a stream changes to `starting`, which the next poll does.
+
+    Args:
+        known: the status at the last poll; None if there was none.
     """
     if known is None or not known.state == stream.state == STARTING:
         return stream
@@ -210,7 +216,10 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
 
 
 def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
-    """Return the endings of streams if the engine can't report them because it does not respond."""
+    """Return an ending for each stream, with the error of the engine as the reason.
+
+    It is for an engine that does not respond and therefore can't report why streams ended.
+    """
     return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
 
