@@ -1,4 +1,7 @@
-"""Record formats: JSON, Avro and Protobuf."""
+"""Record formats of files and topics: JSON, Avro and Protobuf.
+
+CSV, which only files use, is in `csv_records`.
+"""
 
 from tidemark_streaming.payloads.avro import Avro
 from tidemark_streaming.payloads.json_records import Json

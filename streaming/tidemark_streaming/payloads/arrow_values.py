@@ -22,8 +22,10 @@ _WHOLE_NUMBERS = pa.decimal128(38, 0)
 
 
 class OtherTypeError(Exception):
-    """The type of the values can't be converted to the wanted type, regardless of the values, or
-    the wanted name is ambiguous (`find_name`)."""
+    """No value of the given type can be converted to the wanted type.
+
+    `find_name` also raises this error, if a name is ambiguous.
+    """
 
 
 def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, list[int]]:

@@ -122,8 +122,11 @@ class Json:
         return found.finish()
 
     def _json_type(self, kind: pa.DataType) -> pa.DataType:
-        """Return the type with which Arrow reads a column: integers for counts since 1970, strings
-        for all other times and for bytes."""
+        """Return the type with which Arrow reads a column.
+
+        It is an integer for counts since 1970, a string for other times and for bytes, and
+        otherwise the column's type.
+        """
         if pa.types.is_timestamp(kind) and self.formats.counts:
             return pa.int64()
         return pa.string() if _is_text(kind) else kind
@@ -154,7 +157,7 @@ class Json:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Return whether JSON has no such type, so that the values are written as texts or counts."""
+    """Return whether values of this type, a time or bytes, are texts or counts in JSON."""
     return pa.types.is_temporal(kind) or pa.types.is_binary(kind)
 
 
@@ -191,7 +194,7 @@ def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
 
 
 def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
-    """Yield types and the types of their parts."""
+    """Yield each type, followed by the types that it contains at any depth."""
     for kind in kinds:
         yield kind
         yield from _with_parts(_inner(kind))

@@ -89,7 +89,7 @@ def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
 
 
 class _Leaf:
-    """A column of a scalar type."""
+    """Reads a column of a scalar type."""
 
     def __init__(self, kind: pa.DataType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -136,7 +136,7 @@ class _Leaf:
 
 
 class _List:
-    """A column of arrays."""
+    """Reads a column of arrays."""
 
     def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -162,7 +162,7 @@ class _List:
 
 
 class _Struct:
-    """A column of objects with known members."""
+    """Reads a STRUCT column: objects whose members the type names."""
 
     def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -190,7 +190,7 @@ class _Struct:
 
 
 class _Map:
-    """A column of objects with arbitrary members."""
+    """Reads a MAP column: objects with arbitrary members."""
 
     def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
         self.misfits = set[int]()

@@ -102,7 +102,7 @@ class Payload(Protocol):
 
 
 def columns_to_read(columns: Columns) -> dict[str, str]:
-    """Return the columns that are read, with their types."""
+    """Return the columns that have a type. A column with None instead of a type is not read."""
     return {name: kind for name, kind in columns.items() if kind is not None}
 
 
@@ -169,8 +169,8 @@ def undecoded_rows(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]
 def decode_protected(
     values: pa.ChunkedArray, columns: Mapping[str, str], source: Source, payload: Payload
 ) -> Decoded:
-    """Decode records, and protect their columns as a source declares. A dropped column is not
-    decoded and is null.
+    """Decode records, and protect their columns as the source's `mask` declares. A column masked
+    with `Drop` is not decoded and is null.
 
     Args:
         columns: the columns of the source that are in the records.

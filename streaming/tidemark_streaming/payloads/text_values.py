@@ -131,7 +131,10 @@ class TimeFormats:
 
     @property
     def count_range(self) -> tuple[int, int]:
-        """Return the smallest and the greatest count of the years 1 to 9999 that fit 64 bits."""
+        """Return the smallest and the greatest valid count.
+
+        Valid counts are in the years 1 to 9999 and fit 64 bits.
+        """
         least = max(BEGINNING * 1000 // self.count_nanos, -(2**63))
         return least, min(INFINITY * 1000 // self.count_nanos, 2**63 - 1)
 

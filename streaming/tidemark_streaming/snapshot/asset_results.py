@@ -1,9 +1,13 @@
-"""Read how far an asset has published its windows, without the engine.
+"""Read how far the asset of a chain has published its windows, without the engine.
 
-A chain takes an arrival once its asset has published the results of that arrival. Later, a run
-without new arrivals, such as a backfill, may change windows that a chain has read. A chain of final
-windows reads each window once, so it then refuses to continue. A chain of changes reads the run's
-commit as a step.
+A chain takes an arrival after its asset has published the results of that arrival. Later, a run
+without new arrivals, such as a backfill, may change windows that the chain has already read. What
+happens then depends on the chain:
+
+| `rows` of the chain | effect |
+| --- | --- |
+| `final` | the chain refuses to continue, because it reads each window only once |
+| `changes` | the chain takes the run's commit as a step, as it takes arrivals |
 """
 
 from collections.abc import Sequence
@@ -93,7 +97,9 @@ class AssetResults:
     def results_after(
         self, watermark: int | None, changes: Sequence[StateCommit] = ()
     ) -> TakenResults | None:
-        """Return the results that a chain has read through a step; None if there are none.
+        """Return the results that a chain has read after it has taken a step.
+
+        Return None if the asset has not published any results.
 
         Args:
             watermark: the watermark of the asset's source after the step.
@@ -111,10 +117,12 @@ class AssetResults:
         return coverage_after(self.chain.asset, change).at.arrival
 
     def changes_since(self, taken: TakenResults, watermark: int | None) -> list[StateCommit]:
-        """Return the commits since the results `taken` that the chain takes as steps.
+        """Return the commits that changed windows after the chain had read them.
+
+        Each of these commits becomes a step of the chain.
 
         Args:
-            taken: the results that the chain has read through its last step.
+            taken: the results that the chain had read at its last step.
             watermark: the watermark of the asset's source after the last step.
 
         Raises:
@@ -139,7 +147,11 @@ class AssetResults:
         return changes
 
     def count_changes(self, taken: TakenResults, watermark: int | None) -> int:
-        """Return the number of commits that `changes_since` returns, or refuses."""
+        """Return the number of commits that changed windows after the chain had read them.
+
+        Return 0 if the asset was dropped. Unlike `changes_since`, raise no error for a change that
+        the chain can't follow.
+        """
         return (
             len(self._find_changes(taken, watermark)[1]) if self.table_id == taken.table_id else 0
         )
@@ -147,8 +159,10 @@ class AssetResults:
     def _find_changes(
         self, taken: TakenResults, watermark: int | None
     ) -> tuple[list[StateCommit], list[StateCommit]]:
-        """Return the published commits of the asset, and those of them that change windows that
-        the chain has read. If no commit changes such windows, both lists may be empty.
+        """Return all published commits of the asset, and the commits that changed windows after the
+        chain had read them.
+
+        If no commit since `taken` recomputed windows, no commit is read, and both lists are empty.
         """
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
@@ -171,8 +185,10 @@ class AssetResults:
         )
 
     def _bound(self, watermark: int | None) -> int | None:
-        """Return the instant, in microseconds, by which all windows that the chain may have read
-        have ended; None if the chain can't have read any."""
+        """Return the latest possible end of a window that the chain has read, in microseconds.
+
+        Return None if the chain can't have read any window.
+        """
         if self.chain.rows == "changes":
             # Firings are read, also those of open windows. Any window may therefore have been read.
             return INFINITY
@@ -180,7 +196,10 @@ class AssetResults:
 
     @cached_property
     def _released(self) -> list[int]:
-        """The ends of the windows that were published from the quarantine."""
+        """The ends of windows that were released from quarantine, in microseconds.
+
+        Empty for a chain with `rows="changes"`, and for an asset without expectations.
+        """
         asset = self.chain.asset
         if not asset.checks or self.chain.rows == "changes":
             return []

@@ -177,7 +177,11 @@ class Timeline:
 
 
 def reprocessed_letters(place: str) -> Iterator[Place]:
-    """Yield the keys of the dead letters that an arrival with this position reprocessed."""
+    """Yield the dead letters that an arrival reprocessed, each as its arrival and its position.
+
+    Args:
+        place: the position of the reprocessing arrival in the timeline, as JSON.
+    """
     parsed = json.loads(place)
     ranges = parsed.get(REPROCESSED) if isinstance(parsed, dict) else None
     # The position of a custom connector may have any fields.
@@ -228,12 +232,14 @@ class Runs:
         ended: the numbers of runs by mode.
         counted: the numbers of events by mode and lateness; each event counts once.
         limited: the numbers of runs that left arrivals for the next run, by limit.
-        quarantined: the number of rows that runs have put into quarantine, counted each time.
+        quarantined: the number of rows that runs have put into quarantine. A row counts once for
+            each of these runs.
         as_of: the arrival through which all windows are up to date; -1 before the first run.
         watermark: the watermark after that arrival.
-        limited_by: the limit of the newest run; None if it processed all arrivals.
-        from_arrival, from_event: the times from each arrival with events, and from its newest
-            event, to the end of the run that processed the arrival. Empty for recordings.
+        limited_by: the limit that stopped the newest run; None if it processed all arrivals.
+        from_arrival: for each arrival with events, the time from the arrival to the end of the
+            increment that processed it. Empty for recordings.
+        from_event: the same, but from the newest event of the arrival.
     """
 
     commit_number: int = -1
@@ -302,7 +308,7 @@ class Runs:
 
 
 class Ledger:
-    """The runs of some assets that were read so far.
+    """The totals of some assets' runs, from the rows of the ledger that were read so far.
 
     Args:
         assets: the timeline of the source of each asset, by the name of the asset.

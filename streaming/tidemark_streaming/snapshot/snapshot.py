@@ -61,10 +61,10 @@ class SourceSnapshot:
         schema_version: 1 at first, and incremented each time that the source gains columns.
         dead_letters: dead letters that have not been reprocessed; 0 for a derived source.
         undeclared: fields that the source does not declare, each with its newest arrival.
-        lag_arrivals: for a derived source, the number of arrivals of each base that the derived
-            source has not taken yet, by base. A chain also has an entry for its asset: the number
-            of runs, such as corrections, that changed windows that the chain has taken, and that
-            are not steps of the chain yet.
+        lag_arrivals: for a derived source, the number of arrivals that it has not taken yet, by
+            base. A chain also has an entry with the name of its asset. That entry counts the runs,
+            such as corrections, that changed windows after the chain had read them. Runs that the
+            chain has processed do not count.
         unjoined: for a derived source, the number of rows of its bases that take no part in it.
     """
 
@@ -99,8 +99,8 @@ class AssetSnapshot:
         behind, rows_waiting: arrivals that it has not processed yet, and their events.
         limited_by: the limit because of which the newest run left arrivals for the next run; None
             if it left none.
-        unfollowed: the base of a roll-up that has not processed all runs of its base; otherwise
-            None.
+        unfollowed: for a roll-up that has not processed all runs of its base, the name of the base;
+            otherwise None.
     """
 
     asset: str
@@ -119,7 +119,7 @@ class AssetSnapshot:
 
     @property
     def waiting(self) -> str:
-        """The number of waiting rows, as text."""
+        """The waiting rows as a message, such as `5 rows waiting, limited by arrivals`."""
         limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
         return f"{format_count(self.rows_waiting, 'row')} waiting{limit}"
 
@@ -207,8 +207,8 @@ class Snapshot:
     def can_wait(self, transform: Definition) -> bool:
         """Return whether an asset is up to date except for arrivals that need no run yet.
 
-        These have no events, and the time that they advance changes no window
-        (`affected.by_time`).
+        An arrival needs no run yet if it has no events, and if the watermark and the clock after
+        it change no window (`affected.by_time`).
         """
         columns = ["commit_number", "through_arrival", "watermark"]
         rows = self.tables.read(ledger.TABLE, columns, _WHOLE, self.present(transform.name))
@@ -282,8 +282,9 @@ class Snapshot:
     def _newest_of(
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
-        """Return the number of the newest run of each asset and table id among the ledger's rows
-        that meet both conditions; -1 without such a run.
+        """Return the number of the newest run by asset and table id; -1 if there is none.
+
+        Only runs whose row in the ledger meets both conditions count.
         """
         rows = self.tables.read(
             ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]
@@ -321,7 +322,10 @@ class Snapshot:
         return found
 
     def counts(self, assets: Iterable[str]) -> Counter[str]:
-        """Return the number of runs of each asset in the ledger, including those before a drop."""
+        """Return the number of runs of each asset in the ledger.
+
+        Runs from before the asset was dropped and recreated count, too.
+        """
         table = self.tables.read(ledger.TABLE, ["asset"], _of(assets))
         return Counter([] if table is None else table["asset"].to_pylist())
 
@@ -368,8 +372,8 @@ class Snapshot:
         return None if rows is None else next(iter(rows.to_pylist()), None)
 
     def present(self, asset: str) -> list[Equals]:
-        """Return conditions that select an asset's rows, since its creation, in the ledger and the
-        results.
+        """Return conditions that select an asset's rows in the ledger or in the table of check
+        results. Rows from before the asset was dropped and recreated do not meet them.
         """
         return [Equals("asset", asset), Equals("table_id", self.table_id(asset) or "")]
 
@@ -409,9 +413,10 @@ class Snapshot:
     def between(
         self, table: str, columns: list[str], start: int, end: int
     ) -> tuple[list[int], pa.Table] | None:
-        """Return the starts of the windows in a table that start in [start, end), and their rows.
+        """Return the rows of the windows with a start in [start, end), and before them a list with
+        the start of each row's window, in microseconds.
 
-        Starts are in microseconds. Return None if the table is missing.
+        Return None if the table is missing.
         """
         bounds = [window_starts_in(((start, end),))]
         found = self.tables.read(table, ["window_start", *columns], bounds=bounds)
@@ -431,7 +436,10 @@ class Snapshot:
         return self._timelines.setdefault(source, Timeline(source))
 
     def _unfollowed_base(self, transform: Definition) -> str | None:
-        """Return the base of a roll-up, if the roll-up has not processed all of its runs."""
+        """Return the base of a roll-up if the roll-up has not processed all runs of the base.
+
+        Return None otherwise, and for an asset that is not a roll-up.
+        """
         name, base = transform.name, transform.follows
         if base is None:
             return None
@@ -497,7 +505,8 @@ def _of(assets: Iterable[str]) -> ds.Expression:
 
 
 def _own_table_id(own: DeltaTable) -> str:
-    """Return the suffix of a roll-up's identity that depends on its own table."""
+    """Return the end of a roll-up's table id, `+TABLE`, which identifies its published table. The
+    beginning identifies the state of its base."""
     found = own.metadata()
     return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
 

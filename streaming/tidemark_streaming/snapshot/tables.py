@@ -81,8 +81,13 @@ class Tables:
     ) -> _T:
         """Return the result of `find`, which reads some tables.
 
-        Return the previous result, without a call of `find`, if neither the tables nor the value of
-        `also` has changed, or if the pause of `rest` is not over yet.
+        Return the previous result, without a call of `find`, in two cases: neither the tables nor
+        `also` have changed, or the pause after the previous call (`rest`) is not over yet.
+
+        Args:
+            key: identifies the result.
+            tables: the tables that `find` reads.
+            also: another value on which the result depends.
         """
         stamps, begun = [also, *map(self.stamp, tables)], time.monotonic()
         known = self._results.get(key)
@@ -220,7 +225,10 @@ class Tables:
 
 
 def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
-    """Return an instant in microseconds as an Arrow scalar, limited to BEGINNING and INFINITY."""
+    """Return an instant in microseconds as an Arrow scalar.
+
+    An instant before BEGINNING becomes BEGINNING, and one after INFINITY becomes INFINITY.
+    """
     lawful = min(max(micros, BEGINNING), INFINITY)
     return pa.scalar(as_datetime(lawful), INSTANT)
 

@@ -52,9 +52,9 @@ class Choices:
         time: the column with the event time.
         key: the text column by which windows are computed.
         value: the numeric column whose sum, mean and maximum are computed.
-        kind: the kind of the source.
+        kind: the kind of the source: `files` or `kafka`.
         columns: the types of all columns, by name and in order; None for time, key and value only.
-        rename: the column names of fields that have a different name in the data, by field.
+        rename: column names by field name, for fields whose column has another name.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
     """
 
@@ -82,7 +82,7 @@ class Choices:
 
     @property
     def names(self) -> dict[str, str]:
-        """The replacements of the template's names, by name."""
+        """The chosen names, each by the template's name that it replaces."""
         return {old: getattr(self, name) for name, old in TEMPLATE.items()}
 
 
@@ -103,7 +103,7 @@ def check_events(name: str) -> None:
 
 
 def check_column(name: str) -> None:
-    """Refuse a name that a column can't have, or that a column of the project's tables has."""
+    """Refuse an invalid column name, or one that the project's tables already use."""
     reason = name_problem(name)
     if reason is not None:
         raise _name_error("column", name, reason)

@@ -61,8 +61,11 @@ def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
 
 
 def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the template's files with their paths in a project, sorted by path. Sample files arrive
-    in that order."""
+    """Yield the template's files with their paths in a project, sorted by path.
+
+    The files are written in that order, and the connector ingests sample files in the order in
+    which they were written.
+    """
     for root in (_FILES / "project", _FILES / kind):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
             if not set(_UNWANTED) & set(path.parts):

@@ -1,5 +1,6 @@
-"""Test support for transforms: run them over given arrivals with a small engine, in any division
-into runs.
+"""Test support for transforms: run a transform over given arrivals, with a small engine.
+
+The arrivals can be processed in one run, or divided into several runs.
 
 The fixture `tidemark_scenario` returns a `Trials` object, and a call of that object returns a
 `Trial`. Tests use both names as types. Only the module `plugin`, which has the fixtures, needs

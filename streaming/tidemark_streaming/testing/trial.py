@@ -123,7 +123,7 @@ class Trial:
         late: Sequence[Row] | None = None,
     ) -> "Trial":
         """Assert that the result has these rows and no others, in any order. Only the columns that
-        a row names are compared. A part that is None may have any rows.
+        a row names are compared. An argument that is None is not compared.
 
         Raises:
             AssertionError: the result differs; the message has the differences and a picture.
