@@ -295,7 +295,7 @@ def outcomes(target: Path, output: str = "") -> list[Outcome]:
     """Return the result of each model and test in a build.
 
     Args:
-        target: dbt's folder of the build.
+        target: the folder with dbt's output files of the build.
         output: dbt's output, for the error message if the build did not start.
     """
     results = target / "run_results.json"

@@ -266,8 +266,12 @@ class DeltaConnector:
         return self._source_columns(rows, constants)
 
     def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
-        """Return a version's commit with only the files whose rows are ingested. There are none if
-        the version updates or deletes rows, unless the whole table is read as of the version.
+        """Return a version's commit with only the files whose rows are ingested.
+
+        If the version updates or deletes rows, there are no such files, unless `whole` is true.
+
+        Args:
+            whole: true to ingest all rows of the table as of the version.
 
         Raises:
             DataError: the version no longer exists.

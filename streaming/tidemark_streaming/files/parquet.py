@@ -111,7 +111,11 @@ def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
 
 
 def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
-    """Return the source's columns that a file has, except for dropped columns. Case is ignored."""
+    """Return the source's columns that a file has, each with its name in the file.
+
+    Names are compared without regard to case. Columns that the source protects with `Drop()` are
+    left out.
+    """
     found = dict[str, str]()
     for column in source.columns:
         if isinstance(source.mask.get(column), Drop):

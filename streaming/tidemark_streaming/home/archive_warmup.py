@@ -108,7 +108,12 @@ def _run(warehouse: Warehouse, landing: Path) -> None:
 
 
 def _land(landing: Path, number: int) -> None:
-    """Write a file of ten hours, in which some readings arrive after their window was published."""
+    """Write a file with the readings of ten hours, out of order: every seventh reading is four
+    hours older than its neighbors.
+
+    Args:
+        number: the number of the file, counted from 0. Each file continues ten hours later.
+    """
     first = instant("2026-01-01") + number * 600 * _MINUTE
     lines = [",".join(_COLUMNS)]
     for minute in range(600):

@@ -144,7 +144,11 @@ def erase(
 
 
 def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
-    """Return the sources derived from a source, whose rows an erasure deletes too."""
+    """Return the sources derived from a source. An erasure also deletes rows of these sources.
+
+    Raises:
+        DefinitionError: the source is itself derived.
+    """
     if isinstance(source, DerivedSource):
         bases = " and ".join(f"'{base.name}'" for base in source.bases)
         first = source.bases[0].name

@@ -436,11 +436,11 @@ def _compute(
     chunks: Sequence[Chunk],
     place: TempTables,
 ) -> ComputedRows:
-    """Compute many rows of a join once, in the form of the event log.
+    """Compute many new rows of a join, with the columns of the event log.
 
-    The rows come from event logs. Their values have therefore been checked, and computing them
-    twice gives the same rows. The arrivals need no summary of the rows, because the watermarks of a
-    derived source do not depend on its rows.
+    No check of the values is necessary, because the rows come from event logs. Computing the rows
+    twice gives the same rows. The watermarks of a derived source do not depend on its rows, so the
+    rows can be computed without the `Facts` of the arrivals.
     """
     arrivals = fold(source, last, chunks, {}, "{}", 1)
     rows = _number_arrivals(rows, arrivals[0].arrival)

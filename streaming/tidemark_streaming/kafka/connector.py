@@ -70,8 +70,8 @@ class KafkaConnector:
         KafkaConnector(visits, topics=["visits"], servers="broker.example:9092")
 
     Args:
-        source: the source of the events. Columns that are in `RECORD` hold metadata of the record;
-            all other columns are fields of the value.
+        source: the source of the events. Columns that `RECORD` lists, such as `kafka_offset`, hold
+            metadata of the record; all other columns are fields of the value.
         topics: names of topics; a name that begins with `^` is a pattern that must match whole
             names.
         start: where to start in partitions that exist at the first poll: `earliest`, `latest`, or

@@ -151,11 +151,11 @@ def lateness(
         typer.Option(help="The share of events that may be behind the watermark, 0 to below 1."),
     ] = 0.001,
 ) -> Output:
-    """Measure how late a source's events are, and how many each watermark bound would lose.
+    """Measure how late a source's events are, and recommend a bound for its watermark.
 
     The lag of an event is the time from its event time to the newest event time before its arrival.
-    Open windows and windows within the allowed lateness still accept events behind the watermark,
-    so the loss shown is an upper bound.
+    For each bound, the command counts the events that would be behind the watermark. This number is
+    the maximum loss: open windows and windows within the allowed lateness still accept such events.
 
     Example: `tidemark lateness orders --target 0.01`
     """

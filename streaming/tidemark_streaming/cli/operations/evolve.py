@@ -117,7 +117,8 @@ def rebuild(
     """Recompute an asset's tables by its current definition, next to the published ones.
 
     Its streaming query continues by the earlier definition. `tidemark diff` shows the differences.
-    **--promote** processes what arrived since and replaces the published table in one commit.
+    **--promote** processes the arrivals since the rebuild, then replaces the published table in one
+    commit.
     **--rollback** restores the previous tables, which are kept for seven days.
 
     Example: `tidemark rebuild departures_hourly`

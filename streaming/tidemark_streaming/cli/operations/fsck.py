@@ -32,8 +32,8 @@ def fsck(
     logs and file sizes alone, without the engine. `ingest`, `run` and `status` do the same for
     their own tables and refuse to work on damaged ones.
 
-    With `--repair` an ingest reads again what its source still has, and the next runs recompute
-    damaged assets from the event log.
+    `--repair` may remove arrivals from an event log; the next ingest reads them again if the source
+    still has their data. The next runs recompute damaged assets from the event log.
 
     Example: `tidemark fsck`
     """
