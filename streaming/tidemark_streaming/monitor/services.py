@@ -29,8 +29,9 @@ class IngestState:
 
     Args:
         at_work: true if an ingest of the source runs on this machine.
-        following: the command `ingest --follow` that should run, even if it does not run now.
-        refused: the error of the newest ingest, if it needs manual action.
+        following: the command `ingest --follow` that should run, even if it does not run now; None
+            if there is none.
+        refused: the error of the newest ingest if it needs manual action, otherwise None.
         by_sensor: true if a Dagster sensor polls the source.
     """
 

@@ -17,10 +17,12 @@ class StreamState:
     """A stream, or a command that publishes to a sink, that should run.
 
     Args:
-        state: for a detached stream, the newest state that the supervisor recorded: `running`,
-            `waiting`, `starting`, or `given up`; `unknown` if the supervisor has recorded none. For
-            a command's stream: `running`, `waiting`, or `ended` if the command exited without being
-            stopped. For both, `engine down` if the engine does not run, except after `ended`.
+        state: one of these states; while the engine does not run, `engine down` instead of any
+            state but `ended`.
+            A detached stream has the newest state that the supervisor recorded (`running`,
+            `waiting`, `starting` or `given up`), or `unknown` if it recorded none.
+            A command's stream is `running`, `waiting`, or, if the command exited without being
+            stopped, `ended`.
         failures: how often in a row the stream ended or could not be started.
         error: why the stream ended last or the command waits; None without an error.
         restarts: how often the stream was restarted; None if that is unknown.

@@ -81,7 +81,7 @@ def bars(
 
 
 def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
-    """Arrange the bars of one key in lanes: each is in the first lane where it overlaps no bar.
+    """Arrange the bars of one key in lanes. A bar is in the first lane in which it overlaps no bar.
 
     Args:
         extent: returns where a bar begins and ends, including its text.

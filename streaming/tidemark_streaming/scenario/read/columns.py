@@ -46,7 +46,7 @@ class Kind:
         ddl: the name of the type; for a column, Spark's name.
         parse: returns the value of a node; raises a ValueError if it does not fit.
         is_numeric: true if values can be added.
-        repeated: true if a value is a list of such values.
+        repeated: true if a value is a list of values of the type `ddl`.
         scalar: true if a value is written as a YAML scalar.
     """
 

@@ -56,7 +56,11 @@ def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
 
 
 def _sides(given: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments that joins and as-of joins share, and the options named in `texts`."""
+    """Return the arguments that joins and as-of joins share.
+
+    Args:
+        texts: the names of further options, whose values are texts.
+    """
     left, right = (find_source(given[side], sources) for side in ("left", "right"))
     on = [key.text("a key") for key in given["on"].items("'on'")]
     options: dict[str, Any] = {
