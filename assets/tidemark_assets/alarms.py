@@ -14,8 +14,8 @@ __all__ = ["failing"]
 def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> dict[str, str]:
     """Return the checks (`asset: check`) whose last evaluation failed with an error, and why.
 
-    A check with a warning is left out: a stream that waits for its next start may recover on its
-    own, while one that was given up does not.
+    Checks that failed with a warning are left out. For example, a stream that waits for its next
+    start is a warning, because it may recover. A stream that was given up is an error.
 
     Args:
         instance: the Dagster instance, as in a sensor's context.

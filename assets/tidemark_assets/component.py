@@ -43,9 +43,9 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """Windows of event streams by Tidemark: the assets, checks, sensors and jobs of domains.
 
     A domain is a package with modules `sources`, `connectors`, `transforms` and `definitions`; the
-    last module has the domain's `presentation`. The settings are Tidemark's own: `tidemark.toml` in
-    the project's folder, and environment variables. The project keeps its own executor. A project
-    may have several such components, each with a different `key_prefix`; one of them may have none.
+    last module has the domain's `presentation`. Settings come from the file `tidemark.toml` in the
+    project's folder, and from environment variables. The project keeps its own executor. A project
+    may have several such components. Each needs a different `key_prefix`; one may have none.
     """
 
     domains: Sequence[str]

@@ -1,9 +1,10 @@
 """The marts in Dagster: the models of the dbt project as assets, and its tests as checks.
 
-A source of the dbt project is the asset of its table. The source of a side table is the asset to
-which the side table belongs. Lineage therefore leads from the external system through the event log
-and the windows to the marts. dbt and `tidemark_streaming.dbt.marts` run the build; this module
-defines how Dagster shows it.
+A source of the dbt project is a table. Dagster shows it as the asset of that table. For a side
+table, this is the asset to which the side table belongs. Lineage therefore leads from the external
+system through the event log and the windows to the marts.
+
+dbt and `tidemark_streaming.dbt.marts` run the build; this module defines how Dagster shows it.
 """
 
 import os
@@ -56,7 +57,7 @@ def definitions() -> dg.Definitions:
 def mart_sensor(
     settings: Settings, assets: dg.AssetsDefinition, names: Names = PLAIN
 ) -> dg.SensorDefinition:
-    """Return the sensor that reports builds of these marts on the command line."""
+    """Return the sensor that reports the builds of these marts by `tidemark marts`."""
     description = "Reports the marts that `tidemark marts` built, and the results of their tests."
     reporters = [builds_reporter(Marts(settings), assets)]
     return reporting_sensor(names, "marts_reports", description, reporters, needs=frozenset())
@@ -221,7 +222,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
-    """Return the reporter of builds of these assets on the command line."""
+    """Return the reporter of the builds of these marts by `tidemark marts`."""
 
     def report(tick: Tick) -> Report:
         through: dict[str, int] = tick.memory or {}

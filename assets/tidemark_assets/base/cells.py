@@ -1,4 +1,4 @@
-"""Values of events on Dagster's pages: cells of tables, and code in descriptions.
+"""Show values of events as plain text on Dagster's pages, in tables and descriptions.
 
 Dagster's pages show Markdown, also in descriptions. Without these functions, the value of an event
 could act there as a link, a picture or HTML of Dagster's own page.

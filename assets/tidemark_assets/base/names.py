@@ -38,7 +38,7 @@ class Names:
         return dg.AssetKey([*self.prefix, *parts])
 
     def own(self, name: str) -> str:
-        """Return the name of any other object, in which `_` separates the levels of the prefix."""
+        """Return the name of an object that is not an asset, for example `dev_shop_arrivals`."""
         return "_".join([*self.prefix, name])
 
     @property

@@ -1,9 +1,9 @@
 """The engine, as a resource of Dagster steps.
 
-Dagster stores and shows the configuration of resources, so the configuration has only locations:
-home, database and address. If a variable holds the token, the configuration has the name of the
-variable; otherwise each process finds the token as the command line does. Dagster never has the
-token.
+Dagster stores and shows the configuration of resources. The configuration therefore has only the
+locations of the engine and the tables, and never the engine's token. If an environment variable
+holds the token, the configuration has the name of that variable. Otherwise each process finds the
+token as the command line does.
 """
 
 from functools import cached_property
@@ -63,7 +63,7 @@ class TidemarkResource:
 
 
 class Tidemark(dg.ConfigurableResource[TidemarkResource]):
-    """The Spark engine of Tidemark, by dagster-pyspark, and its warehouse.
+    """The warehouse, and the Spark engine, to which dagster-pyspark connects.
 
     Values that are not given here come from Tidemark's settings.
     """

@@ -90,9 +90,13 @@ def current_results(
 
 
 def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
-    """Return the result of the last run if the run's rows failed as a whole, else None.
+    """Return an expectation's result in the last run, if the rows failed it only as a whole.
 
-    Such a result lists no failing rows.
+    Such a result lists no failing rows. Return None in all other cases.
+
+    Args:
+        own: the results of the expectation, the newest last.
+        last: the last run's row of the ledger.
     """
     newest = own[-1] if own else None
     if (

@@ -1,4 +1,4 @@
-"""Report comparisons of published windows with a bounded computation, as results of `parity`.
+"""Report comparisons of published windows with the event log, as results of the check `parity`.
 
 The nightly job and the asset's page report their own comparisons. The command line, which knows
 nothing of Dagster, records its comparisons in the table `parities`; the sensor

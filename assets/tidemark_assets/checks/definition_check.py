@@ -28,7 +28,7 @@ SAME = "The tables were made by the definition in the code."
 
 
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """Return the check that an asset's page can run."""
+    """Return the check `definition_is_current`, which users can run on the asset's page."""
     return page_check(
         names.key(transform.table),
         names,
@@ -61,12 +61,14 @@ def report_new_results(
     known: dict[str, list[str | None]],
     names: Names,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the results to report: one for each new definition in the code, and one for each asset
-    whose result was changed by a run.
+    """Yield the check's result for each asset with a new definition in the code or a new message.
+
+    Only assets with a new definition or a new run are checked. Roll-ups are left out.
 
     Args:
         runs: the new rows of the ledger, and some earlier ones.
-        known: the last definition, run and message of each asset; this function updates them.
+        known: by asset, the definition, the run and the message at the last call. This function
+            updates them.
     """
     newest = {r["asset"]: str(r["run"]) for r in runs}
     for transform in transforms:

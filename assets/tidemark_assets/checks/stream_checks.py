@@ -24,7 +24,7 @@ _NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """Return the check that an asset's page can run."""
+    """Return the check `stream_keeps_running`, which users can run on the asset's page."""
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         settings, name = tidemark.settings, transform.name
@@ -42,11 +42,12 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
 def check_stream(
     names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check whether an asset's stream runs if it should.
+    """Return the result of the check `stream_keeps_running`.
 
     Args:
-        stream: the stream's status from the supervisor; None without a status.
-        unseen: true if a stream without a status should run.
+        stream: the stream's status from the supervisor; None if there is none, or if no stream
+            should run.
+        unseen: true if a stream should run, but has no status.
     """
     passed, description = not unseen, _NOT_SUPERVISED if unseen else _NO_STREAM
     if stream is not None:

@@ -65,7 +65,7 @@ def _assets(
 
 
 def _reporter(lane: Lane, names: Names) -> Reporter:
-    """Return the reporter of whether a lane that was started is running."""
+    """Return the reporter of a lane's status: if the lane was started, it should be running."""
 
     def report(tick: Tick) -> Report:
         status = lane_status(tick.tidemark.settings, lane)

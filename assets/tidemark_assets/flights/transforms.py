@@ -1,4 +1,4 @@
-"""Windows of the flights: one definition for each kind of window."""
+"""Assets of the flights: tumbling, sliding, session, calendar, and cumulating windows."""
 
 from pyspark.sql import DataFrame
 

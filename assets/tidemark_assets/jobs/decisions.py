@@ -31,7 +31,7 @@ _Asset = tuple[Definition, dg.TimeWindowPartitionsDefinition]
 
 
 class Decision(dg.Config):
-    """The windows of an asset to decide about."""
+    """The quarantined windows that a job releases or discards."""
 
     asset: str
     start: str | None = Field(
@@ -46,7 +46,10 @@ class Decision(dg.Config):
 
 
 def quarantine_jobs(assets: Iterable[_Asset], names: Names) -> list[dg.JobDefinition]:
-    """Return the two jobs; none if no transform has expectations."""
+    """Return the jobs `release_quarantined` and `discard_quarantined`.
+
+    Return an empty list if no transform has expectations.
+    """
     by_name = {asset[0].name: asset for asset in assets}
     if not by_name:
         return []
@@ -78,7 +81,7 @@ def _job(
     asked = (choice("assets_with_expectations", assets), Field(description="The asset."))
 
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
-        """The asset, and its windows to decide about."""
+        """The asset, and its quarantined windows to release or discard."""
 
     def decide(step: Step[DecisionConfig]) -> None:
         tidemark, (transform, partitions) = step.tidemark, assets[step.config.asset]

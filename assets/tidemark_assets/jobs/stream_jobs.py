@@ -1,7 +1,8 @@
 """The jobs that start and stop streams. Their runs are short: a stream is a query of the engine.
 
-Each stream that should run has a file, its request. A manual start writes the file. A start by the
-supervisor contains the time of the request, and does nothing if that request no longer exists.
+Each stream that should run has a file, its request. If a user starts the stream, the job writes the
+file. If the supervisor starts the stream, it gives the time of the request to the job. The job then
+does nothing if the stream has been stopped or requested again since that time.
 """
 
 from collections.abc import Iterator, Mapping

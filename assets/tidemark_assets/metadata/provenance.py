@@ -52,7 +52,7 @@ def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | Non
 
 
 def version_tags(version: dg.DataVersion | None) -> dict[str, str]:
-    """Return the tags that give a data version to a materialization without a step."""
+    """Return the tags that set the data version of a materialization, if no step logs it."""
     return {} if version is None else {DATA_VERSION_TAG: version.value}
 
 
@@ -74,8 +74,9 @@ def provenance_tags(
     Args:
         definition: the fingerprint of the definition that wrote the windows.
         run: the ID of the run that changed the windows. It marks downstream assets as stale.
-        together: tables that are reported at the same time. Dagster's records of these tables are
-            still the earlier ones, and would make the windows seem stale.
+        together: tables that are reported at the same time. Dagster has only the earlier reports of
+            these tables. The tags do not refer to those reports, because the windows would then
+            seem stale.
     """
     tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
     for each in inputs(transform):

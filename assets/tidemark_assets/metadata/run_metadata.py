@@ -1,4 +1,4 @@
-"""Results of runs as metadata of materializations of logs and of partitions of windows."""
+"""Return the results of ingests and runs as metadata for Dagster's materializations."""
 
 import json
 from bisect import bisect_right
@@ -185,7 +185,13 @@ def _measure(
     begins: Mapping[str, int],
     end: int,
 ) -> list[dict[str, Metadata]]:
-    """Return the measures of some tables by partition; all tables are queried in parallel."""
+    """Return the measures of each table by partition. All tables are queried in parallel.
+
+    Args:
+        measures: by table, the aggregate to compute for each metadata key.
+        begins: the start of each partition by its key, in order and without gaps, in microseconds.
+        end: the end of the last partition, in microseconds.
+    """
     within = InRanges("window_start", ((min(begins.values()), end),))
     existing = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in existing]

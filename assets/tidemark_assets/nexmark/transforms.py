@@ -69,7 +69,7 @@ def q2(bids: DataFrame) -> DataFrame:
     },
 )
 def sellers(persons: DataFrame) -> DataFrame:
-    """Give the number of each person the name that it has in auctions, `seller`."""
+    """Rename the column `id` of persons to `seller`, as in auctions."""
     return persons.withColumnRenamed("id", "seller")
 
 
@@ -310,7 +310,7 @@ q20 = join(
 
 @row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})
 def q21(bids: DataFrame) -> DataFrame:
-    """Add the channel's ID, from its name or the address, to bids; drop bids without one."""
+    """Add the channel's ID, from the channel's name or the bid's URL; drop bids without an ID."""
     number = F.expr(
         "CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
         "WHEN 'baidu' THEN '3' "

@@ -1,4 +1,4 @@
-"""Determine which partitions runs of the ledger changed, from the tables without the engine.
+"""Read from the tables, without the engine, which partitions the runs of the ledger changed.
 
 Only closed partitions count: once when they close, and again when they change. A run therefore
 affects the partitions that it closed, and the partitions that it changed after they had closed.
@@ -22,10 +22,10 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class ReportPosition:
-    """The progress of the reports of an asset's runs: the last reported commit and its watermark.
+    """The newest commit of an asset that is reported to Dagster, and the watermark after it.
 
-    If a tick could not report everything, `until` is the commit through which it should report, and
-    `done` the start of the last partition that it reported.
+    If there are too many partitions for one tick, the next tick continues. In this case, `until` is
+    the newest commit to report, and `done` is the start of the last partition already reported.
     """
 
     commit_number: int = -1
@@ -112,12 +112,11 @@ def closed_partitions(
 def unreported_commits(
     runs: Iterable[Mapping[str, Any]], low: int | None
 ) -> tuple[list[_CommitRange], int | None]:
-    """Return the ranges of commits by runs that do not report themselves, and the watermark after
-    all of the runs.
+    """Return the commits that no Dagster step reports, as ranges, and the watermark after all runs.
 
     Args:
         runs: rows of one asset in the ledger, in order and without gaps.
-        low: the watermark before the first of these runs.
+        low: the watermark before the first of these runs; None is minus infinity.
     """
     legs = list[_CommitRange]()
     for own, together in groupby(runs, itemgetter("reported")):
@@ -131,7 +130,7 @@ def unreported_commits(
 
 
 def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> _CommitRange:
-    """Return the commit range of a single run that reports itself or should have done so."""
+    """Return, as a range, the commit of a run that a Dagster step must report."""
     before = (
         r
         for r in snapshot.runs_before(run["asset"], run["commit_number"])
@@ -146,9 +145,9 @@ def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> _CommitRange:
 
 
 def _advances_watermark(run: Mapping[str, Any]) -> bool:
-    """Return whether a run advances the watermark that closes partitions.
+    """Return whether a run closes the partitions that its watermark has passed.
 
-    All runs do, except runs that replace only a range of windows and report themselves.
+    All runs do, except a run of a Dagster step that replaces only a range of windows.
     """
     return not run["reported"] or run["window_from"] is None
 
@@ -156,7 +155,11 @@ def _advances_watermark(run: Mapping[str, Any]) -> bool:
 def _group_by_day(
     days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
 ) -> list[list[dict[str, Any]]]:
-    """Return the rows of the windows that begin in each day. Rows outside all days are left out."""
+    """Return a list of rows for each day. Rows outside all days are left out.
+
+    Args:
+        begins: the window start of each row, in microseconds. It determines the day of the row.
+    """
     starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
     for begin, row in zip(begins, rows, strict=True):
         place = bisect_right(starts, begin) - 1

@@ -62,9 +62,10 @@ def reports(
 
     Args:
         definition: the fingerprint of the definition that wrote the windows.
-        touched: the partitions.
+        touched: the changed partitions.
         run: the run's row of the ledger, with instants in microseconds.
-        made_by: a text for the origin of the run; one that describes the run's mode by default.
+        made_by: the origin of the run, as text; by default, a text for the run's mode, for example
+            `a correction`.
         together: tables that are reported at the same time (`provenance_tags`).
     """
     common = {
@@ -102,10 +103,10 @@ def log_run(
 ) -> None:
     """Log the partitions that a step's run closed or later changed, and the asset's checks.
 
-    Log nothing if another run finished this run: the sensor then reports this run.
+    Log nothing if another process took over the run and finished it: the sensor then reports it.
 
     Args:
-        but: partitions that the step reports in another way.
+        but: the keys of partitions to leave out, because the step reports them in another way.
     """
     if not facts.reported:
         return

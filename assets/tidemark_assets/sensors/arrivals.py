@@ -197,7 +197,7 @@ def _catch_up(
 
 
 def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[str]:
-    """Return the assets, followed by their roll-ups."""
+    """Return the assets and all their roll-ups. All roll-ups are at the end."""
     following = [
         name
         for name, t in transforms.items()
@@ -241,9 +241,9 @@ def _identify_tables(*identities: str | int | None) -> str:
 
 
 def _find_failed_run(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
-    """Return the failed or canceled run of a run key, with its end time; None if there is none.
+    """Return the ID of the failed or canceled run of a run key, and its end in Unix seconds.
 
-    Nothing else records a failed run whose process was killed.
+    Return None if there is none. If the process of a run was killed, only Dagster records this.
     """
     of_key = dg.RunsFilter(job_name=job, tags={RUN_KEY: key}, statuses=_IN_VAIN)
     for record in instance.get_run_records(of_key, limit=1):

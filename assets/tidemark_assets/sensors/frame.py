@@ -118,7 +118,7 @@ class Reporter:
     report: Callable[[Tick], Report]
 
     def run(self, tick: Tick) -> Report:
-        """Return the report, or after an error, a report of the error that keeps the memory."""
+        """Return the report. If an error occurs, report the error and keep the memory unchanged."""
         try:
             return self.report(tick)
         except TidemarkError as error:
@@ -174,10 +174,11 @@ def reporting_sensor(
 
 
 def report_state(memory: Any, state: object, message: str, events: Sequence[AssetEvent]) -> Report:  # noqa: ANN401 (JSON)
-    """Return a report of a state. It has events if the state has changed, or every five minutes.
+    """Return a report. It has events if the state has changed, and otherwise every five minutes.
 
     Args:
-        memory: the memory of the last report of this state.
+        events: the events of the state, for reports that have events.
+        memory: the memory in the last report that this function returned; None before the first.
     """
     now = time.time()
     if memory and memory["state"] == state and not is_wait_over(REPORT_EVERY, memory["at"], now):

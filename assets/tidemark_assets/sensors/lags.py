@@ -21,7 +21,7 @@ PATIENCE = 5.0
 
 
 def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
-    """Return the reporter of how far the log of a Kafka source is behind the source's topics."""
+    """Return the reporter of a Kafka source's lag: the records that are not in the log yet."""
     source = ingestion.source
     name = source.name
 

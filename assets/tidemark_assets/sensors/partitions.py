@@ -6,11 +6,12 @@ reads the new rows and reports the changed partitions as materialized. It report
 partitions: once when they close, and again when late events change them. An open partition would be
 reported at every arrival, before its result is complete.
 
-The row of a step says that the step reports the run itself, but a step that was killed may have
-written the row and not the report. If Dagster's event log still lacks such a run after a while, the
-sensor reports the run. The same applies to runs that a step reported under the keys of another
-prefix: if two prefixes share one home, all runs are reported under both prefixes. The sensor
-also reports changes of the check `definition_is_current`.
+In the ledger, the run of a Dagster step is marked as reported, but a killed step may have sent no
+report. The sensor therefore searches Dagster's event log after a while, and reports the run if it
+is missing there. If two prefixes share one home, all runs are reported under both prefixes: a step
+reports its run under its own prefix, and the sensor of the other prefix does the same later.
+
+The sensor also reports changes of the check `definition_is_current`.
 """
 
 import time
@@ -115,7 +116,7 @@ class _Memory:
         ledger: the ID of the ledger.
         since: the end of the newest run; all runs that ended earlier are reported.
         marks: how far the runs of each asset are reported.
-        heard: the IDs of runs that have reported themselves, or that are reported completely.
+        heard: the IDs of runs of Dagster steps that are known to be reported completely.
         fresh: whether each asset was fresh at the last report.
         quarantine: the version of each asset's quarantine table.
         current: the last definition, run and message of the check `definition_is_current`, by
@@ -159,7 +160,7 @@ class _Memory:
 
 @dataclass
 class _Reporter:
-    """The reports of one tick, which update the memory.
+    """The work of one tick: create the reports, and update the memory for the next tick.
 
     Args:
         runs: the new rows of the ledger, and some earlier ones.
@@ -240,7 +241,11 @@ class _Reporter:
             memory.since = max([memory.since, *(r["ended_at"] for r in self.runs)])
 
     def report_freshness(self, within: int) -> Iterator[AssetEvent]:
-        """Yield the result of the freshness check of each asset for which it has changed."""
+        """Yield the result of the freshness check of each asset, if the result has changed.
+
+        Args:
+            within: how far the watermark may be behind the newest event, in microseconds.
+        """
         sources = {t.source.name for t in self.transforms.values()}
         newest = {source: self.snapshot.newest_event(source) for source in sources}
         for name, mark in self.memory.marks.items():
@@ -254,9 +259,11 @@ class _Reporter:
             self.memory.fresh[name] = found.passed
 
     def report_decisions(self) -> Iterator[AssetEvent]:
-        """Yield the checks of assets whose quarantine has changed without a run reported here.
+        """Yield the current check results of each asset whose quarantine has changed.
 
-        The cause is a person who released or discarded windows, or a step that reports its own run.
+        Assets whose checks this tick has already reported are left out. The quarantine of the
+        others has changed because a person released or discarded windows, or by a run that a
+        Dagster step reports.
         """
         before = self.memory.quarantine
         self.memory.quarantine = {
@@ -278,7 +285,12 @@ class _Reporter:
         *,
         complete: bool = True,
     ) -> Iterator[AssetEvent]:
-        """Yield the partitions that a run changed, and the checks if the list is complete."""
+        """Yield the partitions that a run changed, and then the results of the asset's checks.
+
+        Args:
+            complete: false if a later tick reports further partitions. The checks are then left
+                out.
+        """
         tables = self.tick.tidemark.tables
         made = find_definition(tables, transform)
         together = {t.table for t in self.transforms.values()}
@@ -317,7 +329,7 @@ def _unreported_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     run: Mapping[str, Any],
 ) -> list[ChangedPartition]:
-    """Return the closed partitions of a run that Dagster's event log lacks."""
+    """Return the closed partitions that a run changed and that Dagster's event log lacks."""
     touched = list(
         closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
     )

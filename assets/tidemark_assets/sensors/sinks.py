@@ -29,7 +29,7 @@ WITHIN = 300_000_000
 
 
 def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
-    """Return the reporter of the publishing progress of an asset's topic."""
+    """Return the reporter of how much of an asset is published to its topic."""
 
     def report(tick: Tick) -> Report:
         found = _check_progress(names, transform, tick.tidemark)
@@ -40,7 +40,7 @@ def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
 
 
 def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """Return the check of an asset that publishes to a topic."""
+    """Return the check `topic_keeps_up` of an asset that publishes to a topic."""
     return page_check(
         names.key(transform.table),
         names,
@@ -53,7 +53,7 @@ def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDef
 def _check_progress(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
-    """Return the result of the check whether the topic has all published versions.
+    """Return the result of the check whether the topic has all versions of the published table.
 
     The result is a warning if a version waits for too long or the brokers do not respond, and an
     error if the problem is not transient.

@@ -193,7 +193,6 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
 
 
 def _log_state(asset: str, stream: Stream) -> None:
-    """Log the new state of a stream."""
     log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.log
     log(
         f"stream {stream.state}",
