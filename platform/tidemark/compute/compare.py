@@ -25,8 +25,8 @@ def find_differences(
 
     Args:
         columns: the names and types of the fields to compare.
-        slack: the DOUBLE fields whose possible rounding error is in the field `SLACK` of `right`:
-            the largest difference between two results for the same events.
+        slack: the DOUBLE fields whose rounding error is known. For each, the field `SLACK` of
+            `right` has the largest possible difference between two results for the same events.
     """
     each = [
         _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()

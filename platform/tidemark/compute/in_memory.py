@@ -117,8 +117,8 @@ def compute_changes(
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
-    The rows also have `IS_DELETED` and `SLACK`. Return None if only the engine can compute the
-    rows.
+    The rows also have `IS_DELETED`, which is false, and `SLACK`, the possible rounding errors.
+    Return None if only the engine can compute the rows.
 
     Args:
         partials: all partials, after the commit, of the windows that the commit can change.
@@ -299,6 +299,9 @@ def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:
     """Return the arrival at which the trigger fired each slot, as `Firing.fires` does.
 
     Return `_NO_TRIGGER` for slots that the trigger has not fired.
+
+    Args:
+        place: the values of `SLOT`.
     """
     if isinstance(firing, EachArrival):
         return np.where(place > 0, place - 1, _NO_TRIGGER)

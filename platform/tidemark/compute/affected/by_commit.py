@@ -3,8 +3,8 @@
 Arrivals never change a final window. A correction, a backfill that includes too-late events, and a
 promoted rebuild do. A backfill that excludes too-late events computes the same rows again, unless
 one of the commits that it replaces had another definition, or included too-late events. The same
-rule applies to the recomputation after an erasure. That recomputation also changes rows, but the
-erasure itself makes the same changes in the chain's event log.
+rule applies to the recomputation after an erasure. It also changes the rows of windows that had
+erased events, but the erasure itself makes the same changes in the chain's event log.
 """
 
 from collections.abc import Iterator, Sequence

@@ -38,7 +38,7 @@ def select_added(rows: DataFrame, first: Mapping[int, int]) -> DataFrame:
 
 
 def find_events(log: Log, through: int, where: str) -> DataFrame:
-    """Return the columns `PLACE` of the events for which a condition is true.
+    """Return `arrival` and `position` of the events for which a condition is true.
 
     Args:
         through: the last arrival to search.
@@ -59,7 +59,7 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
 def find_dead_letters(
     warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
 ) -> DataFrame:
-    """Return the columns `PLACE` of the dead letters that contain one of `texts`.
+    """Return `arrival` and `position` of the dead letters that contain one of `texts`.
 
     The search covers the bytes, the key, the headers' values and the correlation id.
     """
@@ -80,7 +80,7 @@ def find_affected_windows(
     event has no window, because no range contains the partial of such an event.
 
     Args:
-        events: the columns `PLACE` of the events that the erasure deletes or adds.
+        events: `arrival` and `position` of the events that the erasure deletes or adds.
         through: the newest arrival of the log.
     """
     own = base_transform(transform)
@@ -101,7 +101,13 @@ def find_affected_windows(
 def find_windows_with_events(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> DataFrame:
-    """Return the windows and keys of the rows that the transform's function returns for events."""
+    """Return the windows to which the transform assigns events, each with its keys.
+
+    An event has no window if the transform's function filters it out. Duplicates have windows.
+
+    Args:
+        events: `arrival` and `position` of the events.
+    """
     own = replace(base_transform(transform), deduplicate=None, expectations=())
     rows = classify_scope(log.only(events), own, Scope(-1, through)).where(
         "window_start IS NOT NULL"

@@ -88,10 +88,10 @@ def _closes_rollup(
     before: TimelinePosition,
     after: TimelinePosition,
 ) -> bool:
-    """Return whether a window of a roll-up of the asset can close.
+    """Return whether the asset has a roll-up with a window that can close between two positions.
 
-    Such a window ends where a window of its base could end. A roll-up processes only commits of its
-    base, so the base then needs a commit.
+    A roll-up's window ends where a window of its base could end, even one without events. The base
+    then needs a commit, because a roll-up processes only commits of its base.
     """
     if transform.window.period is None or table_id is None:
         return False
@@ -107,9 +107,10 @@ def _closes_rollup(
 def _ticks(
     read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> bool:
-    """Return whether the clock reaches an instant for which events wait.
+    """Return whether the processing clock reaches an instant at which a trigger fires events.
 
-    Only events since the last multiple of a trigger's interval wait for the next multiple.
+    These instants are the multiples of the trigger's interval. Only events that have arrived since
+    the last multiple fire at the next one.
     """
     if before.clock is None or after.clock is None:
         return False

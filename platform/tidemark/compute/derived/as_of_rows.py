@@ -1,11 +1,12 @@
 """Compute the rows of an as-of join.
 
-Each right row that takes part (`paired_rows`) is a *version* of its key, from the row's event time
-on. A left row that takes part gets the newest version of its key with an event time that is not
-after the left row's. If versions have equal event times, the left row gets the version that arrived
-last. The left row belongs to the first step (its own or a later one) after which the watermark of
-the right base is past the left row's event time plus the allowed lateness. Every version that takes
-part in a later step has a later event time than the left row.
+Each right row that takes part (`paired_rows`) is a *version* of its key. A left row that takes part
+gets the newest version of its key that is not newer than the left row, by event time. If versions
+have equal event times, the left row gets the version that arrived last.
+
+A left row *waits* for versions that may still arrive. It belongs to the first step (its own or a
+later one) after which the watermark of the right base is past the left row's event time plus the
+allowed lateness. Versions that take part in later steps are newer than the left row.
 
 Steps read the new rows of both bases, the left rows that waited for these steps, and the versions
 up to the time of these left rows (`versions`). One SQL window by key, in the order of event time,
@@ -69,7 +70,7 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
 
 
 def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
-    """Return about how many earlier left rows stop waiting in these steps."""
+    """Return about how many earlier left rows have waited for these steps to get their version."""
     left, right = logs
     start, end = _settling_times(join, right, steps)
     taken, _ = steps.span(left.source.name)
@@ -77,14 +78,18 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
 
 
 def _settling_times(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
-    """Return the range [start, end) of the event times of left rows that stop waiting."""
+    """Return the range [start, end) of event times of left rows whose wait ends in these steps."""
     base = right.source.name
     marks = steps.watermark_before(base), steps.watermark_after(base)
     return _settled_before(marks[0], join), _settled_before(marks[1], join)
 
 
 def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
-    """Return the event time before which left rows do not wait any more, given a watermark."""
+    """Return the event time before which no left row waits for a version any more.
+
+    Args:
+        watermark: the right base's watermark, in microseconds; None is minus infinity.
+    """
     if watermark is None or watermark == INFINITY:
         return BEGINNING if watermark is None else INFINITY
     return max(watermark - join.lateness, BEGINNING)

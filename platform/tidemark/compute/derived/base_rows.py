@@ -33,7 +33,7 @@ def origin_of(base: Source, arrival: str = "arrival", position: str = "position"
 
 
 def origin_text(base: str, arrival: int, position: int) -> str:
-    """Return the text of `origin_of` for one row of a base."""
+    """Return the text by which `read_from` names one row of a base, for example `orders 3#0`."""
     return f"{base} {arrival}#{position}"
 
 

@@ -1,17 +1,17 @@
 """Compute the rows of a chain: the windows of an asset, as events.
 
-A final window belongs to the first step after which nothing can change the window (`Chain.wait`).
-The asset has published the arrivals of all steps, so its published table has the row of each final
-window.
+With `rows="final"`, the events are final windows. A final window belongs to the first step after
+which nothing can change the window (`Chain.wait`). The asset has published the arrivals of all
+steps, so its published table has the row of each final window.
 
 With `rows="changes"`, a step has the firings of its arrival, each preceded by the rows that the
 firing replaces. The asset's state has the partials of all firings, of every run.
 
 A commit that changed windows without an arrival, such as a correction, is a step of its own. The
-step retracts the rows that the windows had before the commit, and adds the rows after the commit,
-both as of the newest arrival that the chain has read. The commit has replaced the earlier partials
-in the state, so these are counted again from the event log. The recount of a window includes the
-too-late events that the window's last replacement included.
+step retracts the rows that the windows had before the commit, and adds the rows after the commit.
+Both are computed from the arrivals that the chain has read. The state no longer has the partials
+that the commit replaced, so the events are counted again from the event log. For each window, the
+recount includes too-late events only if the last commit that replaced the window had done so.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
-    """Return the rows of steps: consecutive arrivals, or one commit, such as a correction.
+    """Return the rows of some steps, which are either consecutive arrivals or a single commit.
 
     The columns are `STEP`, `pane`, `_FIRED_WINDOW`, and those of `list_values`.
     """
@@ -136,7 +136,8 @@ def _list_changed_windows(
     that both commits have are left out.
 
     Args:
-        now: the coverage of both, through the newest arrival that the chain has read.
+        now: the arrivals from which the rows of both commits are computed: all that the chain has
+            read.
         known, commit: the numbers of the earlier and the later commit.
     """
     transform = replace(asset.transform, accumulation="retracting")
@@ -151,9 +152,9 @@ def _list_changed_windows(
     columns = [*transform.by_window, *transform.aggregates]
 
     def list_rows(number: int, sign: int) -> DataFrame:
-        """Return the rows of all firings so far, as of a commit.
+        """Return the rows of all firings so far, as of the commit with this number.
 
-        The column `_SIGN` is `sign`, negated for retractions.
+        The column `_SIGN` is `sign` for added rows, and `-sign` for retractions.
         """
         stored = _partials(asset, log, now, ranges, number)
         fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))

@@ -1,7 +1,8 @@
 """Compute the rows of a join.
 
-Two rows are a *pair* if both take part (`paired_rows`), their keys are equal and not null, they are
-in reach of each other, and the condition is true. The pair belongs to the later of their two steps.
+Two rows are a *pair* if both take part (`paired_rows`), their keys are equal and not null, each is
+in the other's reach, and the condition is true. The *reach* of a row is the range of event times
+that `within` allows for its partner. The pair belongs to the later of their two steps.
 
 A row that takes part and is in no pair *has no partner*. The row belongs to the first step (its own
 or a later one) after which the watermark of the other base is past the end of the row's reach plus
@@ -58,11 +59,13 @@ class _Side:
 
     Args:
         letter: `l` or `r`.
-        low, high: the bounds of a partner's event time minus the event time of this side's row.
-        new: the range of event times of this side's rows in these steps that may take part; None
-            if these steps bring no rows of this side.
-        settled: the range of event times of this side's rows whose reach may end in these steps;
-            None if no reach ends, or if the join leaves out this side's rows without a partner.
+        low, high: the smallest and the greatest difference, in microseconds, between the event time
+            of a partner and that of this side's row; negative if the partner is earlier.
+        new: the range of event times of this side's new rows that may take part; None if these
+            steps have no new rows of this side.
+        settled: the range of event times of this side's rows whose wait for a partner may end in
+            these steps. None if no wait can end, or if the join leaves out this side's rows without
+            a partner.
         partner: the name of the other base.
         kept: true if this side's rows without a partner are rows of the join.
     """
@@ -78,7 +81,7 @@ class _Side:
 
     @property
     def wanted(self) -> _Range | None:
-        """The range of event times in which these steps need partners for this side's rows."""
+        """The range of the possible event times of the partners; None if no row needs a partner."""
         found = _hull(self.new, self.settled)
         return None if found is None else (found[0] + self.low, found[1] + self.high)
 
@@ -105,7 +108,7 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
 
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
-    """Return whether the reach of an earlier row without a partner may end in these steps."""
+    """Return whether the wait of an earlier row for a partner may end in these steps."""
     return any(_estimate_older(side, side.settled, steps) > 0 for side in _sides(join, logs, steps))
 
 

@@ -1,9 +1,10 @@
 """Find how a derived source changes after events of its bases were erased.
 
-Derived rows that were computed from an erased event are *lost*. The event's partners may then have
-no partner, or another partner with the same partner keys. So all derived rows with these keys are
-computed again along the recorded steps, and compared with the rows of the event log. If derived
-rows do not name all rows that they depend on, all derived rows are computed again.
+Derived rows that were computed from an erased event are *lost*. A partner of the event has the same
+keys (`partner_keys`), and may now have no partner, or another one. All derived rows with these keys
+are therefore computed again, with the steps that the timeline has recorded, and compared with the
+rows of the event log. If derived rows do not name all rows that they depend on, all derived rows
+are computed again.
 
 The comparison does not need to know the erased events. It can therefore finish an erasure that was
 killed. Rows that are not lost keep their positions, because other tables refer to these.
@@ -177,7 +178,14 @@ def _find_affected(
     gained: Sequence[DataFrame | None],
     keys: Sequence[str],
 ) -> Iterator[DataFrame]:
-    """Yield, for each base, the rows whose derived rows may change."""
+    """Yield, for each base, the rows whose derived rows may change.
+
+    Args:
+        there: the rows of each base, as `_read_places` returns them.
+        orphans: the derived rows of erased events.
+        gained: as in `find_changed_rows`.
+        keys: the partner keys.
+    """
     names = {helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
     equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
     new = [

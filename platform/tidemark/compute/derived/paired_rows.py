@@ -1,7 +1,8 @@
 """Functions that the computations of joins and as-of joins share.
 
-A row *takes part* if its event time is valid, and is not before the effective watermark of the
-row's base at the row's arrival, minus the allowed lateness.
+A row *takes part* in a join if it has a valid event time that is not too old. The oldest allowed
+event time is the row's watermark minus the allowed lateness. The row's watermark is the effective
+watermark of its base before its arrival. If the allowed lateness is None, no event time is too old.
 """
 
 from collections.abc import Mapping
@@ -84,12 +85,13 @@ def select_columns(join: Pairing) -> list[Column]:
 
 
 def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of steps, with the columns that `StepsToCompute.compute_rows` describes.
+    """Return the rows of a join, with the columns that `StepsToCompute.compute_rows` describes.
 
-    New rows of the bases that take no part are added as dead letters.
+    New rows of the bases that take no part in the join are added as dead letters.
 
     Args:
-        paired: `STEP`, `KIND`, `read_from`, `correlation_id`, and the columns of the source.
+        paired: the rows of the join, with `STEP`, `KIND`, `read_from`, `correlation_id`, and the
+            columns of the source.
         sides: the rows of each side by letter, as `name_side` returns them.
     """
     none = dead_letter(F.lit(None).cast("string"), F.lit(None))
@@ -114,7 +116,7 @@ def _number(rows: DataFrame) -> DataFrame:
 def _select_unjoined(
     letter: str, rows: DataFrame, base: Source, source: DerivedSource
 ) -> DataFrame:
-    """Return the new rows of a side that take no part, as dead letters."""
+    """Return, as dead letters, the new rows of a side that take no part in the join."""
     reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
     lineage: dict[str, Any] = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
     own = _SIDES["lr".index(letter)]

@@ -1,7 +1,9 @@
-"""Find the step after which a row is settled, because a base's effective watermark has advanced.
+"""Find the step after which a base's effective watermark has passed an instant of a row.
 
-A binary search finds the step, with one column for each halving. A join on an inequality would
-compare each row with each watermark.
+After this step, the row is *settled*: for example, it can't get a partner in a join any more.
+
+A binary search finds the step, with one column for each halving. The alternative, a join on an
+inequality, would compare each row with each watermark.
 """
 
 import json
@@ -47,14 +49,13 @@ def add_settling_step(
 def add_raised_watermark(
     rows: DataFrame, name: str, arrival: Column, raised: Sequence[tuple[int, int]]
 ) -> DataFrame:
-    """Return rows with the raised watermark of their base before an arrival.
+    """Return rows with the watermark to which a heartbeat last raised their base before an arrival.
 
-    The new column has the value to which a heartbeat before the arrival last raised the watermark.
-    The column is null if no heartbeat before the arrival raised the watermark.
+    The new column is null if no heartbeat before the arrival raised the watermark.
 
     Args:
         name: the name of the new column.
-        arrival: the number of the base's arrival.
+        arrival: the number of an arrival of the base.
         raised: for each heartbeat that raised the base's watermark, in order, the heartbeat's
             arrival number and the new watermark.
     """

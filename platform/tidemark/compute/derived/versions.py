@@ -40,7 +40,7 @@ def read_older_versions(
     """Return the right rows of earlier steps that the left rows of these steps may need.
 
     Args:
-        end: the instant before which all event times of the left rows are, in microseconds.
+        end: an instant in microseconds; all event times of the left rows are before it.
 
     Returns:
         Rows as `base_rows` reads them.
@@ -56,7 +56,7 @@ def read_older_versions(
 
 
 def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> None:
-    """Replace the versions table if many versions have arrived that later steps do not need.
+    """Replace the versions table by one for a later mark if later steps can then skip many rows.
 
     Args:
         steps: the steps whose rows have just been computed.

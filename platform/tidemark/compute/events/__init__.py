@@ -1,1 +1,4 @@
-"""Prepare events: mark duplicates, call the asset's function, and check that it works by row."""
+"""Prepare events: mark duplicates, and call the asset's function.
+
+`plan_check` checks that the function works row by row.
+"""

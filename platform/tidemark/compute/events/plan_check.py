@@ -2,9 +2,8 @@
 
 A run sees a range of arrivals. If a result, such as a count or a rank, depends on other rows in
 that range, it changes with the division of arrivals into runs. A nondeterministic result changes,
-too. The engine's plan of the function shows such results before anything has run: between the
-stream and the function's result, the plan may contain only operators that process one row at a
-time.
+too. The engine's plan of the function shows both faults before the first run. Between the stream
+and the function's result, the plan may contain only operators that process one row at a time.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Compute windows with fixed bounds, which depend on time alone.
 
-Events are aggregated to partials by window, keys and slot. The partials of the slots that have
-fired are merged into the window's row.
+Events are aggregated to partials by window, keys and slot, the unit that fires (`slot`). The
+partials of the slots that have fired are merged into the window's row.
 """
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -26,7 +26,7 @@ def aggregate_events(
 
     Args:
         columns: the aggregate expressions for the partials.
-        before: the partials of earlier runs, which count triggers need.
+        before: the partials of earlier runs; only count triggers need them.
     """
     events = slot.assign_slots(events, transform, log, before)
     return events.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(*columns)
@@ -82,8 +82,8 @@ def compute_changes(
     """Return the rows that changed between `then` and `at`; `IS_DELETED` marks deleted rows.
 
     Args:
-        opened: observation that receives `open_from` if windows merge: the start of the first
-            window that later arrivals can still change.
+        opened: an observation that receives `open_from`, only if windows merge. `open_from` is the
+            start of the first window that later arrivals can still change.
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
     fired = finish_windows(stored, transform, log, at, F.max(FIRED).alias(FIRED))
@@ -97,10 +97,12 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
     Columns:
 
-    - the window and keys; `pane`, `PHASE`, `FIRED`
-    - `_upto`: all partials in the firing; `_fresh`: the partials that were in no earlier firing
-    - `_replaces`: the rows that the firing replaces, each with its window, and with its partials in
-      a field `_upto`
+    - the window and keys
+    - `pane`: the number of the firing in its window
+    - `PHASE`, `FIRED`: as `slot.select_fired` describes
+    - `_upto`: all partials in the firing
+    - `_fresh`: the partials that were in no earlier firing
+    - `_replaces`: the rows that the firing replaces, each a struct of its window and its `_upto`
 
     Columns that the accumulation does not need may be empty.
     """

@@ -1,5 +1,6 @@
 """Clusters: chains of touching fragments of one key, and whether they must be replayed.
 
+A *fragment* has the partials of events of one key that are at most a gap apart (`fragments`).
 Fragments of a key, ordered by their starts, form a cluster until a gap follows. Which sessions
 existed at any time depends only on the fragments of their cluster; in the end, the cluster is one
 session. The engine finds clusters in one pass over the sorted fragments. Only clusters in which a
@@ -66,7 +67,7 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
 
 
 def add_chains(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
-    """Return rows with the start of the first row in their chain of touching rows.
+    """Return rows with the start of their chain, a sequence of touching rows.
 
     Args:
         rows: with `_start` and `_end`, BIGINT. Rows touch if they overlap, or if one starts exactly
@@ -114,8 +115,8 @@ def is_plain(over: WindowSpec | None = None) -> Column:
     """Return whether a cluster is plain, BOOLEAN, for transforms without early firings.
 
     Args:
-        over: a SQL window over all fragments of a cluster, to get a result in the row of each
-            fragment. The result is an aggregate over the fragments by default.
+        over: a SQL window over all fragments of a cluster; each fragment then has the result. By
+            default, the result is an aggregate over the fragments.
     """
 
     def of(aggregate: Column) -> Column:
@@ -131,9 +132,9 @@ def is_plain(over: WindowSpec | None = None) -> Column:
 def earliest_open(transform: Definition, at: AsOf) -> Column:
     """Return the start of the first cluster that events of arrivals after `at` can still change.
 
-    To change a cluster, an event must not be too late, so its event time must be later than the
-    watermark minus the allowed lateness and the gap. Such an event can only join sessions that end
-    after that instant. The result is an aggregate `open_from` over clusters with their `_end`.
+    An event can change a cluster only if it is not too late. Its event time is then later than the
+    watermark minus the sum of allowed lateness and gap. Such an event can only join sessions that
+    end after that instant. The result is an aggregate `open_from` over clusters with their `_end`.
     """
     settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
