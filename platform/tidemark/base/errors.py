@@ -57,11 +57,11 @@ class MissingDependencyError(TidemarkError):
 
 
 class ConflictError(TidemarkError):
-    """A conflict with another run that changed the same table first, after all retries."""
+    """A conflict that all retries failed to resolve: another run changed the same table first."""
 
 
 class DefinitionChangedError(TidemarkError):
-    """A run of an older definition of an asset that found rows of a newer definition."""
+    """A definition other than the one with which another process wrote the asset's tables."""
 
 
 def summarize(error: BaseException) -> str:

@@ -22,7 +22,7 @@ def pass_fail_point(point: str) -> None:
 
 
 def _claim(file: Path, point: str) -> bool:
-    """Delete the file. Return False if it names another point or another process deleted it."""
+    """Delete the file if it names this point. Return whether this process has deleted it."""
     try:
         if file.read_text() != point:
             return False

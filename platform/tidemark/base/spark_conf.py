@@ -48,9 +48,9 @@ def parse(given: object) -> object:
     """Return a mapping from the names of settings to their values, as text.
 
     Args:
-        given: `name=value` pairs separated by semicolons, or a TOML table. TOML splits unquoted
-            names of a table at their dots, and this function joins them again. Any other object is
-            returned as it is.
+        given: `name=value` pairs separated by semicolons, or a TOML table. TOML turns an unquoted
+            name with dots, such as `spark.sql.shuffle.partitions`, into nested tables; this
+            function joins the parts again. Any other object is returned as it is.
     """
     if isinstance(given, str):
         pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
@@ -91,7 +91,7 @@ def _is(name: str, own: str) -> bool:
 
 
 def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each value of a table with its full name, which TOML splits at its dots if unquoted."""
+    """Yield each value of a table and its nested tables, with its name in dotted form."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")

@@ -17,7 +17,11 @@ NO_TLS = "no TLS"
 
 
 def uses_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
-    """Return whether a server completes a TLS handshake. Its certificate is not verified."""
+    """Return whether a server completes a TLS handshake. Its certificate is not verified.
+
+    Args:
+        deadline: the seconds within which the server must complete the handshake.
+    """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError):

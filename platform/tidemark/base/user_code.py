@@ -50,10 +50,10 @@ def _at(file: str, line: int | None) -> str:
 
 
 def find_in_text(text: str) -> str | None:
-    """Return the last line of a traceback in a text, after the file and line of the user's code.
+    """Return the place in the user's code, and then the exception, from a traceback in a text.
 
-    The engine's Python workers report their exceptions as text. Return None if the text has no
-    traceback.
+    For example: `at shop/transforms.py, line 12: KeyError: 'x'`. The engine's Python workers report
+    their exceptions as text. Return None if the text has no traceback.
     """
     _, found, trace = text.rpartition("Traceback (most recent call last):\n")
     if not found:

@@ -134,7 +134,7 @@ def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
 
 
 def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
-    """Return a chart that shows, by day of the window, the late events and the share lost.
+    """Return a chart of the late events by day of their window, and of the share that is too late.
 
     The late events are divided into admitted and too-late events.
 
