@@ -1,10 +1,10 @@
 """The thresholds that choose between two ways to compute the same result.
 
 Results never depend on a threshold: tests set thresholds to their extremes. The name of each
-threshold ends with its unit. Each docstring names the two ways and a benchmark. The benchmark has
-workloads below and above the threshold, or only on one side. Run it before you change a value.
-*Memory* means that the value bounds the memory of one step. `python -m benchmarks` reports this
-memory as the peak.
+threshold ends with its unit. Each docstring names the two ways, and a benchmark if one measures
+them. The benchmark has workloads below and above the threshold, or only on one side. Run it before
+you change a value. *Memory* means that the value bounds the memory of one step.
+`python -m benchmarks` reports this memory as the peak.
 """
 
 # In this process, or in the engine.
