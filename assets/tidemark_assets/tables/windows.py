@@ -292,9 +292,9 @@ def rollup_assets(
             for run_facts in found.values()
         ):
             raise dg.Failure(
-                f"No window of '{name}' from {iso(start)} to {iso(end)} is complete and closed. "
-                f"To get whole windows of '{name}', materialize '{base.name}' for that range "
-                "first.",
+                f"No window of '{name}' from {iso(start)} to {iso(end)} can be published yet: each "
+                f"is still open, or lacks windows of '{base.name}'. Materialize '{base.name}' for "
+                "that range first.",
                 allow_retries=False,
             )
         own = names.key(transform.table)

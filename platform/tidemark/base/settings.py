@@ -312,8 +312,8 @@ class _File(TomlConfigSettingsSource):
         if file.is_file() and (owner := foreign_owner(file)) is not None:
             folder = file.absolute().parent
             raise DefinitionError(
-                f"The file {FILE} in {folder}, or that folder, belongs to the user '{owner}', and "
-                "the file selects code that runs as you. If you trust it, set "
+                f"The file {FILE} in {folder} selects code that runs as you, but the file or its "
+                f"folder belongs to another user, '{owner}'. If you trust that user, set "
                 f"{TRUSTED}={folder}, or take ownership of both with `chown`."
             )
         values = super().__call__()

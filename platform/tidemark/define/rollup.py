@@ -98,9 +98,9 @@ def rollup(
         )
     if not window.contains(of.window):
         raise DefinitionError(
-            f"Roll-up '{name}': its windows ({window}) do not contain those of '{of.name}' "
-            f"({of.window}) completely. The base must have tumbling windows, or calendar windows "
-            "in the same time zone, and each of them must lie in one larger window."
+            f"Roll-up '{name}': the windows of '{of.name}' ({of.window}) can't be merged into "
+            f"larger windows ({window}). They must be tumbling windows, each within one larger "
+            "window. Calendar windows fit only into larger calendar windows in the same time zone."
         )
     chosen = _select(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
     return RollUp(

@@ -167,14 +167,15 @@ class Source:
                     f"Source '{self.name}': the {what}s '{twins[0]}' and '{twins[1]}' differ only "
                     "in case, which the engine ignores; give one of them another name."
                     if twins[0] != twins[1]
-                    else f"Source '{self.name}': the {what} '{name}' is given to two columns: "
-                    "correct rename."
+                    else f"Source '{self.name}': two columns would be read from the {what} "
+                    f"'{name}': correct rename."
                 )
             # Column names are passed to the engine in backticks.
             if "`" in name or not name:
                 raise DefinitionError(
                     f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
-                    "empty or contain a backtick. Rename it, also in the data if it is there."
+                    "empty or contain a backtick. Rename it in the definition and, if it is there, "
+                    "in the data."
                 )
 
     def _check_heartbeat(self) -> None:
@@ -228,8 +229,9 @@ class Source:
         kind = kinds[column].upper().replace(" ", "")
         if way.kinds and kind not in way.kinds:
             raise DefinitionError(
-                f"{what}, declared as {kinds[column].upper()}, by {type(way).__name__}, which "
-                f"accepts {' or '.join(way.kinds)}: declare it as STRING, or use Drop()."
+                f"{what} by {type(way).__name__}, which accepts {' or '.join(way.kinds)}, but the "
+                f"column is declared as {kinds[column].upper()}: declare it as STRING, or use "
+                "Drop()."
             )
 
     def valid_event_time(self, arrived_at: Column) -> Column:

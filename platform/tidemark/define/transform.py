@@ -67,9 +67,9 @@ class WindowedTransform(Definition):
         unable += ["deduplicate"] if self.deduplicate else []
         if unable:
             raise DefinitionError(
-                f"Asset '{self.name}': {unable[0]} can't subtract the retractions of "
-                f"'{self.source.name}'. Only count, sum and mean can. Define the chain with "
-                "rows='final' to use others."
+                f"Asset '{self.name}': {unable[0]} can't be used with the chain "
+                f"'{self.source.name}', because only count, sum and mean can subtract its "
+                "retractions. To use others, define the chain with rows='final'."
             )
         object.__setattr__(self, "aggregates", able)
 

@@ -201,7 +201,7 @@ def _build(expectation: General, schema: pa.Schema) -> "Expected":
     try:
         made = kind(**arguments)
     except ValueError as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()).rstrip(".")
         raise DefinitionError(f"Expectation {expectation.name} is not valid: {reason}.") from None
     if not _is_by_row(expectation) or len(expectation.columns) != 1:
         return made

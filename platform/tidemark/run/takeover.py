@@ -45,9 +45,9 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
         odd = find_changed_types(asset.warehouse, asset.counting, asset.log)
     if odd:
         raise DefinitionError(
-            f"The late table of '{name}' has columns whose type the function has changed: "
-            f"{', '.join(odd)}. Give these columns other names, or recreate the tables with "
-            f"`tidemark rebuild {name}` and `--promote`."
+            f"The function of '{name}' now gives other types to columns of the late table: "
+            f"{', '.join(odd)}. Give these columns other names, or recreate the tables: run "
+            f"`tidemark rebuild {name}`, then `tidemark rebuild {name} --promote`."
         )
     if worst is Effect.NONE or (worst is Effect.FORWARD and last.allows_changes):
         return

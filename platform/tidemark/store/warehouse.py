@@ -235,7 +235,10 @@ class Warehouse(Committer):
 
     def _newest(self, table: str) -> DeltaTable:
         if table not in self._known and self.head(table) is None:
-            raise DataError(f"There is no table '{table}' in '{self.location}' yet.")
+            raise DataError(
+                f"There is no table '{table}' in '{self.location}' yet: `tidemark ingest` creates "
+                "the tables of a source, and `tidemark run` those of an asset."
+            )
         return super()._newest(table)
 
 

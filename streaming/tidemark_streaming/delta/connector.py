@@ -115,8 +115,9 @@ class DeltaConnector:
             raise DefinitionError(f"{what} needs a `start` of 0 or greater (got {self.start}).")
         if unusable := sorted(set(NOT_IN_PATHS) & set(self.path)):
             raise DefinitionError(
-                f"{what} has the path '{self.path}'. The path of a Delta table can't have any of "
-                f"{' '.join(NOT_IN_PATHS)} (got {' '.join(unusable)}): move the table."
+                f"{what} has the path '{self.path}', which contains {' '.join(unusable)}. Move the "
+                "table: its path must not contain any of the characters "
+                f"{' '.join(NOT_IN_PATHS)}."
             )
         if self.time_zone is not None:
             zone_of(self.time_zone, what)
@@ -306,8 +307,8 @@ class DeltaConnector:
         if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
                 f"{self._what} has no change data feed for version {version}, because the feed was "
-                "not enabled yet. Set `start` to the version that enabled it (DESCRIBE HISTORY), "
-                f"from which the whole table is read first{_NEW_NAME}."
+                "enabled later. Set `start` to the version that enabled it, which DESCRIBE HISTORY "
+                f"shows{_NEW_NAME}. The ingest then reads the whole table as of that version first."
             )
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
@@ -419,9 +420,9 @@ class DeltaConnector:
         for name, kind in self.source.fields.items():
             if name in by and simple_type(kind) == "binary":
                 raise DefinitionError(
-                    f"{self._what} is partitioned by the BINARY column '{name}', whose values "
-                    "programs write to the transaction log in different ways: read a copy that is "
-                    "not partitioned by it."
+                    f"{self._what} is partitioned by the BINARY column '{name}'. Programs "
+                    "differ in how they write such values to the transaction log, so they can't be "
+                    "read reliably: read a copy that is not partitioned by this column."
                 )
 
     def _local(self, table: DeltaTable) -> list[str]:

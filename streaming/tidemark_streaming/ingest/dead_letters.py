@@ -116,7 +116,7 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
             if is_paired(connector.source)
             else "the connector can't decode single rows."
         )
-        raise DataError(f"'{name}' was not changed: its {noun}s can't be replayed, because {why}")
+        raise DataError(f"The {noun}s of '{name}' can't be replayed, because {why}")
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))

@@ -192,8 +192,8 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     if isinstance(source, DerivedSource):
         ends = " and ".join(f"`tidemark end {base.name}`" for base in source.bases)
         raise DefinitionError(
-            f"'{source.name}' ends with its bases: run {ends}, then `tidemark ingest "
-            f"{source.name}`."
+            f"'{source.name}' is computed from other sources, and ends after they end: run "
+            f"{ends}, then `tidemark ingest {source.name}`."
         )
     with _open_log(warehouse, source) as log:
         last = log.last()

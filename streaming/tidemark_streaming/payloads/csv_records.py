@@ -165,7 +165,8 @@ class Csv:
                 parsed = fields if value is None else self.fields(value)
                 if len(parsed) != len(columns):
                     raise UndecodableError(
-                        f"The record does not have {format_count(len(columns), 'field')}."
+                        f"The record has {format_count(len(parsed), 'field')} instead of "
+                        f"{len(columns):,}."
                     )
                 fields = parsed
             except UndecodableError as error:

@@ -123,10 +123,10 @@ class TransactionalTopic:
         if found is None or any_database or found.place == self.place:
             return found
         raise DefinitionError(
-            f"{self.topic} already has the windows of an asset '{self._asset}' in another "
-            f"database, {found.place}. Consumers could not distinguish them from those in "
-            f"{self.place}. Give this asset another topic, or take over the topic permanently with "
-            f"`tidemark sink {self._asset} --reset`."
+            f"{self.topic} already has windows of '{self._asset}' from another database, "
+            f"{found.place}. Consumers could not distinguish them from the windows of this "
+            f"database, {self.place}. Give this asset another topic, or take over the topic "
+            f"permanently with `tidemark sink {self._asset} --reset`."
         )
 
     def _await_open_transactions(self) -> None:

@@ -294,7 +294,7 @@ class SinkWriter:
         if odd:
             raise DefinitionChangedError(
                 f"The table of '{self._transform.name}' was written with another definition, which "
-                f"differs in the column '{min(odd)}'. Publish its changes with that definition, or "
+                f"differs in the column '{min(odd)}'. To publish it, use that other definition, or "
                 "rebuild the table with this one."
             )
 

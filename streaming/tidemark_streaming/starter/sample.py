@@ -82,13 +82,14 @@ def read_sample(path: Path) -> Sample:
         fit = [name for name in matching if name_problem(name) is None]
         if not matching:
             raise DataError(
-                f"'{path}' has no column of {what} such as {example}, which the project's windows "
-                f"need; its columns are {', '.join(f'{n} ({k})' for n, k in kinds.items())}."
+                f"The project needs a column of {what}, such as {example}, but '{path}' has none. "
+                f"Its columns are {', '.join(f'{n} ({k})' for n, k in kinds.items())}."
             )
         if not fit:
             raise DataError(
-                f"'{path}' has no column of {what} whose name the project can use. Rename one in "
-                f"the header, for example '{matching[0]}': {name_problem(matching[0])}."
+                f"'{path}' has columns of {what}, but the project can't use their names. For "
+                f"example, '{matching[0]}' is not a valid name: {name_problem(matching[0])}. "
+                "Rename one of these columns in the header."
             )
         # The sum of an identifier is meaningless, and windows by an identifier have one event each,
         # so these columns come last.

@@ -141,8 +141,8 @@ def renew_lease(file: Path, owner: str, lasts: float) -> None:
         lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
         if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
             raise ConflictError(
-                f"Another supervisor is responsible for these streams, {lease['owner']} (seen "
-                f"{max(now - lease['at'], 0):.0f} seconds ago). This supervisor, {owner}, is idle "
+                f"Another supervisor is responsible for these streams: {lease['owner']}, active "
+                f"{max(now - lease['at'], 0):.0f} seconds ago. This supervisor ({owner}) is idle "
                 "until the other one stops."
             )
         atomic.write(file, json.dumps({"owner": owner, "at": now}))

@@ -121,7 +121,7 @@ def test_a_settings_file_of_another_user_is_refused(
     assert Settings().domains == ("theirs",)
     os.chown(file if owned == "file" else tmp_path, USER, USER)
     with pytest.raises(
-        DefinitionError, match=f"belongs to the user 'nobody'.*{TRUSTED}={tmp_path}"
+        DefinitionError, match=f"belongs to another user, 'nobody'.*{TRUSTED}={tmp_path}"
     ):
         Settings()
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -139,7 +139,7 @@ def test_a_command_runs_no_code_of_another_users_project(tmp_path: Path) -> None
     command = [Path(sys.executable).with_name("tidemark"), "status"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "belongs to the user 'nobody'" in " ".join(done.stderr.split())
+    assert "belongs to another user, 'nobody'" in " ".join(done.stderr.split())
     assert not (tmp_path / "ran").exists()
 
 

@@ -134,7 +134,7 @@ def test_a_name_that_is_too_long_for_a_folder_is_refused() -> None:
     ("rename", "sentence"),
     [
         ({"position": "place"}, "'position' to the column 'place', which is not among its columns"),
-        ({"value": "sensor"}, "the field 'value' is given to two columns"),
+        ({"value": "sensor"}, "two columns would be read from the field 'value'"),
         ({"a": "sensor", "b": "sensor"}, "maps two fields to the column 'sensor': remove one"),
         ({"_tidemark_a": "sensor"}, "the field name '_tidemark_a' begins with '_tidemark_'"),
         ({"VALUE": "sensor"}, "the fields 'VALUE' and 'value' differ only in case"),

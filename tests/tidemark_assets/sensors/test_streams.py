@@ -530,6 +530,6 @@ def test_a_second_supervisor_reports_the_first_and_stays_idle(
         first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
         assert first.launched() == ["per_minute"]
         said = second.skipped()
-    assert said.startswith("Another supervisor is responsible for these streams, Dagster in ")
+    assert said.startswith("Another supervisor is responsible for these streams: Dagster in ")
     assert said.endswith("is idle until the other one stops.")
     assert not observed(other)

@@ -295,7 +295,7 @@ def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> Non
     }
     error = failure(platform.materialize(DAILY, partition_key="2013-06-01"))
     assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
-    assert "materialize 'departures_hourly' for that range" in error
+    assert "Materialize 'departures_hourly' for that range" in error
 
 
 def test_a_partition_without_events_between_others_is_empty(platform: Platform) -> None:

@@ -69,7 +69,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     assert json.loads(unjoined["bytes"]) == {"at": None, "order_id": "3", "amount": 7.0}
     (counted,) = done("dead-letters", "list", "paid_orders", "--json")
     assert (counted["reason"], counted["letters"]) == ("no_event_time in payments", 1)
-    assert "its unjoined rows can't be replayed" in (
+    assert "The unjoined rows of 'paid_orders' can't be replayed" in (
         call("dead-letters", "replay", "paid_orders", "--all").stderr
     )
     found = {source["name"]: source for source in done("status", "--json")["sources"]}
@@ -77,7 +77,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
 
     refused = call("end", "paid_orders", "--yes")
     assert refused.exit_code == 2
-    assert "'paid_orders' ends with its bases: run" in refused.stderr
+    assert "'paid_orders' is computed from other sources, and ends" in refused.stderr
     for source in ("orders", "payments"):
         done("end", source, "--yes", "--json")
     for source in ("paid_orders", "movements", "located_payments"):

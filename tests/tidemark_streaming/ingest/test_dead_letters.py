@@ -57,7 +57,7 @@ def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
     assert first["reason"] == [
         "The field 'at' is not a valid TIMESTAMP.",
         "The field 'value' is not a valid INT.",
-        "The record does not have 3 fields.",
+        "The record has 4 fields instead of 3.",
     ]
     assert first["read_from"] == ["0.csv#0", "0.csv#2", "0.csv#3"]
     assert first["correlation_id"] == ["sensors:0:0", "sensors:0:2", "sensors:0:3"]
@@ -74,7 +74,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     outcome = replay(warehouse, connector(landing), good)
     (arrival,) = outcome.arrivals
     assert outcome.brought == arrival.rows == 1
-    assert outcome.refused == {(0, 3): "The record does not have 3 fields."}
+    assert outcome.refused == {(0, 3): "The record has 4 fields instead of 3."}
     assert (arrival.arrival, arrival.dead_letters) == (2, 0)
     assert arrival.position == '{"reprocessed dead letters":[[0,2,2]]}'
     assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)

@@ -133,4 +133,4 @@ def test_a_dropped_column_is_not_decoded(tmp_path: Path) -> None:
     found = pa.concat_tables(cast("list[pa.Table]", rows))
     assert (found["n"].to_pylist(), found["k"].to_pylist()) == ([None] * 3, ["a", "b", None])
     (letter,) = (row[DEAD] for row in found.to_pylist() if row[DEAD] is not None)
-    assert (letter["reason"], letter["bytes"]) == ("The record does not have 3 fields.", None)
+    assert (letter["reason"], letter["bytes"]) == ("The record has 2 fields instead of 3.", None)

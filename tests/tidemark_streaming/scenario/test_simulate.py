@@ -74,5 +74,5 @@ def test_a_simulation_leaves_no_tables(warehouse: Warehouse) -> None:
 
 
 def test_tables_on_another_machine_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="can't be read from this process"):
+    with pytest.raises(DataError, match="This process can't read the tables"):
         outcome(str(tmp_path), load(SCENARIOS[0]).transform)

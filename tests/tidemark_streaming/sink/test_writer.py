@@ -232,7 +232,9 @@ def test_a_topic_accepts_an_asset_of_one_database_only(
     ours.publish()
     with pytest.raises(ConflictError):
         theirs.publish()
-    sentence = rf"an asset 'per_minute' in another database, .*/one/{one.database}\. .* --reset`\.$"
+    sentence = (
+        rf"windows of 'per_minute' from another database, .*/one/{one.database}\. .* --reset`\.$"
+    )
     for emit in (theirs.publish, SinkWriter(other.warehouse, asset).publish):
         with pytest.raises(DefinitionError, match=sentence):
             emit()
@@ -245,7 +247,7 @@ def test_a_topic_accepts_an_asset_of_one_database_only(
     one.run()
     with pytest.raises(ConflictError):
         ours.publish()
-    with pytest.raises(DefinitionError, match=r"in another database, .*/other/"):
+    with pytest.raises(DefinitionError, match=r"from another database, .*/other/"):
         ours.publish()
     assert_same(other, topics, asset)
 

@@ -127,9 +127,10 @@ def test_bad_lines_in_a_csv_file_are_reported(here: Path) -> None:
     result = call("new", "house", "--from-csv", "own.csv")
     assert result.exit_code == 0, result.stderr
     assert (
-        "own.csv has 2 lines that can't be decoded (the record does not have 4 fields), 1 row of "
-        "'at' without a valid TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark "
-        "ingest` will write them to the dead letters"
+        "own.csv has 1 line that can't be decoded (the record has 2 fields instead of 4), 1 line "
+        "that can't be decoded (the record has 6 fields instead of 4), 1 row of 'at' without a "
+        "valid TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark ingest` will write "
+        "them to the dead letters"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()
     assert '"at": "TIMESTAMP"' in sources
@@ -221,13 +222,13 @@ def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:
         ("shop --key amount", "three different columns (got 'ordered_at', 'amount' and 'amount')"),
         ("shop --value a-b", "'a-b' is not a valid name for a column: use letters, digits and"),
         ("shop --from-csv nothing.csv", "There is no file 'nothing.csv'."),
-        ("shop --from-csv there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
+        ("shop --from-csv there/flat.csv", "a column of times, such as 2026-01-31T09:30:00Z, but"),
         ("shop --from-csv own.csv --key user", "fits --key; choose one of: device."),
         ("shop --from-csv own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
         (
             "shop --from-csv there/odd.csv",
-            "has no column of numbers whose name the project can use. Rename one in the header, "
-            "for example 'n o': use letters",
+            "has columns of numbers, but the project can't use their names. For example, 'n o' is "
+            "not a valid name: use letters",
         ),
         (
             "shop --from-csv there/twice.csv",

@@ -232,12 +232,12 @@ def test_a_lease_has_one_owner_until_it_expires(tmp_path: Path) -> None:
     renew_lease(lease, "this", 0.2)
     renew_lease(lease, "this", 0.2)
     with pytest.raises(
-        ConflictError, match=r"Another supervisor .*, this \(seen \d+ seconds ago\)"
+        ConflictError, match=r"Another supervisor .*: this, active \d+ seconds ago\."
     ):
         renew_lease(lease, "that", 60)
     time.sleep(0.25)
     renew_lease(lease, "that", 0.2)
-    with pytest.raises(ConflictError, match="This supervisor, this, is idle until"):
+    with pytest.raises(ConflictError, match=r"This supervisor \(this\) is idle until"):
         renew_lease(lease, "this", 60)
 
 

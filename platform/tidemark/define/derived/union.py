@@ -90,14 +90,14 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
         for column in (ORIGIN, *LINEAGE):
             if column in names:
                 raise DefinitionError(
-                    f"Union '{name}': '{base.name}' has a column '{column}', which a union adds: "
-                    f"{rename}."
+                    f"Union '{name}': '{base.name}' has a column '{column}', but a union adds a "
+                    f"column of this name: {rename}."
                 )
         if time in names and base.event_time != time:
             raise DefinitionError(
-                f"Union '{name}': the event time '{base.event_time}' of '{base.name}' gets the "
-                f"name '{time}', as in '{of[0].name}', but '{base.name}' already has a column "
-                f"'{time}': {rename}."
+                f"Union '{name}': the event time of each source gets the name '{time}', as in "
+                f"'{of[0].name}', but '{base.name}' has a column '{time}' that is not its event "
+                f"time: {rename}."
             )
         names[base.event_time] = time
         for old, new in names.items():

@@ -51,9 +51,9 @@ def _jar(core: Path) -> bytes:
         code = jar.read(_CLASS)
     if code.count(_ASKED) != 1:
         raise EngineError(
-            f"The file server in {core} differs from the one that Tidemark can close, so every "
-            "user of this machine could read your files: install the version of pyspark that "
-            "Tidemark requires."
+            f"Tidemark can't disable the file server in {core}, because it is of an unknown "
+            "version. Through this server, every user of this machine could read your files: "
+            "install the version of pyspark that Tidemark requires."
         )
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as jar:

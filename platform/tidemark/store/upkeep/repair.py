@@ -63,9 +63,9 @@ def repair(
     """
     if "://" in folder:
         raise DataError(
-            f"The tables in '{folder}' are in an object store, which does not lose committed "
-            "data. If files were deleted there, restore them from its own versions or from a "
-            "backup."
+            f"The tables in '{folder}' can't be repaired: only tables on a local disk can, because "
+            "an object store does not lose committed data. If files were deleted in it, restore "
+            "them from the store's own versions or from a backup."
         )
     whole = Tables(folder)
     if whole.open(ERASURES) is None and ERASURES in whole.broken:

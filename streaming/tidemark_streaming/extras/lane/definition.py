@@ -94,10 +94,15 @@ class Lane:
                     f"{self} can write only to Kafka topics (got {topic!r}). To write to tables, "
                     "ingest its source and add a windowed asset."
                 )
-        if isinstance(self.to, KafkaSink) != (self.route is None):
+        if isinstance(self.to, KafkaSink) and self.route is not None:
             raise DefinitionError(
-                f"{self}: `to` must be one topic without `route`; with `route`, a column's name, "
-                "`to` must have a topic for each value of that column."
+                f"{self} has the route '{self.route}', but only one topic: remove `route`, or let "
+                "`to` map the values of that column to topics."
+            )
+        if not isinstance(self.to, KafkaSink) and self.route is None:
+            raise DefinitionError(
+                f"{self} has a mapping as `to`, but no `route`: set `route` to the column whose "
+                "values choose the topic, or set `to` to one topic."
             )
         if not isinstance(self.to, KafkaSink) and OTHERS not in self.to:
             raise DefinitionError(

@@ -242,8 +242,8 @@ def _check_topics(lane: Lane, home: Path) -> None:
         raise DataError(
             f"{lane} can't continue: topic '{recreated[0]}' was deleted and recreated since its "
             f"last checkpoint, so the stored offsets do not fit it. Delete {home / 'checkpoints'} "
-            f"to restart all topics of the lane at `start` ('{connector.start}'); records of the "
-            "others may be written again."
+            f"to restart all topics of the lane at `start` ('{connector.start}'); records of its "
+            "other topics may then be written a second time."
         )
 
 

@@ -118,8 +118,8 @@ def _check(result: DataFrame, lane: Lane) -> None:
     if missing:
         raise DefinitionError(
             f"{lane}: the result of its function does not have the column '{missing[0]}'; its "
-            f"columns are {', '.join(result.columns)}. The result must keep the columns of the "
-            "route and the key and an arrival's metadata: add columns instead of selecting a few."
+            f"columns are {', '.join(result.columns)}. It must keep {', '.join(needed)}: add "
+            "columns instead of selecting a few."
         )
 
 

@@ -32,8 +32,9 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     tables = Tables(folder)
     if tables.open(transform.table) is None:
         raise DataError(
-            f"The engine's tables in '{folder}' can't be read from this process: a simulation "
-            "needs an engine on this machine, or a warehouse that both can read."
+            f"This process can't read the tables that the engine wrote to '{folder}': a simulation "
+            "needs an engine on this machine, or a warehouse that the engine and this process can "
+            "both read."
         )
     keys, values, columns = transform.keys, transform.aggregates, transform.source.columns
     of_window = [*_WINDOW, *keys]

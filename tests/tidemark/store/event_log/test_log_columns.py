@@ -143,7 +143,7 @@ def test_the_late_table_adds_new_columns_and_refuses_type_changes(
     ingest(warehouse, READINGS, [])
     state = warehouse.version(PER_MINUTE.state_table)
     with pytest.raises(
-        DefinitionError, match=r"whose type the function has changed: twice \(double → string\)"
+        DefinitionError, match=r"types to columns of the late table: twice \(double → string\)"
     ):
         incremental(warehouse, added("string"))
     assert warehouse.version(PER_MINUTE.state_table) == state
