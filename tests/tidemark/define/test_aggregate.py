@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -422,6 +423,28 @@ def test_means_of_decimals_of_any_size_are_exact(spark: SparkSession) -> None:
                     total = sum(values, Decimal(0)) / len(values)
                     want = total.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
                 assert row[n] == want, (n, values)
+
+
+@pytest.mark.parametrize("planning", [Planning.SOME, Planning.MANY])
+def test_only_the_fields_that_a_type_needs_are_computed(
+    spark: SparkSession, planning: Planning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sum of nulls, such as that of a mean's decimal field for doubles, takes as long as others.
+
+    For decimals, it takes longer than everything else in the query.
+    """
+    own = {"total": agg.sum("x"), "average": agg.mean("x")}
+    parts = frame(spark, EVENTS).groupBy("i").agg(*(a.partial().alias(n) for n, a in own.items()))
+    merged = parts.groupBy().agg(*(a.merge(F.col(n)).alias(n) for n, a in own.items()))
+    with Planner(spark).planning(planning):
+        merged.explain()
+    merging, counting = (
+        Counter(re.findall(r"partial_(\w+)", line))
+        for line in capsys.readouterr().out.splitlines()
+        if "partial_" in line
+    )
+    assert counting == {"count": 1, "sum": 2, "try_sum": 2}
+    assert merging == {"sum": 4, "try_sum": 2}
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])

@@ -43,13 +43,13 @@ def partial(value: Column) -> Column:
     integer = F.when(wide, digits.cast(_INTEGER))
     low = integer % _part()
     return F.struct(
-        F.sum(F.when(~wide, number)).alias("sum"),
+        F.when(~wide, F.sum(number)).alias("sum"),
         F.count(value).alias("count"),
-        F.sum(F.when(double, F.abs(number))).alias("plus"),
-        F.sum(((integer - low) / _part()).cast(_INTEGER)).alias("high"),
-        F.sum(low.cast(_INTEGER)).alias("low"),
+        F.when(double, F.sum(F.abs(number))).alias("plus"),
+        F.when(wide, F.sum(((integer - low) / _part()).cast(_INTEGER))).alias("high"),
+        F.when(wide, F.sum(low.cast(_INTEGER))).alias("low"),
         # `abs` keeps the type, except that it makes a DOUBLE of a null that has no type.
-        F.max(F.abs(F.when(F.lit(False), value))).alias("like"),
+        _null_like(F.max(F.abs(value))).alias("like"),
     )
 
 
@@ -60,9 +60,9 @@ def merge(partials: Column) -> Column:
         F.sum(partials["sum"]).alias("sum"),
         F.coalesce(F.sum(partials["count"]), F.lit(0)).alias("count"),
         F.sum(partials["plus"]).alias("plus"),
-        F.sum(F.when(wide, partials["high"])).alias("high"),
-        F.sum(F.when(wide, partials["low"])).alias("low"),
-        F.max(partials["like"]).alias("like"),
+        F.when(wide, F.sum(partials["high"])).alias("high"),
+        F.when(wide, F.sum(partials["low"])).alias("low"),
+        _null_like(F.max(partials["like"])).alias("like"),
     )
 
 
@@ -104,6 +104,10 @@ def _divide(number: Column, by: Column) -> tuple[Column, Column]:
     """Return the quotient of two integers, rounded down, and the remainder."""
     rest = F.pmod(number, by)
     return ((number - rest) / by).cast(_INTEGER), rest
+
+
+def _null_like(value: Column) -> Column:
+    return F.when(F.lit(False), value)
 
 
 def _part() -> Column:

@@ -30,15 +30,14 @@ values.
 
 def partial(value: Column) -> Column:
     """Aggregate values into a partial: a struct with their sum, count, and overflow."""
-    floating = decided_by_type(F.typeof(value).isin("float", "double"))
+    floating = _is_floating(value)
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
-    minus = F.when(~floating & (value < 0), value)
+    minus = F.when(value < 0, value)
     return F.struct(
         F.try_sum(value).alias("sum"),
         F.count(value).alias("count"),
         F.try_sum(plus).alias("plus"),
-        F.try_sum(minus).alias("minus"),
-        # A FLOAT or DOUBLE does not overflow: the engine need not count its values for this.
+        F.when(~floating, F.try_sum(minus)).alias("minus"),
         (~floating & (_overflows(plus) | _overflows(minus))).alias("over"),
     )
 
@@ -46,12 +45,14 @@ def partial(value: Column) -> Column:
 def merge(partials: Column) -> Column:
     """Add up partials; the result is again a partial."""
     known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
+    over = known | _overflows(partials["plus"]) | _overflows(partials["minus"])
+    floating = _is_floating(partials["sum"])
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
         F.coalesce(F.sum(partials["count"]), F.lit(0)).alias("count"),
         F.try_sum(partials["plus"]).alias("plus"),
-        F.try_sum(partials["minus"]).alias("minus"),
-        (known | _overflows(partials["plus"]) | _overflows(partials["minus"])).alias("over"),
+        F.when(~floating, F.try_sum(partials["minus"])).alias("minus"),
+        (~floating & over).alias("over"),
     )
 
 
@@ -74,6 +75,11 @@ def has_total_overflowed(merged: Column) -> Column:
 def total_slack(merged: Column) -> Column:
     """Return the largest difference that the order of addition can make to the sum."""
     return ROUNDING * merged["count"] * merged["plus"].cast("double")
+
+
+def _is_floating(value: Column) -> Column:
+    """Return whether a column is a FLOAT or DOUBLE, which can't overflow, as a constant."""
+    return decided_by_type(F.typeof(value).isin("float", "double"))
 
 
 def _overflows(values: Column) -> Column:

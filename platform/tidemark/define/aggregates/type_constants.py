@@ -12,20 +12,17 @@ from datetime import date
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-_YEAR, _DAY = 2000, 1
-
 
 def decided_by_type(condition: Column) -> Column:
-    """Return a condition on column types, evaluated when the engine analyzes the query.
+    """Return a condition on `typeof` of columns as a constant.
 
-    The result is an expression without `typeof`: `date_part` of a fixed date. If the condition is
-    true, the part is the year, otherwise the day. The engine chooses the part during analysis.
-
-    Args:
-        condition: a BOOLEAN expression over `typeof` of columns.
+    The condition chooses the field that `date_part` returns. The engine evaluates this choice when
+    it analyzes the query: the result is either the function `year` or null. The optimizer makes
+    true or false of the comparison, even if it folds no constants. It therefore also removes the
+    aggregate functions in a branch that is not taken.
     """
-    field = F.when(condition, "year").otherwise("day")
-    return F.date_part(field, F.lit(date(_YEAR, 1, _DAY))) == _YEAR
+    day = F.lit(date(2000, 1, 1))
+    return F.coalesce(F.date_part(F.when(condition, "year"), day) == F.year(day), F.lit(False))
 
 
 def with_type(value: Column, kind: Column) -> Column:
