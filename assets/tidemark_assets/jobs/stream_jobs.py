@@ -13,7 +13,7 @@ from pydantic import Field
 from pyspark.errors import PySparkException
 
 from tidemark import engine
-from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.errors import EngineError, TidemarkError, summarize
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.run.admission import Admission
@@ -84,7 +84,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
             try:
                 log.info(_start_stream(settings, transforms[asset], request))
             except (TidemarkError, PySparkException) as error:
-                failures.add(str(error).strip().splitlines()[0])
+                failures.add(f"{summarize(error)}.")
         failures.raise_all()
 
     return step_job(

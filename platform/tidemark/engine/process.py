@@ -39,6 +39,9 @@ _INDENTED = re.compile(r"\s")
 _FRAME = re.compile(r"\s*(at |\.\.\. \d+ more)")
 """Matches a line of a Java stack trace."""
 
+_KILL_SECONDS = 10
+"""The time in which a killed process must exit."""
+
 _LONGEST = 300
 """Characters that a summary keeps of a line of output."""
 
@@ -200,13 +203,22 @@ class ManagedProcess:
 
         Args:
             deadline: seconds after which the process group is killed.
+
+        Raises:
+            EngineError: the process still exists `_KILL_SECONDS` after it was killed.
         """
         record = self.running()
         if record is not None:
             _signal(record.group, signal.SIGTERM)
             if not _await(lambda: _process(record) is None, deadline):
                 _signal(record.group, signal.SIGKILL)
-                _await(lambda: _process(record) is None, 10)
+                if not _await(lambda: _process(record) is None, _KILL_SECONDS):
+                    raise EngineError(
+                        f"{self.name}, process {record.pid}, was killed, but has not exited within "
+                        f"{_KILL_SECONDS} seconds: it waits for a disk or network. Try again when "
+                        "that responds.",
+                        retriable=True,
+                    )
         self._file.unlink(missing_ok=True)
         return record is not None
 

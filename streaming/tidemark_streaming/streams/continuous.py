@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
+from tidemark.base.errors import DataError, DefinitionChangedError, EngineError, summarize
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
@@ -148,7 +148,7 @@ def failure_reason(failure: PySparkException) -> str:
         if refused is not None:
             return str(refused)
     if found is None:
-        return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+        return f"{summarize(failure)}."
     return found[0]
 
 

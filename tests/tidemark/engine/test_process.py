@@ -82,6 +82,19 @@ def test_stopping_ends_child_processes(managed: ManagedProcess, tmp_path: Path) 
     assert left(children) == []
 
 
+def test_a_process_that_survives_its_kill_is_reported_and_stays_known(
+    managed: ManagedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = start(managed, SLEEP, tmp_path)
+    monkeypatch.setattr("tidemark.engine.process._KILL_SECONDS", 0.2)
+    with monkeypatch.context() as during:
+        during.setattr("tidemark.engine.process._signal", lambda *_: None)
+        with pytest.raises(EngineError, match=f"sleeper, process {record.pid}, was killed, but"):
+            managed.stop(deadline=0.2)
+    assert managed.running() == record
+    assert managed.stop() is True
+
+
 def test_a_process_that_ignores_sigterm_is_killed_after_the_deadline(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.base.errors import DataError, DefinitionError, EngineError
+from tidemark.base.errors import DataError, DefinitionError, EngineError, summarize
 from tidemark.base.instants import duration, instant
 from tidemark.compute.events import plan_check
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
@@ -174,7 +174,7 @@ def _failure_reason(failure: PySparkException) -> str:
             "the topic was recreated. Delete the lane's checkpoints to restart all topics of the "
             "lane at `start`; records of the others may be written again."
         )
-    return next(iter(text.strip().splitlines()), type(failure).__name__)
+    return f"{summarize(failure)}."
 
 
 def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
