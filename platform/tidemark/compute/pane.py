@@ -163,7 +163,7 @@ def finish_windows(
 
 
 def as_of(coverage: Coverage) -> AsOf:
-    """Return the moment through which each window is up to date, according to a coverage."""
+    """Return the arrival and the watermark through which a coverage has computed each window."""
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 

@@ -14,7 +14,7 @@ before the next commit to it. The check reads transaction logs, file sizes and a
 | state | has every commit that the asset's other tables and the ledger have |
 | published tables, validation results | at or after the version that the ledger vouches for |
 | published table | at or after the version that the quarantine vouches for: has all released rows |
-| ledger | lacks only commits of the state that the next run can publish again |
+| ledger | has all commits of the state, except those that the next run can still publish |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
 findings. A finding counts only if a second check confirms it.
@@ -117,8 +117,8 @@ def arrivals_app(source: Source) -> str:
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
     """Return the versions of tables that a commit of this thread can vouch for.
 
-    These are the newest versions that the thread has seen, by the application id of the vouching
-    transaction. A table that the thread has not seen is missing.
+    The keys are the application ids under which the commit records the versions. The values are
+    the newest versions that the thread has seen. Tables that it has not seen are left out.
     """
     seen = {table: warehouse.seen_version(table) for table in tables}
     return {_vouch(app, table): n for table, n in seen.items() if n is not None}

@@ -36,11 +36,12 @@ _FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival"
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between the published table and the bounded computation.
+    """One difference between the published table and the batch computation.
 
     Args:
-        kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (the
-            published value includes too-late events, which a stream leaves out) or `value`.
+        kind: `missing` (not published), `extra` (published, but not computed), `value` (other
+            values), or `late_loss`. The last is expected after a correction or a complete backfill:
+            the published value includes too-late events, and the computed one does not.
         window_start: the start of the window, as ISO 8601 in UTC.
         column: the column that differs, for `late_loss` and `value`; otherwise None.
         published, recomputed: the two values, as text.

@@ -93,8 +93,8 @@ class DerivedConnector:
         for base, number in taken.items():
             if all(a.arrival != number for a in arrivals[base]):
                 raise self._refuse(
-                    f"'{self.source.name}' has read arrival {number} of '{base}', which no longer "
-                    "exists, for example because a backup was restored"
+                    f"'{self.source.name}' has read arrival {number} of '{base}', but '{base}' no "
+                    "longer has that arrival, for example because a backup was restored"
                 )
         ends = {
             base: INFINITY if results is None else results.published_through(found)

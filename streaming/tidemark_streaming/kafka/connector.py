@@ -191,7 +191,10 @@ class KafkaConnector:
         return self._intake.decode(records)
 
     def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
-        """Return the rows at the given positions, and the undeclared fields of each chunk."""
+        """Read the records at the given positions in this process, without the engine.
+
+        Return their rows, and their fields that the source does not declare.
+        """
         found = self._intake.read(positions, cancel)
         self._check_not_recreated([position.parse(p) for p in positions])
         return found

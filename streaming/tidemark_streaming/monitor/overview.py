@@ -135,7 +135,7 @@ class _Span:
         return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
 
     def bar(self, end: int) -> int:
-        """Return the end of the bar for windows with the given end."""
+        """Return the instant at which the chart draws the bar of windows with the given end."""
         return -(-end // self.step) * self.step if self.together else end
 
     def bars(self, ends: Mapping[int, int]) -> Counter[int]:

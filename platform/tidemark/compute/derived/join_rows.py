@@ -55,7 +55,7 @@ _Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a join in some steps.
+    """One side of a join, for the steps of the derived source that are being computed.
 
     Args:
         letter: `l` or `r`.

@@ -1,10 +1,13 @@
 """Fragments: the partials that the state of a session transform stores.
 
-A fragment has the partials of some events of one key. Each event is at most a gap after the
-previous one. Usually, all events of a fragment are from one arrival. With a count trigger, a
-fragment has only one event. Without early firings, a fragment may have events of several arrivals
-of a run, if the watermark was before each event's time when the event arrived. `session` merges
-fragments, and determines which sessions they form and when these sessions fire.
+A fragment has the partials of some events of one key. Each event is at most a session gap after
+the previous one. Usually, all events of a fragment are from one arrival. There are two exceptions:
+
+- With a count trigger, a fragment has only one event.
+- Without early firings, a fragment may have events of several arrivals of a run. Each of these
+  events must have been later than the watermark when it arrived.
+
+`session` merges fragments, and determines which sessions they form and when these sessions fire.
 """
 
 from pyspark.sql import Column, DataFrame

@@ -166,11 +166,12 @@ class DerivedSource(Source):
     def raised_watermark(
         self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
     ) -> int | None:
-        """Return the new effective watermark of a base if an arrival raises it; otherwise None.
+        """Return the effective watermark to which a heartbeat raises a silent base; None if not.
 
-        Only a heartbeat raises the effective watermark (`store.event_log.steps`), once the base has
-        been silent for `idle`. The value is the earliest effective watermark of the other bases.
-        Bases that have ended are left out, because no event of them is still expected.
+        A base that has been silent for `idle` takes the earliest effective watermark of the other
+        bases, so that it does not hold back the derived source (`store.event_log.steps`). Bases
+        that have ended are left out, because no event of them is still expected. An arrival with
+        data raises nothing here: it has a recorded watermark.
 
         All times are in microseconds.
 
@@ -197,8 +198,8 @@ def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
     for source in sources:
         if retraction_column(source) is not None:
             raise DefinitionError(
-                f"{what} can't read '{source.name}', whose rows may be retracted. Define the chain "
-                "with rows='final'."
+                f"{what} can't read the chain '{source.name}', whose rows may be retracted. Define "
+                f"'{source.name}' with rows='final'."
             )
 
 

@@ -239,7 +239,10 @@ def _find_backup(asset: Asset, last: StateCommit) -> Promotion:
     """
     name = asset.transform.name
     if last.promoted < 0:
-        raise DataError(f"'{name}' has no backup to restore: no promotion has kept one.")
+        raise DataError(
+            f"'{name}' has no backup to restore: only `tidemark rebuild {name} --promote` keeps "
+            "one."
+        )
     promoted = asset.state.at(last.promoted)
     assert isinstance(promoted, Promotion)
     if asset.state.forgotten() >= last.promoted or not all(

@@ -128,7 +128,7 @@ class Committer:
             self._sync(table, opened)
 
     def head(self, table: str) -> Head | None:
-        """Return a table's head; None if the table does not exist."""
+        """Return a table's identity, newest version and properties; None without a table."""
         try:
             opened = self._tables.newest(table)
         except TableNotFoundError:

@@ -76,7 +76,7 @@ def prove(place: str) -> None:
                 return
         raise StoreError(
             f"The object store of '{place}' ignores the condition of a write (If-None-Match): a "
-            "second writer can create a key that exists, so commits would be lost. Use a store "
+            "second writer could overwrite an existing key, so commits would be lost. Use a store "
             "that supports conditional writes, such as Amazon S3, Google Cloud Storage or Azure, "
             "or a folder on a disk."
         )

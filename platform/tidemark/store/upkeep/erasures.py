@@ -5,13 +5,14 @@ number deleted since, so that the event log can still be proven complete:
 
     rows of an arrival in the event log = its rows in the timeline - its events in `erasures`
 
-For a derived source, the same is true of its dead letters (`<source>_unjoined`). An erasure of a
-base may also add events to a derived source, whose timeline then counts these events, too.
+The equation also holds for a derived source's dead letters (`<source>_unjoined`). An erasure of a
+base may add rows to a derived source, for example a row of a left join that has lost its partner.
+The timeline of the derived source then counts these rows, too.
 
 An erasure is recorded before anything is deleted, with the windows to recompute. The commit that
-deletes the events carries the erasure's id. When everything is done, the erasure is recorded again.
-A later process can therefore finish an erasure that was killed. It need not know which events the
-user wanted to erase.
+deletes the events carries the erasure's id. When everything is done, the erasure is recorded as
+finished. A later process can therefore finish an erasure that was killed, without knowing which
+events the user wanted to erase.
 """
 
 import json

@@ -147,7 +147,7 @@ def _without_checkpoints(place: Path, known: Sequence[Path]) -> bool:
 
 
 def _cut(folder: str, source: Source) -> Iterator[str]:
-    """Cut the timeline before the first arrival that lacks a row."""
+    """Remove the first arrival whose rows in the event log are incomplete, and all later ones."""
     tables = Tables(folder)
     timeline = tables.open(source.timeline_table)
     if timeline is None:

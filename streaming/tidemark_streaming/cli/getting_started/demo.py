@@ -65,10 +65,10 @@ def command(
     The demo loads 60 days of flights in bulk and computes their hourly departures. It streams the
     next 5 days arrival by arrival, validates every window, and proves that batch and stream agree.
     It builds the marts, joined with the weather, charts the late events, and leaves the platform
-    running, where Dagster computes the other assets. The next demo continues with the following 5
-    days. With --kafka these days come through a Kafka topic, of a broker that the demo starts or of
-    kafka_servers. The exit code is 1 if batch and stream differ, or if a window is quarantined
-    because of a fault of Tidemark.
+    running, where Dagster computes the other assets. Each further demo continues with the next 5
+    days. With --kafka, the streamed days come through a Kafka topic. Its brokers are those of the
+    setting kafka_servers; without that setting, the demo starts a broker. The exit code is 1 if
+    batch and stream differ, or if a window is quarantined because of a fault of Tidemark.
 
     Example: `tidemark demo`
     """

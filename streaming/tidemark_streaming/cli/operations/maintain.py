@@ -85,8 +85,8 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     chained = [s.name for s in home.known.chains_of(transform) if tables.open(s.log_table)]
     if chained:
         raise DataError(
-            f"'{chained[0]}' has already read windows of '{asset}', and can't continue with the "
-            f"windows that new tables would have. Run `tidemark drop {chained[0]}` first."
+            f"'{chained[0]}' has read windows of '{asset}', and can't continue once these are "
+            f"dropped. Run `tidemark drop {chained[0]}` first."
         )
     if not yes:
         question = f"Delete all tables of '{asset}'? Their content will be lost."

@@ -39,7 +39,7 @@ def command(
         ),
     ] = False,
 ) -> Output:
-    """Publish an asset's panes to the Kafka topic of its sink, exactly once.
+    """Publish the changes of an asset's table to the Kafka topic of its sink, exactly once.
 
     A running streaming query does this itself. This command also publishes the results of runs,
     backfills, corrections and releases. If it is killed, it resumes where the topic ends.

@@ -43,7 +43,7 @@ def command(
     The query processes arrivals as they come. The command shows them and the published windows
     until Ctrl-C or SIGTERM, which stop the query cleanly. The published result does not depend on
     how a query is cut into runs, stopped or restarted. If the engine or a worker is killed, the
-    query restarts; it replaces the query that another, killed `tidemark stream` left behind.
+    query restarts. A query that a killed `tidemark stream` left behind is replaced.
 
     Example: `tidemark stream orders_hourly`, and in another terminal
     `tidemark ingest orders --follow`

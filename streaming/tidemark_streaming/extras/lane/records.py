@@ -166,10 +166,10 @@ _REPLACEMENT = "\ufffd"
 
 
 def _record_column(name: str, kind: str) -> Column:
-    """Return the expression of a column of `RECORD` on the records of Spark's Kafka connector.
+    """Return the expression that computes a column of `RECORD` from a row of Spark's Kafka reader.
 
     Args:
-        kind: the Spark DDL type with which the source declares it.
+        kind: the column's Spark DDL type, as the source declares it.
     """
     if name == "kafka_topic_partition":
         return F.concat_ws("-", "topic", "partition")

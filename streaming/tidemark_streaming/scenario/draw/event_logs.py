@@ -1,7 +1,7 @@
 """The arrivals of a scenario's sources with their watermarks, computed in plain Python.
 
-An arrival of a derived source corresponds to an arrival of one of its bases, and its events are
-those in the result of a run.
+An arrival of a derived source corresponds to an arrival of one of its bases. Only its events are
+not computed here, but taken from the result of running the scenario.
 """
 
 import json

@@ -18,7 +18,7 @@ _PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
 def create_frame(
     spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str]
 ) -> DataFrame:
-    """Return a scenario's rows as a DataFrame; their timestamps are microseconds."""
+    """Return a scenario's rows, whose instants are integers in microseconds, as a DataFrame."""
     instants = [c for c, kind in columns.items() if kind.strip().lower().startswith("timestamp")]
     instants = [c for c in instants if not columns[c].strip().lower().endswith("ntz")]
     names = (f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items())

@@ -126,7 +126,7 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     incremental(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
-    with pytest.raises(DataError, match="no backup to restore: no promotion has kept one"):
+    with pytest.raises(DataError, match="no backup to restore: only `tidemark rebuild"):
         work.roll_back(warehouse, WIDER)
 
 
