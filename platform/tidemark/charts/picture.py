@@ -134,9 +134,9 @@ def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
 
 
 def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
-    """Return a chart of the late events by day of their window, and of the share that is too late.
+    """Return a chart of the late events by day of their window, and of the share of events lost.
 
-    The late events are divided into admitted and too-late events.
+    The late events are divided into admitted and too-late events. Only the latter are lost.
 
     Args:
         days: one row for each day: `day` (its start in microseconds), `events` (number of counted

@@ -99,8 +99,9 @@ def rollup(
     if not window.contains(of.window):
         raise DefinitionError(
             f"Roll-up '{name}': the windows of '{of.name}' ({of.window}) can't be merged into "
-            f"larger windows ({window}). They must be tumbling windows, each within one larger "
-            "window. Calendar windows fit only into larger calendar windows in the same time zone."
+            f"larger windows ({window}). The base must have tumbling or calendar windows, each "
+            "within one larger window. Calendar windows fit only into calendar windows in the same "
+            "time zone."
         )
     chosen = _select(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
     return RollUp(

@@ -285,7 +285,7 @@ def lookup_name(lookup: str) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that is not valid or too long; names of tables and folders begin with it.
+    """Refuse a name that is too long or not valid; names of tables and folders begin with it.
 
     Args:
         what: the kind of object that has the name, for the message, such as `source`.

@@ -1,10 +1,10 @@
 """Decide whether a run can continue from data that another definition has stored.
 
-`define.identity.parts` defines the effect of changing each part of a definition. If windows, keys
-or aggregates changed, the stored data is not usable. The run then stops with an error and changes
-nothing. Runs are possible again when the new definition has recreated the tables (`rebuild`, or a
-backfill of everything). Otherwise the definition in the code takes over, and a stream with the
-earlier definition ends itself.
+`define.identity.parts` defines the effect of changing each part of a definition. After a change of
+windows, keys or aggregates, for example, the stored data is not usable. The run then stops with an
+error and changes nothing. Runs are possible again when the new definition has recreated the tables
+(`rebuild`, or a backfill of everything). After a change of other parts, such as the function, the
+definition in the code takes over, and a stream with the earlier definition ends itself.
 
 The rows of a roll-up can be computed from its base at any time. If the roll-up's windows, keys or
 aggregates changed, its next run replaces all rows (`store.commits.rollup_generation`).

@@ -127,7 +127,7 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
-    A source or an asset that has passed is not checked again in the same process.
+    After they have passed, the same process does not check them again.
     """
     folder = warehouse.path("").rstrip("/")
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]

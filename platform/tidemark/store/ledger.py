@@ -133,8 +133,8 @@ def append(
 
     Args:
         tables: the tables that the run wrote.
-        again: true if the run is published again, because a table lost its commit. The ledger may
-            then have the run's row already; that row stays as it is.
+        again: true if another run began the commit, so that the ledger may have its row already.
+            That row then stays as it is.
 
     Returns:
         The row in the ledger. If another process has recorded the commit first, it is that

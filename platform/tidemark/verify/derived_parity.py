@@ -58,7 +58,8 @@ def derived_parity(
 ) -> _DerivedParity:
     """Compare the event log of a derived source with a recomputation from its bases.
 
-    The dead letters of a join are compared, too. They are the rows that the join left out.
+    The dead letters of a join, which are the rows of its bases that take no part in it, are
+    compared, too.
 
     Args:
         most: the maximum number of differences to list.

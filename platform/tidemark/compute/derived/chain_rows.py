@@ -8,10 +8,10 @@ With `rows="changes"`, a step has the firings of its arrival, each preceded by t
 firing replaces. The asset's state has the partials of all firings, of every run.
 
 A commit that changed windows without an arrival, such as a correction, is a step of its own. The
-step retracts the rows that the windows had before the commit, and adds the rows after the commit.
-Both are computed from the arrivals that the chain has read. The state no longer has the partials
-that the commit replaced, so the events are counted again from the event log. For each window, the
-recount includes too-late events only if the last commit that replaced the window had done so.
+step retracts the rows that the windows had before the commit, and adds the rows after the commit,
+both as of the newest arrival that the chain has read. The state no longer has the partials that the
+commit replaced, so the events are counted again from the event log. For each window, the recount
+includes the same too-late events as the last commit that replaced the window.
 """
 
 from collections.abc import Sequence
@@ -136,8 +136,8 @@ def _list_changed_windows(
     that both commits have are left out.
 
     Args:
-        now: the arrivals from which the rows of both commits are computed: all that the chain has
-            read.
+        now: the coverage as of which the rows of both commits are computed: through the newest
+            arrival that the chain has read.
         known, commit: the numbers of the earlier and the later commit.
     """
     transform = replace(asset.transform, accumulation="retracting")

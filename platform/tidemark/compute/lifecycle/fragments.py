@@ -1,7 +1,7 @@
 """Fragments: the partials that the state of a session transform stores.
 
 A fragment has the partials of some events of one key. Each event is at most a session gap after
-the previous one. Usually, all events of a fragment are from one arrival. There are two exceptions:
+the previous one. Usually, all events of a fragment are from one arrival. Two cases differ:
 
 - With a count trigger, a fragment has only one event.
 - Without early firings, a fragment may have events of several arrivals of a run. Each of these

@@ -166,12 +166,12 @@ class DerivedSource(Source):
     def raised_watermark(
         self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
     ) -> int | None:
-        """Return the effective watermark to which a heartbeat raises a silent base; None if not.
+        """Return the effective watermark to which an arrival raises its base; None if it does not.
 
-        A base that has been silent for `idle` takes the earliest effective watermark of the other
-        bases, so that it does not hold back the derived source (`store.event_log.steps`). Bases
-        that have ended are left out, because no event of them is still expected. An arrival with
-        data raises nothing here: it has a recorded watermark.
+        Only heartbeats raise it. A base that has been silent for `idle` takes the earliest
+        effective watermark of the other bases, so that it does not hold back the derived source
+        (`store.event_log.steps`). Bases that have ended are left out, because no event of them is
+        still expected.
 
         All times are in microseconds.
 

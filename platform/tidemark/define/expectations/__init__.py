@@ -1,1 +1,1 @@
-"""Expectations: conditions that rows must meet before a run publishes them."""
+"""Expectations: conditions on rows, which a run validates before it publishes the rows."""

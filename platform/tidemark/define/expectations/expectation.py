@@ -10,7 +10,7 @@ recorded.
 | general | the values of a row, or the rows of a run as a whole | `general` |
 | windowed | a window, compared with the log, its earlier revision, or other windows | `windowed` |
 
-Great Expectations validates general expectations, Tidemark itself validates windowed ones.
+Great Expectations validates general expectations; Tidemark itself validates windowed ones.
 """
 
 from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record an erasure and delete its events.
 
     The tables of rebuilds and side replays are deleted first. So after the deletion of the events,
-    no such table contains an erased event, even if the process is killed.
+    no such table was computed from an erased event, even if the process is killed.
     """
     _begin(log.warehouse, found)
     _empty_letters(log, found, place)

@@ -67,10 +67,10 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return a BIGINT column: the arrival through which each row's window is up to date.
+        """Return a BIGINT column: a field of the position through which each window is up to date.
 
         Args:
-            what: the field of that arrival's `TimelinePosition`: `arrival`, `watermark` or `clock`.
+            what: the field of `TimelinePosition`: `arrival`, `watermark` or `clock`.
         """
         picked = uncompiled_literal(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")

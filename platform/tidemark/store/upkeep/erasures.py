@@ -34,7 +34,7 @@ from tidemark.store.warehouse import Warehouse
 TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
-"""The phases of an erasure. `void` ends one that was killed before anything was deleted."""
+"""The phases of an erasure. `void` ends one that was killed before any event was deleted."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -94,7 +94,7 @@ def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     """Record that an erasure has begun or ended. A repeated call has no effect.
 
     Args:
-        phase: `begun`, `ended`, or `void` if it was killed before anything was deleted.
+        phase: `begun`, `ended`, or `void` if it was killed before any event was deleted.
     """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
     row = {

@@ -147,7 +147,7 @@ def _without_checkpoints(place: Path, known: Sequence[Path]) -> bool:
 
 
 def _cut(folder: str, source: Source) -> Iterator[str]:
-    """Remove the first arrival whose rows in the event log are incomplete, and all later ones."""
+    """Remove from the timeline the first arrival that lacks a row, and all later arrivals."""
     tables = Tables(folder)
     timeline = tables.open(source.timeline_table)
     if timeline is None:
