@@ -262,8 +262,8 @@ class _Reporter:
         """Yield the current check results of each asset whose quarantine has changed.
 
         Assets whose checks this tick has already reported are left out. The quarantine of the
-        others has changed because a person released or discarded windows, or by a run that a
-        Dagster step reports.
+        others has changed because a person released or discarded windows, or because of a run that
+        a Dagster step reports.
         """
         before = self.memory.quarantine
         self.memory.quarantine = {

@@ -209,8 +209,8 @@ def _read(
             ) from error
         except FileNotFoundError:
             raise DataError(
-                f"File '{place}' was deleted before it was read, probably by VACUUM. Start the "
-                "ingest again: it reports which versions are lost.",
+                f"File '{place}' was deleted before it was read, probably by VACUUM. The "
+                "next ingest reports which versions are lost.",
                 retriable=True,
             ) from None
         read = read.filter(kept[file.path]) if file.path in kept else read

@@ -127,9 +127,9 @@ def follow(
 
     Args:
         every: seconds between two polls.
-        then: called after each commit, with the arrivals of that commit, which are still in memory.
-            At the start and after an outage, it is called with none: it must then process the
-            arrivals in the event log.
+        then: called after each commit, with the arrivals of that commit, and with their rows if
+            these are few. At the start and after an outage, it is called without arrivals: it must
+            then process the arrivals in the event log.
         again: opens the warehouse in a new session once the engine is back; without it, a lost
             engine ends the ingest.
         on_progress: receives a message when something does not respond, and one when it is back.

@@ -41,7 +41,7 @@ class Axis:
 
         Args:
             span: one of `SPANS`. None means the shortest one that is at least twice as long as the
-                time since the newest run ended.
+                time since the newest run ended, or the longest one if none is long enough.
         """
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0

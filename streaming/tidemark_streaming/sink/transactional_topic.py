@@ -2,8 +2,8 @@
 
 The producer's transactional ID consists of the asset and the topic. Opening a producer aborts the
 open transaction of an earlier producer with that ID, and fences it: if a process that seemed dead
-continues, the brokers refuse its writes. The position is read only after that, so no other producer
-can change it any more.
+continues, the brokers refuse its writes. The position is read only after that, so no earlier
+producer can change it any more.
 
 The position names the asset's database, but records have only the asset's name. A topic can
 therefore have only one asset of each name.

@@ -162,7 +162,8 @@ class AssetResults:
         """Return all published commits of the asset, and the commits that changed windows after the
         chain had read them.
 
-        If no commit since `taken` recomputed windows, no commit is read, and both lists are empty.
+        If no commit since `taken` recomputed windows, earlier commits are not read, and both lists
+        are empty.
         """
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))

@@ -52,7 +52,8 @@ app = typer.Typer(
 def list_(source: SourceName) -> Output:
     """Count the dead letters of a source by day, topic and reason.
 
-    For a join, the command counts the rows of its bases that were not joined (table JOIN_unjoined).
+    For a join, the command counts the rows of its bases that take no part in it, because they are
+    too late or have no event time (table JOIN_unjoined).
 
     Example: `tidemark dead-letters list clicks`
     """
