@@ -71,10 +71,10 @@ def observe(
         planning: applies settings to the engine's planner. It is entered only if the engine is
             used.
     """
-    if isinstance(rows, DataFrame) or not is_plain(source, rows):
-        with planning or nullcontext():
-            return _by_engine(source, frame(spark, rows), chunks, columns(rows))
-    return _in_memory(source, rows, chunks)
+    if not isinstance(rows, DataFrame) and is_plain(source, rows):
+        return _in_memory(source, rows, chunks)
+    with planning or nullcontext():
+        return _by_engine(source, frame(spark, rows), chunks, columns(rows))
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:

@@ -25,9 +25,11 @@ TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # After the first queries, loaded classes take 150 MB. At the default threshold of 21 MB, Java would
-# pause for full garbage collections. The user's options come later in the command and take
+# pause for full garbage collections. The machine code of an engine with many assets takes 180 MB.
+# At the default limit of 240 MB, half of it for code that is not fully optimized, Java would
+# discard code and compile it again. The user's options come later in the command and take
 # precedence.
-_METASPACE = ("-XX:MetaspaceSize=192m",)
+_MEMORY = ("-XX:MetaspaceSize=192m", "-XX:ReservedCodeCacheSize=480m")
 _VECTOR = "--add-modules=jdk.incubator.vector"
 
 # For local files, Hadoop starts a process for each chmod and readlink: 130 in a small run, most of
@@ -224,7 +226,7 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     program, *rest = app_arguments.split("\0")[:-1]
     classes = rest.index("-cp") + 1
     rest[classes] = _name_each_once(rest[classes])
-    return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
+    return [program, *_MEMORY, *archive, *(part for part in rest if part != _VECTOR)]
 
 
 def _name_each_once(class_path: str) -> str:

@@ -7,17 +7,17 @@ so the positions in the event log can have gaps. Only joins number their dead le
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.define.helper_columns import helper
-from tidemark.store.rows import INSTANT, Rows
+from tidemark.store.rows import INSTANT
 
-_TOLD = {
+LETTER_FIELDS = {
     "reason": "STRING",
     "bytes": "BINARY",
     "topic": "STRING",
@@ -28,6 +28,7 @@ _TOLD = {
     "key": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
+"""The fields of the column `DEAD`: the reason, the bytes, and a broker's metadata of the record."""
 
 DEAD_LETTER_COLUMNS = {
     "arrival": "BIGINT",
@@ -35,7 +36,7 @@ DEAD_LETTER_COLUMNS = {
     "arrived_at": "TIMESTAMP",
     "read_from": "STRING",
     "correlation_id": "STRING",
-    **_TOLD,
+    **LETTER_FIELDS,
 }
 """The columns of a dead-letter table.
 
@@ -46,8 +47,6 @@ broker.
 
 DEAD = helper("dead_letter")
 """The column of a connector's rows that is null if the row fits the source's columns."""
-
-_FITS = f"{DEAD} IS NULL"
 
 
 def dead_letter(
@@ -62,7 +61,7 @@ def dead_letter(
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     columns = {"reason": reason, "bytes": content, **record}
-    fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
+    fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in LETTER_FIELDS.items()]
     letter = F.struct(*fields)
     return (letter if certain else F.when(reason.isNotNull(), letter)).alias(DEAD)
 
@@ -109,29 +108,3 @@ def dead_letters_of(
 def is_dead(columns: Collection[str]) -> Column:
     """Return a BOOLEAN column: true for dead letters. Always false without a dead-letter column."""
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
-
-
-@overload
-def fitting(rows: DataFrame) -> DataFrame: ...
-@overload
-def fitting(rows: pa.Table) -> pa.Table: ...
-def fitting(rows: Rows) -> Rows:
-    """Return the rows that fit the source's columns. The rows must have a dead-letter column."""
-    if isinstance(rows, DataFrame):
-        return rows.where(_FITS)
-    return rows.filter(rows[DEAD].is_null())
-
-
-@overload
-def select_dead_letters(rows: DataFrame) -> DataFrame: ...
-@overload
-def select_dead_letters(rows: pa.Table) -> pa.Table: ...
-def select_dead_letters(rows: Rows) -> Rows:
-    """Return the dead letters among the rows of an arrival, with the columns of their table."""
-    own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
-    if isinstance(rows, DataFrame):
-        return rows.where(f"NOT ({_FITS})").select(*own, f"{DEAD}.*")
-    dead = rows.filter(rows[DEAD].is_valid())
-    fields = dead.select([DEAD]).flatten()
-    columns = [*(dead[name] for name in own), *(fields[f"{DEAD}.{name}"] for name in _TOLD)]
-    return pa.table(columns, names=[*own, *_TOLD])

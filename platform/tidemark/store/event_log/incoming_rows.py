@@ -7,6 +7,7 @@ the rest of the ingest.
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.event_log.dead_letters import DEAD, fitting, select_dead_letters
+from tidemark.store.event_log.dead_letters import DEAD, DEAD_LETTER_COLUMNS, LETTER_FIELDS
 from tidemark.store.rows import INSTANT, Rows, columns, frame
 
 
@@ -47,14 +48,13 @@ class IncomingRows:
         """
         if not self._fit:
             return None
-        rows = fitting(self._rows) if self._unfit else self._rows
+        rows = _select_decoded(self._rows) if self._unfit else self._rows
         if not isinstance(rows, DataFrame):
             return _in_order(rows).select(self._columns)
         files = _files(self._arrivals)[-1] + 1
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
         rows = rows.sortWithinPartitions("arrival", "position")
-        rows = _select(rows, self._columns)
-        return fetch(rows) if self._fit <= thresholds.SMALL_BATCH_ROWS else rows
+        return _fetch_few(_select(rows, self._columns), self._fit)
 
     def dead_letters(self) -> Rows | None:
         """Return the rows that could not be decoded, as the dead-letter table stores them.
@@ -63,10 +63,8 @@ class IncomingRows:
         """
         if not self._unfit:
             return None
-        rows = select_dead_letters(self._rows)
-        if not isinstance(rows, DataFrame):
-            return rows
-        return fetch(rows) if self._unfit <= thresholds.SMALL_BATCH_ROWS else rows.coalesce(1)
+        rows = _fetch_few(_select_dead_letters(self._rows), self._unfit)
+        return rows.coalesce(1) if isinstance(rows, DataFrame) else rows
 
 
 class ComputedRows:
@@ -93,8 +91,8 @@ class ComputedRows:
         self.source = source
         rows = _in_engine(source, rows, arrivals)
         self._spark = rows.sparkSession
-        self._events = compute(_select(fitting(rows), _columns(source)))
-        self._dead_letters = compute(select_dead_letters(rows).coalesce(1))
+        self._events = compute(_select(_select_decoded(rows), _columns(source)))
+        self._dead_letters = compute(_select_dead_letters(rows).coalesce(1))
 
     def events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none."""
@@ -107,11 +105,43 @@ class ComputedRows:
     def summary(self) -> DataFrame:
         """Return `arrival`, event time, and `dead_letter` (with its reason only) of all rows."""
         name, reason = self.source.event_time, "struct<reason: string>"
-        events, dead = frame(self._spark, self._events), frame(self._spark, self._dead_letters)
+        events, dead = (frame(self._spark, r) for r in (self._events, self._dead_letters))
         time, none = F.col(f"`{name}`"), F.lit(None)
         return events.select("arrival", time, none.cast(reason).alias(DEAD)).unionAll(
             dead.select("arrival", none.cast("timestamp").alias(name), F.struct("reason"))
         )
+
+
+@overload
+def _select_decoded(rows: DataFrame) -> DataFrame: ...
+@overload
+def _select_decoded(rows: pa.Table) -> pa.Table: ...
+def _select_decoded(rows: Rows) -> Rows:
+    """Return the rows that could be decoded. The rows must have a dead-letter column."""
+    if isinstance(rows, DataFrame):
+        return rows.where(f"{DEAD} IS NULL")
+    return rows.filter(rows[DEAD].is_null())
+
+
+@overload
+def _select_dead_letters(rows: DataFrame) -> DataFrame: ...
+@overload
+def _select_dead_letters(rows: pa.Table) -> pa.Table: ...
+def _select_dead_letters(rows: Rows) -> Rows:
+    """Return the dead letters among the rows of an arrival, with the columns of their table."""
+    own = [name for name in DEAD_LETTER_COLUMNS if name not in LETTER_FIELDS]
+    if isinstance(rows, DataFrame):
+        return rows.where(f"{DEAD} IS NOT NULL").select(*own, f"{DEAD}.*")
+    dead = rows.filter(rows[DEAD].is_valid())
+    fields = dead.select([DEAD]).flatten()
+    parts = [*(dead[name] for name in own), *(fields[f"{DEAD}.{name}"] for name in LETTER_FIELDS)]
+    return pa.table(parts, names=[*own, *LETTER_FIELDS])
+
+
+def _fetch_few(rows: Rows, count: int) -> Rows:
+    """Return `count` rows, in memory if they are few."""
+    is_few = count <= thresholds.SMALL_BATCH_ROWS
+    return fetch(rows) if is_few and isinstance(rows, DataFrame) else rows
 
 
 def _unless_empty(rows: Rows) -> Rows | None:
