@@ -48,9 +48,16 @@ def test_a_signal_ends_the_tests(tmp_path: Path, number: signal.Signals) -> None
     command = (
         'trap "echo cleared; touch tested; exit 5" TERM; echo begun; while :; do sleep 0.01; done'
     )
-    with subprocess.Popen(
-        [script, "sh", "-c", command], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
+    # With `nohup`, these tests ignore SIGHUP, and a shell can't trap a signal that it ignored when
+    # it started.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        running = subprocess.Popen(
+            [script, "sh", "-c", command], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with running:
         try:
             assert running.stdout is not None
             assert any(line == "begun\n" for line in running.stdout)
