@@ -349,7 +349,7 @@ def test_a_chain_of_changes() -> None:
         )(totals)
     joined: dict[str, Any] = {**GIVEN, "left": changes, "rename": {}}
     for derive in (lambda: union(name="all", of=[changes, ORDERS]), lambda: join(**joined)):
-        with pytest.raises(DefinitionError, match="can't read 'changes', whose rows may be retra"):
+        with pytest.raises(DefinitionError, match="can't read the chain 'changes', whose rows"):
             derive()
     with pytest.raises(DefinitionError, match=r"rows must be 'final' or 'changes' \(got 'all'\)"):
         chain(name="hours", of=counted(), rows="all")

@@ -25,13 +25,8 @@ from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
 from tidemark.define.helper_columns import helper
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark.store.event_log.dead_letters import (
-    DEAD,
-    dead_letter,
-    fitting,
-    is_dead,
-    select_dead_letters,
-)
+from tidemark.store.event_log.dead_letters import DEAD, dead_letter, is_dead
+from tidemark.store.event_log.incoming_rows import select_dead_letters, select_decoded
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -128,7 +123,7 @@ def find_changed_rows(
     return ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),
-        gained=fitting(new).select(*columns),
+        gained=select_decoded(new).select(*columns),
         gained_letters=select_dead_letters(new),
     )
 

@@ -48,7 +48,7 @@ class IncomingRows:
         """
         if not self._fit:
             return None
-        rows = _select_decoded(self._rows) if self._unfit else self._rows
+        rows = select_decoded(self._rows) if self._unfit else self._rows
         if not isinstance(rows, DataFrame):
             return _in_order(rows).select(self._columns)
         files = _files(self._arrivals)[-1] + 1
@@ -63,7 +63,7 @@ class IncomingRows:
         """
         if not self._unfit:
             return None
-        rows = _fetch_few(_select_dead_letters(self._rows), self._unfit)
+        rows = _fetch_few(select_dead_letters(self._rows), self._unfit)
         return rows.coalesce(1) if isinstance(rows, DataFrame) else rows
 
 
@@ -91,8 +91,8 @@ class ComputedRows:
         self.source = source
         rows = _in_engine(source, rows, arrivals)
         self._spark = rows.sparkSession
-        self._events = compute(_select(_select_decoded(rows), _columns(source)))
-        self._dead_letters = compute(_select_dead_letters(rows).coalesce(1))
+        self._events = compute(_select(select_decoded(rows), _columns(source)))
+        self._dead_letters = compute(select_dead_letters(rows).coalesce(1))
 
     def events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none."""
@@ -113,10 +113,10 @@ class ComputedRows:
 
 
 @overload
-def _select_decoded(rows: DataFrame) -> DataFrame: ...
+def select_decoded(rows: DataFrame) -> DataFrame: ...
 @overload
-def _select_decoded(rows: pa.Table) -> pa.Table: ...
-def _select_decoded(rows: Rows) -> Rows:
+def select_decoded(rows: pa.Table) -> pa.Table: ...
+def select_decoded(rows: Rows) -> Rows:
     """Return the rows that could be decoded. The rows must have a dead-letter column."""
     if isinstance(rows, DataFrame):
         return rows.where(f"{DEAD} IS NULL")
@@ -124,10 +124,10 @@ def _select_decoded(rows: Rows) -> Rows:
 
 
 @overload
-def _select_dead_letters(rows: DataFrame) -> DataFrame: ...
+def select_dead_letters(rows: DataFrame) -> DataFrame: ...
 @overload
-def _select_dead_letters(rows: pa.Table) -> pa.Table: ...
-def _select_dead_letters(rows: Rows) -> Rows:
+def select_dead_letters(rows: pa.Table) -> pa.Table: ...
+def select_dead_letters(rows: Rows) -> Rows:
     """Return the dead letters among the rows of an arrival, with the columns of their table."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in LETTER_FIELDS]
     if isinstance(rows, DataFrame):
