@@ -67,7 +67,7 @@ def checked_duration(what: str, text: str | timedelta, *, zero: bool = False) ->
 
     Args:
         what: the subject of the error message, such as the name of the parameter.
-        zero: whether a duration of zero is also valid.
+        zero: true if a duration of zero is also valid.
     """
     length = duration(text)
     if length < 0 or not (length or zero):

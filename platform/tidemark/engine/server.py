@@ -44,7 +44,7 @@ class Status:
 
     Args:
         address: the engine's address, without a token.
-        embedded: whether Tidemark starts the engine, because the setting `remote` names none.
+        embedded: true if Tidemark starts the engine, because the setting `remote` names none.
         answer: the result of a probe of the engine.
         pid, since, memory: the process ID, start time and resident memory (in bytes) of the
             embedded engine; None if it is not running.

@@ -47,7 +47,7 @@ class _Check:
 
     Args:
         types: the scalar Spark types whose values are checked.
-        reason: what is wrong with the value, as a text that follows "The field 'x' ".
+        reason: the fault of the value, as a text that follows "The field 'x' ".
         in_memory: returns a mask of the values of an array that fail; None if no value fails.
         in_engine: returns whether a value of a type fails.
     """

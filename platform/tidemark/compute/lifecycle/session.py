@@ -141,8 +141,8 @@ def _select_changed(
 
     Args:
         rows: the firings that `replay_clusters` returned.
-        since: whether a firing happened since the last run.
-        final: whether the window of a firing became final since the last run.
+        since: true if a firing happened since the last run.
+        final: true if the window of a firing became final since the last run.
     """
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
