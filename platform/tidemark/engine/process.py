@@ -31,7 +31,7 @@ _STARTED = 19
 follow the process name.
 """
 
-_FAILURE = re.compile(r"\S.*\w(Exception|Error)\b")
+_FAILURE = re.compile(r"(?=\S).*\w(Exception|Error)\b")
 """Matches an unindented line of output that names an exception of Java or Python."""
 
 _INDENTED = re.compile(r"\s")

@@ -14,7 +14,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark_streaming.payloads.nested import MAX_DEPTH, is_too_deep, refers_to_itself
 from tidemark_streaming.payloads.payload import (
     Columns,
@@ -192,4 +192,4 @@ def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
 def _first_line(error: Exception) -> str:
     if isinstance(error, UnknownType):
         return f"unknown type {error}"
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return summarize(error)

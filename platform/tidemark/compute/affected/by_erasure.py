@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, summarize
 from tidemark.compute.affected import by_events
 from tidemark.compute.pane import classify_scope
 from tidemark.define.definition import Definition
@@ -124,7 +124,7 @@ def _contains(text: Column) -> Column:
 
 
 def _condition_error(log: Log, where: str, error: PySparkException) -> DefinitionError:
-    reason = " ".join(str(error).split("\n")[0].split())
+    reason = " ".join(summarize(error).split())
     return DefinitionError(
         f"The condition \"{where}\" can't select events of '{log.source.name}': it must be a SQL "
         f"condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."
