@@ -96,6 +96,12 @@ class Definition(ABC):
         return None
 
     @property
+    def base_owners(self) -> tuple[str, ...]:
+        """The owners of the tables that this asset reads: its source, and a roll-up's base."""
+        rolled_up = () if self.follows is None else (tables.asset(self.follows),)
+        return (*rolled_up, tables.source(self.source.name))
+
+    @property
     def remarks(self) -> Mapping[str, str]:
         """Further information about the asset, as readable labels and values."""
         return {}
@@ -188,4 +194,5 @@ class Definition(ABC):
 
     def _table(self, suffix: str, role: Role) -> TableName:
         side = self.name if self.side_of else ""
-        return TableName(self.name + suffix, tables.asset(self.side_of or self.name), role, side)
+        owner = tables.asset(self.side_of or self.name)
+        return TableName(self.name + suffix, owner, role, side, bases=self.base_owners)

@@ -255,6 +255,11 @@ class Source:
         return (micros >= EARLIEST) & (micros < LATEST)
 
     @property
+    def base_owners(self) -> tuple[str, ...]:
+        """The owners of the tables from which the source is computed; empty for most sources."""
+        return ()
+
+    @property
     def log_table(self) -> TableName:
         return self._table("log", Role.EVENT_LOG)
 
@@ -276,7 +281,8 @@ class Source:
         return TableName(name, tables.source(self.name), Role.LOOKUP)
 
     def _table(self, suffix: str, role: Role) -> TableName:
-        return TableName(f"{self.name}_{suffix}", tables.source(self.name), role)
+        name = f"{self.name}_{suffix}"
+        return TableName(name, tables.source(self.name), role, bases=self.base_owners)
 
 
 def lookup_name(lookup: str) -> str:

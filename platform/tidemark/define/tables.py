@@ -2,12 +2,14 @@
 
 A `TableName` also has the table's owner and role. Both become properties of the Delta table. These
 properties identify an existing table; its name alone never does. A writer refuses a table of
-another owner. Erase, drop and maintain find an asset's tables by the property `tidemark.owner`.
+another owner. Commands such as erase and drop find tables, and what was computed from them, by
+these properties (`store.graph`), also if no domain defines their owner any more.
 
 | property | value |
 | --- | --- |
 | `tidemark.owner` | `source orders`, `asset visits`, or `tidemark` |
 | `tidemark.role` | one of `Role` |
+| `tidemark.bases` | the owners whose tables this owner reads, as in `asset visits, source orders` |
 | `tidemark.side` | for a side table of a rebuild or a replay: the side's name, `<asset>__<name>` |
 """
 
@@ -18,6 +20,8 @@ from typing import Self
 from tidemark.base.errors import DefinitionError
 
 OWNER, ROLE, SIDE = "tidemark.owner", "tidemark.role", "tidemark.side"
+BASES = "tidemark.bases"
+_SEPARATOR = ", "
 
 
 class Role(StrEnum):
@@ -43,21 +47,29 @@ class TableName(str):
     Args:
         owner: the value of the property `tidemark.owner`.
         side: the value of the property `tidemark.side`; empty if the table does not have it.
+        bases: the owners in the property `tidemark.bases`. They are not part of the identity,
+            because a changed definition can read other tables.
     """
 
-    __slots__ = ("owner", "role", "side")
+    __slots__ = ("bases", "owner", "role", "side")
 
     owner: str
     role: Role
     side: str
+    bases: tuple[str, ...]
 
-    def __new__(cls, name: str, owner: str, role: Role, side: str = "") -> Self:
+    def __new__(
+        cls, name: str, owner: str, role: Role, side: str = "", bases: tuple[str, ...] = ()
+    ) -> Self:
         made = super().__new__(cls, name)
-        made.owner, made.role, made.side = owner, role, side
+        made.owner = owner
+        made.role = role
+        made.side = side
+        made.bases = bases
         return made
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, str, Role, str]]:
-        return type(self), (str(self), *self.identity)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, Role, str, tuple[str, ...]]]:
+        return type(self), (str(self), self.owner, self.role, self.side, self.bases)
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str | None]) -> Self | None:
@@ -68,12 +80,24 @@ class TableName(str):
         owner, role = properties.get(OWNER), properties.get(ROLE)
         if not owner or role not in set(Role):
             return None
-        return cls(name, owner, Role(role), properties.get(SIDE) or "")
+        bases = properties.get(BASES)
+        return cls(
+            name,
+            owner,
+            Role(role),
+            side=properties.get(SIDE) or "",
+            bases=tuple(bases.split(_SEPARATOR)) if bases else (),
+        )
 
     @property
     def properties(self) -> dict[str, str]:
         side = {SIDE: self.side} if self.side else {}
-        return {OWNER: self.owner, ROLE: self.role.value, **side}
+        return {OWNER: self.owner, ROLE: self.role.value, **side, **self.bases_property}
+
+    @property
+    def bases_property(self) -> dict[str, str]:
+        """The property `tidemark.bases`; empty if the owner reads no other owner's tables."""
+        return {BASES: _SEPARATOR.join(self.bases)} if self.bases else {}
 
     @property
     def identity(self) -> tuple[str, Role, str]:

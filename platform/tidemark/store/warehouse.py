@@ -95,7 +95,8 @@ class Warehouse(Committer):
     ) -> bool:
         """Create a table. Return False if it exists already.
 
-        A table with an owner and a role (`define.tables`) gets both as properties.
+        A table with an owner and a role (`define.tables`) gets both as properties, and the owners
+        of the tables that it reads. The latter are updated if the table exists and they differ.
 
         Args:
             like: the table's columns, as DDL, as a Spark schema, or as rows that have the columns.
@@ -108,6 +109,7 @@ class Warehouse(Committer):
         """
         if (found := self.head(table)) is not None:
             _check_owner(table, found)
+            self._update_bases(table, found)
             return False
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
@@ -122,6 +124,13 @@ class Warehouse(Committer):
         if self.registered:
             self.catalog.register(table)
         return made
+
+    def _update_bases(self, table: str, found: Head) -> None:
+        """Record the bases of a table's owner again if the definition has changed them."""
+        if not isinstance(table, TableName) or found.name is None:
+            return
+        if table.bases and table.bases != found.name.bases:
+            self.set_properties(table, table.bases_property)
 
     def register(self, *tables: str) -> None:
         """Register tables in the catalog, if they exist and are not registered yet.

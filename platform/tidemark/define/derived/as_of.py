@@ -8,7 +8,6 @@ from typing import Literal, get_args
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import checked_duration
-from tidemark.define import tables
 from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
@@ -73,7 +72,7 @@ class AsOfSource(DerivedSource):
     @property
     def versions_table(self) -> TableName:
         """The table with the newest version of each key."""
-        return TableName(f"{self.name}_versions", tables.source(self.name), Role.VERSIONS)
+        return self._table("versions", Role.VERSIONS)
 
     @property
     def tables(self) -> list[TableName]:

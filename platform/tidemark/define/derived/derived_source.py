@@ -142,6 +142,16 @@ class DerivedSource(Source):
         return self.derivation.bases
 
     @property
+    def base_owners(self) -> tuple[str, ...]:
+        """The owners of the tables that this source reads.
+
+        A chain reads the windows of its asset, and the timeline of the asset's source.
+        """
+        asset = self.derivation.asset
+        chained = () if asset is None else (tables.asset(asset.name),)
+        return (*chained, *(tables.source(base.name) for base in self.bases))
+
+    @property
     def inputs(self) -> list[TableName]:
         """The tables that this source reads: event logs, or an asset's published table."""
         asset = self.derivation.asset
@@ -150,7 +160,7 @@ class DerivedSource(Source):
     @property
     def dead_letters_table(self) -> TableName:
         """The table of the bases' rows that take no part in the derivation, with the reason."""
-        return TableName(f"{self.name}_unjoined", tables.source(self.name), Role.DEAD_LETTERS)
+        return self._table("unjoined", Role.DEAD_LETTERS)
 
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.
