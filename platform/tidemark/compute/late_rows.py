@@ -15,6 +15,7 @@ from tidemark.compute.pane import as_of, classify_scope, finish_windows
 from tidemark.define import classification
 from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
+from tidemark.define.source import untimed_reason
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.commits.commit_info import StateCommit
@@ -30,10 +31,11 @@ def late_events(log: Log, transform: WindowedTransform, marker: StateCommit) -> 
     verdict = F.col(VERDICT)
     reason = (
         F.when(verdict != classification.NO_EVENT_TIME, "too_late")
-        .when(~transform.source.possible, "invalid_timestamp")
-        .when(F.col(HAPPENED_AT).isNotNull(), "window_out_of_range")
-        .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "future_timestamp")
-        .otherwise("no_event_time")
+        .when(
+            transform.source.possible & F.col(HAPPENED_AT).isNotNull(),
+            "window_out_of_range",
+        )
+        .otherwise(untimed_reason(F.col(f"`{transform.source.event_time}`")))
     )
     lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
     commit_number = uncompiled_literal(marker.commit_number)

@@ -251,8 +251,7 @@ class Source:
     @property
     def possible(self) -> Column:
         """The condition that an event time is possible: it lies in a year from 2 to 9998."""
-        micros = F.unix_micros(F.col(f"`{self.event_time}`"))
-        return (micros >= EARLIEST) & (micros < LATEST)
+        return _is_possible(F.col(f"`{self.event_time}`"))
 
     @property
     def base_owners(self) -> tuple[str, ...]:
@@ -283,6 +282,21 @@ class Source:
     def _table(self, suffix: str, role: Role) -> TableName:
         name = f"{self.name}_{suffix}"
         return TableName(name, tables.source(self.name), role, bases=self.base_owners)
+
+
+def _is_possible(time: Column) -> Column:
+    micros = F.unix_micros(time)
+    return (micros >= EARLIEST) & (micros < LATEST)
+
+
+def untimed_reason(time: Column) -> Column:
+    """Return why `Source.valid_event_time` is null for an event: a text.
+
+    Args:
+        time: the event time as it was written, TIMESTAMP.
+    """
+    reason = F.when(time.isNull(), "no_event_time").when(~_is_possible(time), "invalid_timestamp")
+    return reason.otherwise("future_timestamp")
 
 
 def lookup_name(lookup: str) -> str:

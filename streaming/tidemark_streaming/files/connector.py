@@ -54,7 +54,8 @@ class FileConnector:
         options: for CSV: `header`, `sep` and `nullValue`; for CSV and JSON: `timestampFormat` and
             `dateFormat`. `Csv` and `Json` describe them. `timeZone`, UTC by default, is the zone of
             times without a zone.
-        accept_change: write rows to the dead letters even if all rows of a file fail on one column.
+        accept_change: write rows to the dead letters even if none of many rows can be decoded. By
+            default, such rows stop the source.
     """
 
     source: Source

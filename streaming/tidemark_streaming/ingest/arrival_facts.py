@@ -1,4 +1,6 @@
-"""Summarize the rows of arrivals, refuse changed columns, and advance the watermark."""
+"""Summarize the rows of arrivals, refuse arrivals without a decodable row, and advance the
+watermark.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,6 @@ from tidemark.store.event_log.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
-from tidemark_streaming.payloads.payload import MISFIT
 
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
@@ -38,7 +39,9 @@ class Facts:
         rows: the number of events, without dead letters.
         observed: the values from which the watermark is computed, as `Watermark.advance` takes
             them.
-        misfit: the reason of the dead letters, if all of them have the same reason.
+        reason: the reason of a dead letter: the first in alphabetical order, so that it is the same
+            in every run.
+        has_several_reasons: whether the dead letters have different reasons.
         unreadable_marks: the number of events on which the watermark's expression failed.
         undeclared: fields that the source does not declare.
         future_timestamps: the number of events dated later than the source accepts.
@@ -50,7 +53,8 @@ class Facts:
     min_event_time: int | None = None
     max_event_time: int | None = None
     observed: str | None = None
-    misfit: str | None = None
+    reason: str | None = None
+    has_several_reasons: bool = False
     unreadable_marks: int = 0
     undeclared: tuple[str, ...] = ()
     future_timestamps: int = 0
@@ -140,7 +144,8 @@ def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) 
             fits,
             dead_letters=one["count_all"],
             bytes=fits.bytes + (one["bytes_sum"] or 0),
-            misfit=one["reason_min"] if one["reason_min"] == one["reason_max"] else None,
+            reason=one["reason_min"],
+            has_several_reasons=one["reason_min"] != one["reason_max"],
         )
     return found
 
@@ -207,7 +212,8 @@ def _by_engine(
             fits,
             dead_letters=count,
             bytes=fits.bytes + size,
-            misfit=least if least == most else None,
+            reason=least,
+            has_several_reasons=least != most,
         )
     return summaries
 
@@ -265,13 +271,13 @@ def fold(
     return arrivals
 
 
-MANY_MISFITS = 100
-"""The minimum number of rows of an arrival that, if all of them fail on one column, show that the
-column has changed."""
+MIN_UNDECODABLE_ROWS = 100
+"""The minimum number of consecutive rows that, if none of them can be decoded, show that the format
+of the data has changed."""
 
 
-class ColumnChangedError(DataError):
-    """An arrival whose rows all fail on one column.
+class UndecodableArrivalError(DataError):
+    """An arrival of which no row can be decoded.
 
     Args:
         before: the number of arrivals of the same commit that come before this arrival.
@@ -282,27 +288,57 @@ class ColumnChangedError(DataError):
         self.before = before
 
 
-def check_columns(source: str, facts: Mapping[int, Facts]) -> None:
-    """Refuse arrivals whose rows all fail on one column, because producers have changed its type.
+def check_decodable(source: str, facts: Mapping[int, Facts], timeline: Sequence[Arrival]) -> None:
+    """Refuse many consecutive rows of which none can be decoded.
 
-    A row that does not fit becomes a dead letter, and the stream continues without it. If many rows
-    arrive and all of them fail on the same column, the cause is not a few damaged rows, and
-    continuing would publish windows without any of them. A person must decide.
+    A row that can't be decoded becomes a dead letter, and the stream continues without it. If many
+    rows arrive and none can be decoded, the cause is not a few damaged rows: the producers write
+    another format or other types, or the source is declared incorrectly. Continuing would publish
+    windows without any of these rows. A person must decide. The reasons of the dead letters don't
+    matter: each format and each fault has its own. A stream that is followed has few rows in each
+    arrival, so the rows of consecutive arrivals are counted together.
 
     Args:
         facts: the summaries of a commit's arrivals, by index.
+        timeline: the arrivals before the commit.
 
     Raises:
-        ColumnChangedError: all rows of an arrival fail on one column.
+        UndecodableArrivalError: the rows of an arrival, and many rows before them, can't be
+            decoded.
     """
-    for place, found in sorted(facts.items()):
-        misfit = found.misfit or ""
-        if found.rows == 0 and found.dead_letters >= MANY_MISFITS and MISFIT.fullmatch(misfit):
-            raise ColumnChangedError(
-                f"All {found.dead_letters:,} rows of the next arrival of source '{source}' fail on "
-                f"one column: {misfit.removesuffix('.')}. The producers have probably changed this "
-                "column, so the source stops: the arrival is not ingested, and remains pending. "
-                "Restore the old type, or declare the new one. To write these rows to the dead "
-                f"letters instead, run `tidemark ingest {source} --allow-schema-change`.",
-                place,
-            )
+    undecodable = _count_undecodable(timeline)
+    for index, summary in sorted(facts.items()):
+        if summary.rows:
+            undecodable = 0
+            continue
+        undecodable += summary.dead_letters
+        if not summary.dead_letters or undecodable < MIN_UNDECODABLE_ROWS:
+            continue
+        reason = (summary.reason or "").removesuffix(".")
+        beginning = "One of several reasons is" if summary.has_several_reasons else "The reason is"
+        raise UndecodableArrivalError(
+            f"None of the next {undecodable:,} rows of source '{source}' can be decoded. "
+            f"{beginning}: {reason}. The producers have probably changed their format, or the "
+            "source is declared with another one, so the source stops: the next arrival is not "
+            "ingested, and remains pending. Correct the declaration, or the data. To write these "
+            f"rows to the dead letters instead, run `tidemark ingest {source} "
+            "--allow-schema-change`.",
+            index,
+        )
+
+
+def _count_undecodable(timeline: Sequence[Arrival]) -> int:
+    """Return the number of dead letters since the last event, or since the last time that a person
+    accepted undecodable rows."""
+    run = list[int]()
+    for arrival in reversed(timeline):
+        if arrival.rows:
+            break
+        run.append(arrival.dead_letters)
+    undecodable = 0
+    for dead_letters in reversed(run):
+        undecodable += dead_letters
+        # These rows would not be in the timeline if a person had not accepted them.
+        if undecodable >= MIN_UNDECODABLE_ROWS:
+            undecodable = 0
+    return undecodable

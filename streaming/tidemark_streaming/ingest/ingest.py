@@ -52,8 +52,8 @@ from tidemark_streaming.connector import (
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import (
-    ColumnChangedError,
-    check_columns,
+    UndecodableArrivalError,
+    check_decodable,
     fold,
     observe,
 )
@@ -322,20 +322,21 @@ def _bring(
     done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:
         while part:
-            stops: ColumnChangedError | None = None
+            stops: UndecodableArrivalError | None = None
             following = _together(
                 chunks[done + len(part) :], timeline, batch, thresholds.COMMIT_BYTES
             )
             try:
-                arrivals, rows = _commit(log, connector, last, part, following)
-            except ColumnChangedError as changed:
-                if not changed.before:
+                arrivals, rows = _commit(log, connector, timeline, part, following)
+            except UndecodableArrivalError as error:
+                if not error.before:
                     raise
-                # The arrivals before the changed column are ingested first.
-                stops, part = changed, part[: changed.before]
-                arrivals, rows = _commit(log, connector, last, part)
+                # The arrivals before the undecodable one are ingested first.
+                stops = error
+                part = part[: error.before]
+                arrivals, rows = _commit(log, connector, timeline, part)
             timeline += arrivals
-            last, done, part = arrivals[-1], done + len(part), following
+            done, part = done + len(part), following
             yield Ingested(tuple(arrivals), done, len(chunks), rows)
             if stops is not None:
                 raise stops
@@ -365,16 +366,19 @@ def _together(
 def _commit(
     log: Log,
     connector: Connector,
-    last: Arrival | None,
+    timeline: Sequence[Arrival],
     chunks: Sequence[Chunk],
     following: Sequence[Chunk] = (),
 ) -> tuple[list[Arrival], pa.Table | None]:
     """Commit chunks. Return their arrivals, and their rows as in the event log if they are few.
 
     Args:
+        timeline: the arrivals before the chunks.
         following: the chunks that will be requested from the connector next.
     """
-    clock, first = Clock(), 0 if last is None else last.arrival + 1
+    clock = Clock()
+    last = timeline[-1] if timeline else None
+    first = 0 if last is None else last.arrival + 1
     try:
         versions = json.dumps(current_versions(log.warehouse, log.source))
         with temp_tables(log.warehouse) as place:
@@ -408,7 +412,7 @@ def _commit(
                         rows = place.gather(rows)
                 facts = observe(log.source, rows, chunks, log.warehouse.spark, planning(mode))
                 if not getattr(connector, "accept_change", True):
-                    check_columns(log.source.name, facts)
+                    check_decodable(log.source.name, facts, timeline)
                 if isinstance(connector, ReportsUndeclared):
                     seen = connector.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}

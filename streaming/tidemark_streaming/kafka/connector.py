@@ -91,8 +91,8 @@ class KafkaConnector:
         accept_loss: continue past records that are already lost at the first poll of this
             connector. The position of the next arrival records the loss. A later loss is an error
             again.
-        accept_change: write records to the dead letters even if all records of an arrival fail on
-            the same column. By default, such an arrival stops the source.
+        accept_change: write records to the dead letters even if none of many records can be
+            decoded. By default, such records stop the source.
 
     Raises:
         DefinitionError: `topics` is empty, `start`, `format`, `options` or `rows` is invalid, a

@@ -1,7 +1,6 @@
 """The interface of record formats, which decode bytes into a source's columns."""
 
 import math
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,10 +116,6 @@ Event = Mapping[str, Any]
 def misfit_reason(name: str, kind: str) -> str:
     """Return the reason of a dead letter in which a field does not have its column's type."""
     return f"The field '{name}' is not a valid {kind.upper()}."
-
-
-MISFIT = re.compile(r"The field '.+' is not a valid .+\.")
-"""Matches every `misfit_reason`."""
 
 
 class Results:

@@ -8,6 +8,7 @@ import pytest
 
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
+from tidemark.base.instants import instant
 from tidemark.define.derived.as_of import AsOfSource, as_of
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
@@ -24,6 +25,7 @@ from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
 SECOND = 1_000_000
+FIRST, FAR = instant("0001-06-01"), instant("2099-01-01")
 LEFT, RIGHT = (
     Source(
         name=name,
@@ -100,6 +102,21 @@ def test_many_rows_and_few_give_the_same_event_log(
         if isinstance(other, AsOfSource):
             assert derived_parity(warehouse, other).equal
             assert warehouse.version(other.versions_table) > 0
+
+
+def test_rows_without_a_valid_time_have_the_reason_of_late_tables(warehouse: Warehouse) -> None:
+    left, right = (replace(base, max_future_skew="1 hour") for base in (LEFT, RIGHT))
+    times = {None: "no_event_time", FAR: "future_timestamp", FIRST: "invalid_timestamp", 0: None}
+    rows = tuple((time, "a", str(time)) for time in times)
+    for base in (left, right):
+        list(ingest(warehouse, MemoryConnector(base, [ScenarioArrival(rows, 0)])))
+    given: dict[str, Any] = {"left": left, "right": right, "on": ["k"], "rename": RENAME}
+    within = Between("-2 seconds", "3 seconds")
+    wanted = {f"{why} in {base.name}" for why in times.values() if why for base in (left, right)}
+    for source in (join(name="paid", within=within, **given), as_of(name="priced", **given)):
+        list(ingest(warehouse, derived(warehouse, source)))
+        unjoined = warehouse.take(source.dead_letters_table)["reason"].to_pylist()
+        assert sorted(unjoined) == sorted(wanted)
 
 
 def test_one_row_can_end_the_waiting_of_many_which_are_estimated(warehouse: Warehouse) -> None:

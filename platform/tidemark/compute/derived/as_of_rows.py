@@ -61,10 +61,11 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     until = F.col(TIME) + F.lit(join.lateness)
     waiting = add_settling_step(waiting, _SETTLED, until, before, advances)
     sides = {
-        "l": name_side("l", waiting, join.lateness, **{_SETTLED: F.col(_SETTLED)}),
-        "r": name_side("r", read_new(right, steps), join.lateness),
+        "l": name_side("l", left.source, waiting, join.lateness, **{_SETTLED: F.col(_SETTLED)}),
+        "r": name_side("r", right.source, read_new(right, steps), join.lateness),
     }
-    older = name_side("r", read_older_versions(source, join, logs, steps, end), join.lateness)
+    versions = read_older_versions(source, join, logs, steps, end)
+    older = name_side("r", right.source, versions, join.lateness)
     versions = taking_part("r", sides["r"].unionAll(older))
     return finish(source, _pair(join, taking_part("l", sides["l"]), versions), sides)
 

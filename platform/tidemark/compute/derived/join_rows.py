@@ -174,7 +174,7 @@ def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFram
         rows = add_settling_step(rows, _SETTLED, end, before, advances)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
         alone = F.when(F.col(_SETTLED).isNotNull(), F.greatest(STEP, _SETTLED))
-    return name_side(side.letter, rows, join.lateness, **{_ALONE: alone})
+    return name_side(side.letter, side.log.source, rows, join.lateness, **{_ALONE: alone})
 
 
 def _pairs(found: DataFrame, join: Join) -> DataFrame:

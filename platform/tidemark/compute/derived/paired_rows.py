@@ -26,17 +26,18 @@ from tidemark.compute.derived.base_rows import (
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import LINEAGE, Pairing
 from tidemark.define.helper_columns import helper
-from tidemark.define.source import Source
+from tidemark.define.source import Source, untimed_reason
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter
 
 LATE = "too_late"
-_UNDATED = "no_event_time"
 KIND = helper("kind")
 """The kind of a row, INT. Within a step, the rows are in the order of their kinds."""
 _SIDES = (LINEAGE[:2], LINEAGE[2:])
 
 
-def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column) -> DataFrame:
+def name_side(
+    letter: str, base: Source, rows: DataFrame, lateness: int | None, **more: Column
+) -> DataFrame:
     """Return rows of a base with the column names of their side.
 
     The column `DEAD` has the reason if a row takes no part.
@@ -53,19 +54,20 @@ def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column
         *(F.col(c).alias(f"{letter}{c}") for c in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)),
         F.col(ROW).alias(letter),
         F.col(MARK).alias(f"{letter}{MARK}"),
-        reason_of(lateness).alias(f"{letter}{DEAD}"),
+        reason_of(base, lateness).alias(f"{letter}{DEAD}"),
         *(column.alias(f"{letter}{name}") for name, column in more.items()),
     )
 
 
-def reason_of(lateness: int | None) -> Column:
+def reason_of(base: Source, lateness: int | None) -> Column:
     """Return the reason why a row of a base takes no part; null if the row takes part.
 
     Args:
         lateness: how far behind its watermark a row may be to take part, in microseconds; None for
             no limit.
     """
-    reason = F.when(F.col(TIME).isNull(), _UNDATED)
+    written = F.col(f"{ROW}.`{base.event_time}`")
+    reason = F.when(F.col(TIME).isNull(), untimed_reason(written))
     if lateness is None:
         return reason
     return reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)

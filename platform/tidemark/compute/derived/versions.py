@@ -73,7 +73,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
     known = read_between(right, steps, -1, taken, before, mark)
-    known = known.where(reason_of(join.lateness).isNull())
+    known = known.where(reason_of(right.source, join.lateness).isNull())
     if before is not None:
         known = known.unionByName(_read_versions(source, right))
     newest = known.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(

@@ -58,7 +58,7 @@ def command(
         bool,
         typer.Option(
             "--allow-schema-change",
-            help="Write rows to the dead letters even if all rows of an arrival fail on a column.",
+            help="Write rows to the dead letters even if none of many rows can be decoded.",
         ),
     ] = False,
 ) -> Output:
@@ -167,12 +167,11 @@ def _line(facts: "RunFacts") -> str:
 
 
 def _accept(connector: "Connector", what: str) -> "Connector":
-    """Return a copy of the connector that accepts data loss or changed columns.
+    """Return a copy of the connector that accepts data loss or undecodable rows.
 
     Args:
         what: `loss` to continue after records that were deleted before they were ingested, or
-            `change` to write rows to the dead letters even if all rows of an arrival fail on one
-            column.
+            `change` to write rows to the dead letters even if none of many rows can be decoded.
 
     Raises:
         DefinitionError: connectors of this class do not have the option.
