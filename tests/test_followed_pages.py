@@ -57,11 +57,13 @@ def test_the_migrated_definition_runs(tmp_path: Path) -> None:
     assert "tumbling 1 hour" in followed("docs/migrating.md", tmp_path, dict(os.environ))
 
 
+@pytest.mark.nightly
 def test_the_documented_delta_source_runs(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/delta_source.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"arrivals +0 to 2\b", said), said
 
 
+@pytest.mark.nightly
 def test_the_documented_queries_read_the_windows(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     del env["TIDEMARK_LANDING"]
@@ -76,11 +78,13 @@ def test_the_documented_queries_read_the_windows(engine: Settings, tmp_path: Pat
     assert len(re.findall(r"│ +\d+\.\d │ +[123] │", said)) == 4, said
 
 
+@pytest.mark.nightly
 def test_the_definition_in_the_comparison_runs(tmp_path: Path) -> None:
     said = followed("docs/comparison.md", tmp_path, dict(os.environ))
     assert "early every 1 minute" in said
 
 
+@pytest.mark.nightly
 def test_the_documented_custom_source_runs(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/custom_sources.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"ingest tickets .* 3 arrivals", said), said
@@ -101,6 +105,7 @@ def beside_a_broker(engine: Settings, tmp_path: Path, broker_port: int) -> dict[
     return environment(engine, tmp_path) | {"TIDEMARK_KAFKA_PORT": str(broker_port)}
 
 
+@pytest.mark.nightly
 def test_the_documented_kafka_source_and_dead_letters_run(
     beside_a_broker: dict[str, str], tmp_path: Path
 ) -> None:
@@ -115,6 +120,7 @@ def test_the_documented_kafka_source_and_dead_letters_run(
     assert "0 ingested, 0 still" in said, said
 
 
+@pytest.mark.nightly
 def test_the_documented_lane_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     said = followed("docs/lanes.md", tmp_path, beside_a_broker)
     assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
@@ -122,6 +128,7 @@ def test_the_documented_lane_runs(beside_a_broker: dict[str, str], tmp_path: Pat
     assert re.search(r"payments_seen_dead_letters .*The record is not a JSON object", said), said
 
 
+@pytest.mark.nightly
 def test_the_documented_record_formats_run(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/record_formats.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"datetime\(2026, 1, 1, 0, 0.*Decimal\('12\.50'\), 'note': None", said), said
@@ -129,6 +136,7 @@ def test_the_documented_record_formats_run(engine: Settings, tmp_path: Path) -> 
     assert "There is no schema with the record's schema ID 8." in said
 
 
+@pytest.mark.nightly
 def test_the_documented_kafka_sink_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     said = followed("docs/sinks.md", tmp_path, beside_a_broker)
     assert re.search(r"topic\s+visits_by_minute\s*\n\s*records\s+4\s*\n", said), said
@@ -136,6 +144,7 @@ def test_the_documented_kafka_sink_runs(beside_a_broker: dict[str, str], tmp_pat
     assert "in all 25\n" in said, said
 
 
+@pytest.mark.nightly
 def test_the_documented_change_of_a_definition_runs(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     said = " ".join(followed("docs/changing_definitions.md", tmp_path, env).split())
@@ -149,6 +158,7 @@ def test_the_documented_change_of_a_definition_runs(engine: Settings, tmp_path: 
     assert re.search(r"table warmth__tried arrivals 2 to 3 windows \d", said), said
 
 
+@pytest.mark.nightly
 def test_the_documented_lookup_join_runs(engine: Settings, tmp_path: Path) -> None:
     followed("docs/lookup_joins.md", tmp_path, environment(engine, tmp_path))
 

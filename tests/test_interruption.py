@@ -80,8 +80,8 @@ TAKES_ONE = """try:
     ("number", "body", "options"),
     [
         pytest.param(signal.SIGTERM, "time.sleep(600)", [], id="it waits"),
-        pytest.param(signal.SIGINT, TAKES_ONE, [], id="it takes one"),
-        pytest.param(signal.SIGTERM, TAKES_ALL, [], id="it takes all"),
+        pytest.param(signal.SIGINT, TAKES_ONE, [], id="it takes one", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, TAKES_ALL, [], id="it takes all", marks=pytest.mark.nightly),
         pytest.param(signal.SIGINT, TAKES_ALL, ["-n", "1"], id="it takes all in a worker"),
     ],
 )

@@ -272,6 +272,7 @@ def test_a_new_user_follows_the_tutorial(
     assert "published revision" in traced
 
 
+@pytest.mark.nightly
 def test_an_installed_project_is_found_from_any_folder(user: Installed) -> None:
     user.install("dagster,marts", "hatchling")
     place, elsewhere = user.folder / "projects", user.folder / "elsewhere"
@@ -297,6 +298,7 @@ def demo(user: Installed) -> subprocess.CompletedProcess[str]:
     return user.tidemark("demo", "--small", "--no-serve")
 
 
+@pytest.mark.nightly
 def test_the_demo_runs_in_an_empty_folder(
     user: Installed, demo: subprocess.CompletedProcess[str]
 ) -> None:

@@ -82,6 +82,7 @@ def report(settings: Settings) -> None:
         instance.report_runless_asset_event(evaluation)
 
 
+@pytest.mark.nightly
 def test_hostile_values_are_shown_as_text_on_the_check_page(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -236,6 +236,7 @@ def test_a_late_event_updates_only_its_day_in_the_mart(
     assert platform.marked() == {FIRST}
 
 
+@pytest.mark.nightly
 def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     platform.mark(FIRST)
     last = max(str(r[0]) for r in platform.mart())
@@ -250,6 +251,7 @@ def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     assert platform.marked() == {FIRST}
 
 
+@pytest.mark.nightly
 def test_asset_reliability_reads_only_existing_tables(platform: Platform) -> None:
     every, *_ = commands("docs/dbt.md")
     built = call(*every)
@@ -316,6 +318,7 @@ def _run_dbt(*arguments: str) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_a_mart_over_two_tables_follows_changes_of_both(platform: Platform, weather: str) -> None:
     mart = "delay_by_weather"
     assert platform.build("stg_weather", STAGING, mart).success
@@ -344,6 +347,7 @@ def test_a_mart_over_two_tables_follows_changes_of_both(platform: Platform, weat
     assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
 
 
+@pytest.mark.nightly
 def test_asset_reliability_refuses_a_table_without_window_columns(platform: Platform) -> None:
     stub = "departures_hourly"
     platform.warehouse.create(stub, "window_start TIMESTAMP, events BIGINT, origin STRING")
@@ -356,6 +360,7 @@ def test_asset_reliability_refuses_a_table_without_window_columns(platform: Plat
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("weather")
 def test_marts_under_a_prefix_have_prefixed_keys_checks_and_lineage(
     platform: Platform,
@@ -448,6 +453,7 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     assert platform.checks(trials, MART) == [True, True]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("weather")
 def test_the_dbt_unit_tests_pass(platform: Platform) -> None:
     settings = platform.settings

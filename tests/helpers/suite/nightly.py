@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+NIGHTLY = [pytest.mark.slow, pytest.mark.nightly]
+"""The marks of a parameter that only `make test-nightly` runs, of a test that is otherwise fast."""
+
 
 def mostly_nightly(values: Iterable[Any], usual: int = 1) -> list[Any]:
     """Return values for `parametrize`; all but the first `usual` get the marker `nightly`.

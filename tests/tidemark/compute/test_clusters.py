@@ -63,6 +63,7 @@ def rows(frame: DataFrame) -> Counter[str]:
 
 
 # Every kind of cluster, in the engine and in memory.
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("trigger", LATE[::-1], ids=str)
 @pytest.mark.parametrize("arrival", mostly_nightly([ARRIVALS, 5]))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import INFINITY
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Every, Trigger
@@ -62,7 +63,7 @@ def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, .
 
 @pytest.mark.parametrize(
     "trigger",
-    [Trigger(), Trigger(early=EachArrival(), late=Every("2 minutes"))],
+    mostly_nightly([Trigger(), Trigger(early=EachArrival(), late=Every("2 minutes"))]),
     ids=["plain", "early"],
 )
 def test_closed_sessions_are_not_read_again(
@@ -112,6 +113,7 @@ def test_closed_sessions_are_not_read_again(
     assert rows(logged, asset) == rows(logged, whole)
 
 
+@pytest.mark.nightly
 def test_a_changed_definition_reads_all_sessions_once(logged: Warehouse) -> None:
     asset = renamed(VISITS, "redefined")
     incremental(logged, asset, limit=5)
@@ -123,6 +125,7 @@ def test_a_changed_definition_reads_all_sessions_once(logged: Warehouse) -> None
     assert state.last().open_from is not None
 
 
+@pytest.mark.nightly
 def test_all_sessions_stay_open_without_a_watermark(warehouse: Warehouse) -> None:
     source = replace(READINGS, watermark=Perfect())
     ingest(

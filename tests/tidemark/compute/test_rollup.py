@@ -196,7 +196,7 @@ def test_a_killed_roll_up_run_is_repeated(
 )
 @pytest.mark.parametrize(
     "other",
-    [{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}],
+    mostly_nightly([{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}]),
     ids=["window", "keys", "aggregates"],
 )
 def test_a_changed_roll_up_replaces_all_its_windows(

@@ -105,6 +105,7 @@ def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
     return asset
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", mostly_nightly([EARLY, VISITS]), ids=["early", "plain"])
 def test_backfills_of_pieces_equal_a_backfill_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, kind: WindowedTransform
@@ -166,6 +167,7 @@ def test_runs_before_and_after_a_range_backfill_reach_parity(warehouse: Warehous
     assert parity(warehouse, asset).equal
 
 
+@pytest.mark.nightly
 def test_a_correction_reads_only_a_range_of_the_log(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_killed_range_backfill_is_published_by_the_next_run(
     assert State(logged, asset).last().commit_number == State(logged, unkilled).last().commit_number
 
 
+@pytest.mark.nightly
 def test_a_range_backfill_without_reusable_sessions_computes_all(logged: Warehouse) -> None:
     new = renamed(VISITS, "new")
     assert backfill(logged, new, *PIECES[1]).window_from is None

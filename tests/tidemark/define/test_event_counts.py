@@ -17,6 +17,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from helpers.suite.nightly import NIGHTLY
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Cumulating, Session, Sliding, Tumbling, Window
 from tidemark.run.runner import backfill, incremental
@@ -83,7 +84,7 @@ SLOW = ("hardly", "cumulating", "session")
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in WINDOWS]
+    "kind", [pytest.param(k, marks=NIGHTLY if k in SLOW else []) for k in WINDOWS]
 )
 def test_each_event_counts_once(warehouse: Warehouse, kind: str) -> None:
     """This holds for a backfill, for runs of two arrivals, and for later backfills of ranges."""

@@ -198,6 +198,7 @@ def test_a_client_of_a_dead_server_fails_without_hanging(own: Settings) -> None:
     spark_engine.ensure(own)
 
 
+@pytest.mark.nightly
 def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark.engine.server.HUNG_DEADLINE", min(HUNG_DEADLINE, 2.0))
     before = pid_of(own)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from conftest import SHORT_LIVED
+from helpers.suite.nightly import mostly_nightly
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.engine.launch import command as launch
@@ -45,7 +46,7 @@ class Watch(threading.Thread):
                         self.plain.add(file.name)
 
 
-@pytest.mark.parametrize("aside", [True, False])
+@pytest.mark.parametrize("aside", mostly_nightly([False, True]))
 def test_task_results_are_not_spilled_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, aside: bool
 ) -> None:

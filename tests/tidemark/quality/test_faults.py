@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.compute import in_memory
@@ -109,7 +110,7 @@ def windows(warehouse: Warehouse, table: str) -> set[tuple[int, str | None]]:
     return {(minute(r[0]), r[1]) for r in rows}
 
 
-@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+@pytest.mark.parametrize("mode", mostly_nightly(["incremental", "backfill"]))
 def test_each_data_fault_is_found_by_its_expectation(logged: Warehouse, mode: str) -> None:
     asset = replace(
         PER_MINUTE,
@@ -143,7 +144,7 @@ def test_each_data_fault_is_found_by_its_expectation(logged: Warehouse, mode: st
     assert published.isdisjoint(withheld)
 
 
-@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+@pytest.mark.parametrize("mode", mostly_nightly(["incremental", "backfill"]))
 def test_a_dropped_or_doubled_arrival_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +168,7 @@ def test_a_dropped_or_doubled_arrival_is_detected(
     assert windows(logged, asset.quarantine_table) == {(5, "a")}
 
 
-@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+@pytest.mark.parametrize("mode", mostly_nightly(["incremental", "backfill"]))
 def test_a_window_with_two_rows_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +208,7 @@ def test_a_window_with_two_rows_is_detected(
     assert len(windows(logged, asset.table)) == 2 * MINUTES - 2
 
 
-@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+@pytest.mark.parametrize("mode", mostly_nightly(["incremental", "backfill"]))
 def test_a_closed_window_that_changes_keeps_its_last_valid_row(
     warehouse: Warehouse, mode: str
 ) -> None:

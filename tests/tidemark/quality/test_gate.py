@@ -20,6 +20,7 @@ from helpers.data.support import (
     ingest,
     some_arrivals,
 )
+from helpers.suite.nightly import NIGHTLY, mostly_nightly
 from tidemark import quality as q
 from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
@@ -288,7 +289,9 @@ KINDS = [
 
 # A dozen runs of each kind of window.
 @pytest.mark.slow
-@pytest.mark.parametrize("asset", KINDS, ids=["tumbling", "sliding, early", "session"])
+@pytest.mark.parametrize(
+    "asset", mostly_nightly(KINDS), ids=["tumbling", "sliding, early", "session"]
+)
 def test_no_correct_window_is_quarantined(warehouse: Warehouse, asset: WindowedTransform) -> None:
     """This covers late and too-late events, early firings, merging sessions and both results."""
     asset = replace(asset, expectations=(q.matches_log(), q.unique_key()))
@@ -322,7 +325,7 @@ def nasty(rows: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("few", [pytest.param(100_000, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("few", [pytest.param(100_000, marks=NIGHTLY), 2])
 def test_few_and_many_rows_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:

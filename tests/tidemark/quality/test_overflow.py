@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.suite.nightly import NIGHTLY
 from tidemark import quality as q
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -34,9 +35,9 @@ KINDS = [
     SUMS,
     pytest.param(
         replace(SUMS, expectations=(q.not_null("n"), q.between("average", most=8e18))),
-        marks=[pytest.mark.slow, pytest.mark.nightly],
+        marks=NIGHTLY,
     ),
-    pytest.param(replace(SUMS, window=Session("20 seconds")), marks=pytest.mark.slow),
+    pytest.param(replace(SUMS, window=Session("20 seconds")), marks=NIGHTLY),
 ]
 
 
@@ -111,6 +112,7 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_batch_and_stream_agree_on_balanced_accounts(warehouse: Warehouse) -> None:
     """The amounts of an account add up to zero; the remainder is a rounding error."""

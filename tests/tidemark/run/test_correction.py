@@ -18,6 +18,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Session, Sliding, Window
@@ -104,6 +105,7 @@ def test_a_correction_writes_only_windows_that_lack_events(logged: Warehouse) ->
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
@@ -142,7 +144,9 @@ def test_a_correction_takes_in_no_new_arrival(warehouse: Warehouse) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "window"),
-    [("sliding", Sliding("3 minutes", "1 minute")), ("session", Session("20 seconds"))],
+    mostly_nightly(
+        [("session", Session("20 seconds")), ("sliding", Sliding("3 minutes", "1 minute"))]
+    ),
 )
 def test_corrected_sliding_and_session_windows_equal_a_complete_backfill(
     logged: Warehouse, name: str, window: Window
@@ -168,7 +172,7 @@ def test_corrected_sliding_and_session_windows_equal_a_complete_backfill(
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", PLACES[1:])
+@pytest.mark.parametrize("where", mostly_nightly(PLACES[1:]))
 def test_a_killed_correction_is_completed_by_the_next_run(
     logged: Warehouse, engine: Settings, where: str
 ) -> None:

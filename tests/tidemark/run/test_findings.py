@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.data.support import PER_MINUTE, ingest, renamed, some_arrivals
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DefinitionChangedError
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
@@ -58,7 +59,9 @@ def test_an_unpublished_commit_is_published_without_new_arrivals(
 
 # Once for each table.
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["readings_timeline", "per_minute_state", "per_minute", "runs"])
+@pytest.mark.parametrize(
+    "table", mostly_nightly(["per_minute", "readings_timeline", "per_minute_state", "runs"])
+)
 def test_a_table_whose_creator_was_killed_is_registered(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
@@ -86,6 +89,7 @@ def test_a_table_whose_creator_was_killed_is_registered(
 
 
 # Waits for a stream.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_with_an_earlier_definition_stops_without_writing(
     warehouse: Warehouse,
@@ -116,6 +120,7 @@ def test_parity_compares_the_published_commit(
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,7 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
     # The number of partials up to which they are merged in one piece. Each case makes ten runs.
     [
         (0, PLAIN),
-        (50_000, SESSIONS),
+        pytest.param(50_000, SESSIONS, marks=pytest.mark.nightly),
         pytest.param(50_000, JUDGED, marks=pytest.mark.nightly),
         pytest.param(0, SLIDING, marks=pytest.mark.nightly),
     ],

@@ -19,6 +19,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -109,7 +110,7 @@ SLOW_PLACES = {*PLACES} - {"state", "published"}
 
 
 @pytest.mark.parametrize(
-    "where", [pytest.param(p, marks=[pytest.mark.slow] if p in SLOW_PLACES else []) for p in PLACES]
+    "where", [pytest.param(p, marks=NIGHTLY if p in SLOW_PLACES else []) for p in PLACES]
 )
 def test_a_killed_run_is_completed_by_the_next(
     logged: Warehouse, engine: Settings, where: str

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
+from helpers.suite.nightly import mostly_nightly
 from tidemark.define.helper_columns import MARKER, VERDICT
 from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
@@ -323,7 +324,11 @@ def test_lost_validation_results_leave_the_asset_unchanged(
 
 # Every pair of tables.
 @pytest.mark.slow
-@pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
+@pytest.mark.parametrize(
+    "tables",
+    mostly_nightly([(pair,) for pair in itertools.combinations(TABLES, 2)], 4),
+    ids="-".join,
+)
 def test_two_tables_that_lack_a_commit_are_repaired(home: Path, tables: tuple[str, str]) -> None:
     for table in tables:
         without_commit(home / table)

@@ -99,6 +99,7 @@ def test_a_killed_run_of_a_recreated_asset_is_completed(
     assert lives(logged, "again") == [[0, 1, 2], [0, 1]]
 
 
+@pytest.mark.nightly
 def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "read")
     run_all(logged, asset, 1)
@@ -115,6 +116,7 @@ def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     assert logged.changes(asset.table, -1).where("_change_type = 'insert'").count() >= some
 
 
+@pytest.mark.nightly
 def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> None:
     asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", most=1_000),))
     run_all(logged, asset, 2)
@@ -133,6 +135,7 @@ def _first_life(warehouse: Warehouse, asset: str) -> str:
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_up_of_a_recreated_base_equals_a_direct_computation(
     logged: Warehouse,
@@ -160,6 +163,7 @@ def test_a_roll_up_of_a_recreated_base_equals_a_direct_computation(
     assert lives(logged, "base_5") == [[5], [0, 1, 2]]
 
 
+@pytest.mark.nightly
 def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -> None:
     base = renamed(SMALL, "stays")
     whole = rollup(of=base, name="stays_5", window=FIVE)

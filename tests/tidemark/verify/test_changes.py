@@ -19,6 +19,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
@@ -199,6 +200,7 @@ def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_earlier_definitions_windows_are_reported_until_a_full_backfill(
     warehouse: Warehouse,
@@ -236,7 +238,7 @@ def test_a_full_backfill_may_change_the_columns(warehouse: Warehouse) -> None:
 
 # Many runs.
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["rebuild", "backfill"])
+@pytest.mark.parametrize("way", mostly_nightly(["rebuild", "backfill"]))
 def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     engine: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

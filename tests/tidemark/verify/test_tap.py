@@ -10,6 +10,7 @@ import pytest
 
 from helpers.data.runs import run_all
 from helpers.data.support import PER_MINUTE, READINGS, minutes, renamed, some_arrivals
+from helpers.suite.nightly import NIGHTLY
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import classification
@@ -73,7 +74,7 @@ def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> No
         renamed(replace(PER_MINUTE, trigger=Trigger(early=Count(3))), "tapped_by_count"),
         pytest.param(
             renamed(replace(PER_MINUTE, window=Session("30 seconds")), "tapped_sessions"),
-            marks=pytest.mark.slow,
+            marks=NIGHTLY,
         ),
     ],
     ids=lambda asset: asset.name,

@@ -34,6 +34,7 @@ def records(year: Path) -> pd.DataFrame:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_flight_lands_once(records: pd.DataFrame) -> None:
     assert len(records) == 336_776

@@ -42,7 +42,7 @@ def records(days: Warehouse) -> pd.DataFrame:
 
 # One run for each of many arrivals.
 @pytest.mark.slow
-@pytest.mark.parametrize("transform", mostly_nightly(OTHER_WINDOWS, 2), ids=lambda t: t.name)
+@pytest.mark.parametrize("transform", mostly_nightly(OTHER_WINDOWS), ids=lambda t: t.name)
 def test_incremental_runs_equal_one_batch_computation(
     days: Warehouse, transform: WindowedTransform
 ) -> None:
@@ -62,6 +62,7 @@ def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame
     return rows.sort_values(transform.by_window, ignore_index=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_congestion_covers_three_hours_every_half_hour(
     days: Warehouse, records: pd.DataFrame

@@ -119,6 +119,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
 
 
 # Many Dagster runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_deployment_and_a_command_line_promotion_are_reported_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance

@@ -289,6 +289,7 @@ def test_a_failed_stream_reports_the_cause(
 
 
 # Waits for a supervisor and a stream.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
     engine: Settings,
@@ -323,6 +324,7 @@ def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
 
 
 # Waits for a supervisor and a stream.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_changed_definition_between_two_ticks_restarts_the_stream(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
@@ -347,6 +349,7 @@ def test_a_changed_definition_between_two_ticks_restarts_the_stream(
 
 
 # Waits for a supervisor and streams.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_streams_have_isolated_settings_and_are_found_in_one_query(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance

@@ -117,6 +117,7 @@ def test_each_log_line_of_ingest_and_stream_is_an_object(home: Settings, tmp_pat
 
 
 # Starts processes that ingest and run.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_runs_of_an_ingest_are_logged_and_listed(
     home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

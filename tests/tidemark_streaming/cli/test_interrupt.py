@@ -12,6 +12,7 @@ import pytest
 from helpers.data.landing import SOURCE, connector, land_some
 from helpers.data.support import PER_MINUTE
 from helpers.processes.commands import handlers_kept
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.run.runner import incremental
@@ -35,7 +36,9 @@ def interruptible() -> Iterator[None]:
 # Interrupts a command at many moments and waits for each.
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("asks", [True, False], ids=["the engine asked", "the tables read"])
+@pytest.mark.parametrize(
+    "asks", mostly_nightly([True, False]), ids=["the engine asked", "the tables read"]
+)
 def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
     warehouse: Warehouse,
     engine: Settings,

@@ -74,6 +74,7 @@ def test_a_stream_keeps_its_query_after_an_engine_outage(
     assert not queries.running(here, [ASSET])
 
 
+@pytest.mark.nightly
 def test_the_documented_commands_for_flights_run() -> None:
     """The commands of README.md and sample_domains.md, for the days that are loaded."""
     ends = {"stream": ["--until-caught-up"]}
@@ -89,6 +90,7 @@ def test_the_documented_commands_for_flights_run() -> None:
     assert done == [*flights, "play", "backfill", "parity"]
 
 
+@pytest.mark.nightly
 def test_the_erasure_in_security_md_runs_dry_and_for_real() -> None:
     shown = commands("docs/security.md")
     look, did = (json.loads(call(*words, "--yes", "--json").stdout)["erased"] for words in shown)
@@ -97,6 +99,7 @@ def test_the_erasure_in_security_md_runs_dry_and_for_real() -> None:
     assert call("parity", ASSET).exit_code == 0
 
 
+@pytest.mark.nightly
 def test_the_query_in_monitoring_md_returns_the_steps_of_runs(
     here: Settings, spark: SparkSession
 ) -> None:

@@ -20,7 +20,7 @@ from helpers.model.chain_oracle import (
 )
 from helpers.model.join_oracle import BaseArrival, derived_watermarks
 from helpers.model.telling import LONG
-from helpers.suite.nightly import mostly_nightly
+from helpers.suite.nightly import NIGHTLY, mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.base.settings import Settings
@@ -220,7 +220,7 @@ SLOW = [n for n in range(LONG or 4) if n not in FAST]
 """One of each kind of window, or as many as `TIDEMARK_TEST_EXAMPLES`."""
 SEEDS = [
     *FAST,
-    *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.nightly]) for n in SLOW),
+    *(pytest.param(n, marks=NIGHTLY) for n in SLOW),
 ]
 
 
@@ -521,6 +521,7 @@ def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> None:
     sessions = asset("sessions", ORDERS, Session("3 seconds"), "v")

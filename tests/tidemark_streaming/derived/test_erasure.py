@@ -244,6 +244,7 @@ def test_derived_sources_have_no_row_of_an_erased_event(
     assert found(place, *erased) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse) -> None:
     orders = [ScenarioArrival(((0, "a", "o1"),), 1)]
@@ -423,6 +424,7 @@ def reads(source: DerivedSource, other: Source) -> bool:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "window"), mostly_nightly([(2, Session("2 seconds")), (1, Tumbling("4 seconds"))])

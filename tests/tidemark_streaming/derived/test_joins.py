@@ -147,6 +147,7 @@ def test_one_row_can_end_the_waiting_of_many_which_are_estimated(warehouse: Ware
 
 
 # Seven commits of three sources.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_versions_that_are_kept_over_many_commits_are_those_of_the_event_log(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

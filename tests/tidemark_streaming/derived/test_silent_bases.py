@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.connect.client import SparkConnectClient
 
 from helpers.model.join_oracle import BaseArrival, derived_watermarks, join_by_definition
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.instants import INFINITY
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, Join, join
@@ -121,7 +122,10 @@ REACHES: list[tuple[Any, Callable[[int], tuple[int, int]]]] = [
 ]
 
 
-SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 16, 2))]
+SEEDS = [
+    1,
+    *(pytest.param(n, marks=NIGHTLY) for n in range(3, 16, 2)),
+]
 """More than one take too long."""
 
 

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant
 from tidemark.define.transform import WindowedTransform
@@ -46,8 +47,8 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
     "window",
     [
         Tumbling("1 minute"),
-        pytest.param(Sliding("2 minutes", "1 minute"), marks=pytest.mark.slow),
-        pytest.param(Session("10 seconds"), marks=pytest.mark.slow),
+        pytest.param(Sliding("2 minutes", "1 minute"), marks=NIGHTLY),
+        pytest.param(Session("10 seconds"), marks=NIGHTLY),
     ],
 )
 def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, window: Window) -> None:

@@ -168,6 +168,7 @@ def asset_of(names: Sequence[str], columns: dict[str, str], kind: str) -> Window
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_nightly(WINDOWS, 2))
 def test_keys_and_aggregates_may_have_internal_names(

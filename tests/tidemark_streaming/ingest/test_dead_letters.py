@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.data.landing import HEADER, SOURCE, connector, land, log_rows
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.engine import ensure
@@ -146,7 +147,7 @@ def killed(engine: Settings, warehouse: Warehouse, landing: Path, what: str, poi
 
 # Starts a process for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_nightly(POINTS))
 def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:
@@ -159,7 +160,7 @@ def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
 
 # Starts a process for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS[1:])
+@pytest.mark.parametrize("point", mostly_nightly(POINTS[1:]))
 def test_a_replay_killed_between_commits_ingests_the_row_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:

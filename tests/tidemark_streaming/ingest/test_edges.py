@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from helpers.suite.nightly import NIGHTLY
 from tidemark import quality as q
 from tidemark.base import thresholds
 from tidemark.compute import in_memory
@@ -212,8 +213,8 @@ def plain(rows: pa.Table, columns: Sequence[str]) -> Rows:
     [
         ("batch", "engine"),
         ("stream", "memory"),
-        pytest.param("batch", "memory", marks=pytest.mark.slow),
-        pytest.param("stream", "engine", marks=pytest.mark.slow),
+        pytest.param("batch", "memory", marks=NIGHTLY),
+        pytest.param("stream", "engine", marks=NIGHTLY),
     ],
 )
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}-{'-'.join(case.keys)}")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.instants import EARLIEST, LATEST
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session, Tumbling, Window
@@ -41,7 +42,7 @@ def brought(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.parametrize(
-    "window", [Tumbling("1 day"), pytest.param(Session("10 seconds"), marks=pytest.mark.slow)]
+    "window", [Tumbling("1 day"), pytest.param(Session("10 seconds"), marks=NIGHTLY)]
 )
 def test_events_with_an_invalid_timestamp_are_only_in_the_late_table(
     warehouse: Warehouse, window: Window

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land, land_some, log_rows
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
@@ -151,7 +152,7 @@ def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: i
 
 # Starts a process for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["before timeline", "after timeline"])
+@pytest.mark.parametrize("where", mostly_nightly(["after timeline", "before timeline"]))
 def test_a_kill_around_the_commit_loses_and_doubles_nothing(
     remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str
 ) -> None:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from helpers.data.landing import SOURCE, T0, clock, land
 from helpers.data.searched import found
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
@@ -83,7 +84,7 @@ def bring(
     return files
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("form", mostly_nightly(["csv", "json", "parquet"]))
 def test_files_are_masked_before_anything_is_written(
     engine: Settings,
     warehouse: Warehouse,
@@ -126,7 +127,7 @@ def write(path: Path, first: int, **more: Any) -> None:  # noqa: ANN401 (the wri
     write_deltalake(path, table, mode="append", **more)
 
 
-@pytest.mark.parametrize("way", [{}, {"start": 1}, {"change_feed": True}])
+@pytest.mark.parametrize("way", mostly_nightly([{}, {"start": 1}, {"change_feed": True}]))
 def test_delta_versions_are_masked_before_anything_is_written(
     engine: Settings,
     warehouse: Warehouse,

@@ -38,6 +38,7 @@ def events(warehouse: Warehouse) -> DataFrame:
 
 
 # Plays a recording twice, with a failure in between.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_playing_through_kafka_gives_the_log_of_the_files(
     shared: Warehouse,

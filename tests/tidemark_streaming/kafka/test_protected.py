@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helpers.data import searched
 from helpers.data.binaries import avro, describe, message
 from helpers.kafka.topics import CLICKS, Topics
+from helpers.suite.nightly import mostly_nightly
 from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
@@ -138,7 +139,7 @@ message_type {
 """
 
 
-@pytest.fixture(params=["avro", "protobuf"])
+@pytest.fixture(params=mostly_nightly(["avro", "protobuf"]))
 def binary(request: pytest.FixtureRequest, tmp_path: Path) -> Binary:
     if request.param == "avro":
         return Binary(Avro(json.dumps(AVRO)), lambda **fields: avro(AVRO, fields))

@@ -19,6 +19,8 @@ CUTS = (1, 2, 3, 1_000)
 cut."""
 
 PATHS = [*sorted(CASES.glob("*.yaml")), *sorted((CASES / "derived").glob("*.yaml"))]
+USUAL = 3
+"""Each so many cases, one runs in every run of the suite; the others run at night."""
 WAYS: dict[Path, tuple[int | None, ...]] = {
     path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])
     for number, path in enumerate(PATHS)
@@ -31,7 +33,14 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
 
 # Each case runs as a batch and in one cut; the scenarios of the rules are fast.
 @pytest.mark.slow
-@pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.nightly if number % USUAL and not LONG else [])
+        for number, path in enumerate(WAYS)
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_case_gives_its_expected_results_in_any_cut(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:

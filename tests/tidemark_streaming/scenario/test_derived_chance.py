@@ -27,7 +27,7 @@ from helpers.model.memory_logs import MemoryLogs
 from helpers.model.oracle import Instant, Row
 from helpers.model.random_derived import random_derived_scenario
 from helpers.model.telling import LONG
-from helpers.suite.nightly import mostly_nightly
+from helpers.suite.nightly import NIGHTLY, mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.instants import INFINITY
 from tidemark.engine.queries.planning import Planning
@@ -43,7 +43,7 @@ LONGEST = 80
 """The most arrivals of a scenario in memory. A query of many rows takes as long as one of few."""
 SEEDS = range(SEED, SEED + (LONG or 5 * TOGETHER))
 FIRSTS = [
-    first if LONG or first == SEED else pytest.param(first, marks=pytest.mark.slow)
+    first if LONG or first == SEED else pytest.param(first, marks=NIGHTLY)
     for first in SEEDS[::TOGETHER]
 ]
 COMPLETE = range(SEED, SEED + min(LONG, 40)) if LONG else (10, 7, 0, 4, 8, 11)
@@ -143,6 +143,7 @@ def history(warehouse: Warehouse, seed: int) -> tuple[Row, Row, bool]:
 
 
 # Each takes half a minute.
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", mostly_nightly(COMPLETE, LONG or 1))
 def test_tables_equal_the_oracle_after_any_history(

@@ -182,6 +182,7 @@ def test_after_a_kill_at_any_fail_point_the_next_publisher_resumes(
 
 
 # Starts and kills many processes.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_after_a_kill_at_any_instant_the_next_publisher_resumes(
     played: Played, topics: Topics, tmp_path: Path

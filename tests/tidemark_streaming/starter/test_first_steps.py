@@ -83,6 +83,7 @@ def made(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
     return Beginner(engine, tmp_path / "shop")
 
 
+@pytest.mark.nightly
 def test_the_default_projects_readme_gives_the_documented_results(made: Beginner) -> None:
     assert call("new", "shop").exit_code == 0
     said = made.follow()

@@ -149,6 +149,7 @@ def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) ->
 
 
 # Waits for a stream.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) -> None:
     """Spark may start with a batch of the empty ledger; runs of others add rows later."""
@@ -165,6 +166,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
 
 
 # Waits for two streams.
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "now",
@@ -258,6 +260,7 @@ def test_each_assets_stream_has_its_own_session(tmp_path: Path) -> None:
 
 
 # A stream with one run per arrival.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     limit = q.between("most", most=0.9)

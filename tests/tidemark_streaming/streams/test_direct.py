@@ -164,6 +164,7 @@ def test_skipped_arrivals_are_processed_by_the_next_run(
 
 
 # Runs once per arrival.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     warehouse: Warehouse, topics: Topics

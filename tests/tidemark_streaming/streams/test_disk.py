@@ -16,6 +16,7 @@ from helpers.data.landing import SOURCE, clock, connector, land, log_rows
 from helpers.data.runs import run_all
 from helpers.data.whole import damaged
 from helpers.processes.disks import Disk, disk
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, EngineError
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -81,7 +82,7 @@ def check(stored: Warehouse, arrivals: int) -> None:
     assert [fault for table in tables for fault in damaged(table)] == []
 
 
-@pytest.mark.parametrize("left", [0, 20_000])
+@pytest.mark.parametrize("left", mostly_nightly([0, 20_000]))
 def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
     stored: Warehouse, small: Disk, tmp_path: Path, left: int
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
     check(stored, 6)
 
 
+@pytest.mark.nightly
 def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
     stored: Warehouse, small: Disk, tmp_path: Path
 ) -> None:

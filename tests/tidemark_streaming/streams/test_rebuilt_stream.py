@@ -57,6 +57,7 @@ def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -
     return counted
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("old", "new"),
     mostly_nightly([(SHORT, LONG), (PER_MINUTE, WIDER)]),
@@ -120,6 +121,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
     assert counted + late == sum(len(events) for events in ARRIVALS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("asset", mostly_nightly([PER_MINUTE, SHORT]), ids=["windows", "sessions"])
 def test_a_query_runs_during_replays(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, asset: WindowedTransform
@@ -168,6 +170,7 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
         time.sleep(0.2)
 
 
+@pytest.mark.nightly
 def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topics: Topics) -> None:
     topic = KafkaSink(topics.unused(), topics.servers, partitions=2)
     old = replace(PER_MINUTE, accumulation="retracting", sink=topic)
@@ -211,6 +214,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     assert sorted(v["n"] for v in back.values()) == there(old) == kept
 
 
+@pytest.mark.nightly
 def test_a_promotion_over_a_half_published_run_requires_no_backup(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_stream_resumes_if_its_asset_is_behind_the_checkpoint(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+@pytest.mark.nightly
 def test_a_stream_processes_arrivals_between_promotion_and_rollback(
     warehouse: Warehouse,
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_stream_processes_arrivals_between_promotion_and_rollback(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+@pytest.mark.nightly
 def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     warehouse: Warehouse,
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_stream_keeps_a_checkpoint_that_is_up_to_date(warehouse: Warehouse) ->
     assert again.id == query.id
 
 
+@pytest.mark.nightly
 def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> None:
     """Covers a renamed source, a recreated event log, a roll-up with the asset's name, and an
     unreadable checkpoint."""

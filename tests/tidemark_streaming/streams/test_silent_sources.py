@@ -18,6 +18,7 @@ from pyspark.sql.connect.client import SparkConnectClient
 from helpers.data.runs import dies
 from helpers.data.support import same
 from helpers.kafka.topics import Topics
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -149,7 +150,7 @@ def closes(at: int) -> Callable[[list[Arrival]], bool]:
     return lambda found: (found[-1].after or 0) >= at + 60 * SECOND
 
 
-@pytest.fixture(params=["files", "delta", "kafka"])
+@pytest.fixture(params=mostly_nightly(["files", "delta", "kafka"]))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     match request.param:
         case "files":
@@ -270,6 +271,7 @@ for commit in follow(warehouse, connector, 0.02, then=Direct(assets, lambda: war
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_after_kills_heartbeats_close_the_windows_once(
     warehouse: Warehouse, engine: Settings, tmp_path: Path
@@ -404,6 +406,7 @@ class Delayed:
 
 
 # Waits for an idle source, twice.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_up_closes_although_its_base_has_no_window_left(
     warehouse: Warehouse, tmp_path: Path

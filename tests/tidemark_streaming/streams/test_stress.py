@@ -45,6 +45,7 @@ def test_a_recount_that_is_wrong_once_quarantines_nothing(
     assert faults(logged, [asset("confirmed")], explained(ARRIVALS)) == []
 
 
+@pytest.mark.nightly
 def test_a_recount_that_stays_wrong_is_an_integrity_fault(
     engine: Settings, logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_recount_that_stays_wrong_is_an_integrity_fault(
     assert stands.windows == len([s for s in found if "which its data do not explain" in s])
 
 
+@pytest.mark.nightly
 def test_a_missing_ledger_row_is_found(logged: Warehouse) -> None:
     crossed = asset("crossed")
     assert incremental(logged, crossed, limit=1) is not None

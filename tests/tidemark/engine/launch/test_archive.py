@@ -43,6 +43,7 @@ def train(java_options: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
 
 
+@pytest.mark.nightly
 def test_the_bundled_java_uses_its_archive_too(tmp_path: Path) -> None:
     def train_bundled(java_options: str) -> None:
         command = launch.submit(BUNDLED, ["--version"], shlex.split(java_options))
@@ -80,6 +81,7 @@ def top(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.nightly
 def test_classes_load_from_the_archive(made: Path) -> None:
     code, said, taken = start(archive.options(JAVA, [], made))
     assert code == 0
@@ -91,6 +93,7 @@ def test_a_missing_archive_adds_no_java_options(tmp_path: Path) -> None:
     assert archive.options(JAVA, [], tmp_path / "none") == []
 
 
+@pytest.mark.nightly
 def test_an_archive_of_another_java_or_jar_is_not_used(made: Path, tmp_path: Path) -> None:
     assert archive.options(Java(JAVA.command, "another build", ""), [], made) == []
     assert archive.options(JAVA, [Path(__file__)], made) == []
@@ -124,6 +127,7 @@ def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("damage", [cut, empty, behead, spoil])
 def test_a_damaged_archive_is_skipped_without_a_warning(
     copy: Path, damage: Callable[[Path], None]
@@ -136,10 +140,12 @@ def test_a_damaged_archive_is_skipped_without_a_warning(
     assert "[warning]" not in said
 
 
+@pytest.mark.nightly
 def test_an_existing_archive_is_not_rebuilt(made: Path) -> None:
     archive.make(JAVA, [], pytest.fail, made)
 
 
+@pytest.mark.nightly
 def test_a_new_archive_replaces_old_ones(copy: Path, tmp_path: Path) -> None:
     jar = tmp_path / "a.jar"
     jar.touch()
@@ -155,6 +161,7 @@ def test_a_training_run_without_output_leaves_no_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_failed_training_run_keeps_the_previous_archive(copy: Path, tmp_path: Path) -> None:
     def fail(options: str) -> None:
         raise EngineError("no memory")

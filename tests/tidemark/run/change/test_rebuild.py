@@ -131,6 +131,7 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_no_other_definition_takes_over_after_a_rollback(warehouse: Warehouse) -> None:
     """Not even a definition with which runs could otherwise continue."""
@@ -155,7 +156,7 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", mostly_nightly(STEPS, 2))
+@pytest.mark.parametrize("where", mostly_nightly(STEPS))
 def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
@@ -176,7 +177,7 @@ def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["late", "published"])
+@pytest.mark.parametrize("where", mostly_nightly(["late", "published"]))
 def test_a_run_completes_a_killed_promotion_or_rollback(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_quarantined_windows_and_panes_are_promoted_too(warehouse: Warehouse) -> None:
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
@@ -263,6 +265,7 @@ def test_quarantined_windows_and_panes_are_promoted_too(warehouse: Warehouse) ->
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_maintenance_keeps_the_backup_until_it_is_discarded(
     warehouse: Warehouse,
@@ -294,6 +297,7 @@ def test_a_promotion_or_rollback_without_a_rebuild_is_refused(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_rebuild_follows_a_second_definition_change(warehouse: Warehouse) -> None:
     ran(warehouse)

@@ -19,6 +19,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import rollup
@@ -73,7 +74,7 @@ def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "window",
-    [Tumbling("1 minute"), Sliding("2 minutes", "1 minute"), Session("20 seconds")],
+    mostly_nightly([Tumbling("1 minute"), Sliding("2 minutes", "1 minute"), Session("20 seconds")]),
     ids=str,
 )
 def test_parity_holds_after_replays_next_to_a_stream(warehouse: Warehouse, window: Window) -> None:
@@ -167,7 +168,7 @@ getattr(work, way)(warehouse, PER_MINUTE, 4, *name)
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["state", "published", "ledger"])
+@pytest.mark.parametrize("where", mostly_nightly(["published", "state", "ledger"]))
 def test_a_killed_replay_counts_nothing_twice(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:

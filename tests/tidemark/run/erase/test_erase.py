@@ -149,7 +149,7 @@ def test_a_killed_erasure_is_completed_by_the_next(
 
 # Many runs.
 @pytest.mark.slow
-@pytest.mark.parametrize("defined", [True, False])
+@pytest.mark.parametrize("defined", mostly_nightly([True, False]))
 def test_a_dropped_asset_does_not_block_an_erasure(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, defined: bool
 ) -> None:

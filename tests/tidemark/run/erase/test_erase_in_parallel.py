@@ -115,7 +115,8 @@ PUBLISHES: Moment = (commit, "pass_fail_point", "late")
 
 
 @pytest.mark.parametrize(
-    ("way", "moment"), [(incremental, CREATES), (backfill, STORES), (incremental, PUBLISHES)]
+    ("way", "moment"),
+    mostly_nightly([(incremental, CREATES), (backfill, STORES), (incremental, PUBLISHES)]),
 )
 def test_an_erasure_waits_for_a_first_run(
     warehouse: Warehouse,
@@ -132,6 +133,7 @@ def test_an_erasure_waits_for_a_first_run(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.nightly
 def test_an_erasure_waits_for_a_roll_up(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +145,7 @@ def test_an_erasure_waits_for_a_roll_up(
     assert parity(warehouse, SIXES).equal
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", mostly_nightly([(PUBLISHES,), (CREATES,), (STORES,)]))
 def test_an_erasure_waits_for_a_replay_and_a_rebuild_with_its_promotion(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, moment: Moment
@@ -211,7 +214,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
 
 
 @pytest.mark.parametrize(
-    "point", mostly_nightly(["copies", "counted", "erasure", "letters", "erased"], 2)
+    "point", mostly_nightly(["copies", "counted", "erasure", "letters", "erased"])
 )
 def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, point: str

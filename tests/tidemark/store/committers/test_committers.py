@@ -19,6 +19,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.base.errors import DataError, StoreError
 from tidemark.compute.materialize import TempTables
@@ -49,8 +50,10 @@ def test_a_warehouse_needs_a_store_that_creates_a_file_only_once(spark: SparkSes
             Warehouse(spark, location)
 
 
-@pytest.mark.parametrize("span", [None, minutes(0, 3)], ids=["whole", "a range"])
-@pytest.mark.parametrize("more", [0, 2], ids=["behind", "ahead"])
+@pytest.mark.parametrize(
+    "span", mostly_nightly([(None,), (minutes(0, 3),)]), ids=["whole", "a range"]
+)
+@pytest.mark.parametrize("more", mostly_nightly([0, 2]), ids=["behind", "ahead"])
 def test_a_backfill_includes_concurrent_commits_of_a_stream(
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,

@@ -21,6 +21,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
@@ -92,7 +93,7 @@ def test_each_version_of_the_lookup_table_gives_other_results() -> None:
     assert all(placed(at) != WANT for at in CHANGES)
 
 
-@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), None])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=NIGHTLY), None])
 def test_runs_of_any_size_join_the_same_versions(logged: Warehouse, limit: int | None) -> None:
     asset = renamed(ASSET, f"cut_{limit}".lower())
     run_all(logged, asset, limit)

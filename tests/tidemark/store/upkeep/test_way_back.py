@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
+from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.define.tables import CHECKS, LEDGER, TableName
 from tidemark.quality import quarantine
@@ -106,7 +107,7 @@ def test_tables_that_lack_a_commit_are_restored(
 
 # Several runs for each loss.
 @pytest.mark.slow
-@pytest.mark.parametrize("decided", [True, False], ids=["quarantine", "published"])
+@pytest.mark.parametrize("decided", mostly_nightly([True, False]), ids=["quarantine", "published"])
 def test_quarantine_decisions_survive_the_loss_of_several_commits(
     spark: SparkSession,
     moments: list[Path],
@@ -129,7 +130,9 @@ def test_quarantine_decisions_survive_the_loss_of_several_commits(
 
 # Several runs for each loss.
 @pytest.mark.slow
-@pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
+@pytest.mark.parametrize(
+    "followed", mostly_nightly([True, False]), ids=["followed by a run", "newest"]
+)
 def test_windows_whose_release_is_lost_are_quarantined_again(
     spark: SparkSession, moments: list[Path], tmp_path: Path, followed: bool
 ) -> None:

@@ -77,6 +77,7 @@ def windows() -> list[tuple[str, str, float, bool]]:
     return sorted((r["window_start"], r["city"], r["total"], r["final"]) for r in rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_new_project_ignores_an_event_far_in_the_future(
     here: Settings, project: Path, monkeypatch: pytest.MonkeyPatch

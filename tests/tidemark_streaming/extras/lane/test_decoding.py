@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from helpers.suite.nightly import mostly_nightly
 from tidemark.engine.queries.requests import fetch
 from tidemark_streaming.extras.lane.records import decode_json
 from tidemark_streaming.payloads import Json
@@ -184,7 +185,7 @@ def test_a_lane_accepts_only_values_that_an_ingest_decodes_equally(spark: SparkS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", mostly_nightly(OPTIONS), ids=str)
 def test_a_lane_decodes_times_in_each_format_as_an_ingest_does(
     spark: SparkSession, options: Mapping[str, str]
 ) -> None:

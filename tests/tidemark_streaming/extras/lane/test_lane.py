@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.kafka.topics import Topics
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.source import Source
@@ -155,7 +156,7 @@ def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
 
 # The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
-@pytest.mark.parametrize("trigger", ["real-time", "micro-batch"])
+@pytest.mark.parametrize("trigger", mostly_nightly(["real-time", "micro-batch"]))
 def test_each_record_is_routed_to_its_topic(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path, trigger: Trigger
 ) -> None:
@@ -178,6 +179,7 @@ def test_each_record_is_routed_to_its_topic(
 
 
 # The lane starts its own query and waits for checkpoints.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_batch_and_the_windowed_runs_give_the_same_rows(
     topics: Topics, lane: Lane, warehouse: Warehouse
@@ -224,6 +226,7 @@ def test_masked_values_are_neither_published_nor_stored(
 
 
 # The lane starts its own query and waits for checkpoints.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_lane_resumes_from_its_checkpoint_with_either_trigger(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
@@ -255,6 +258,7 @@ def test_a_lane_resumes_from_its_checkpoint_with_either_trigger(
 
 
 # The lane starts its own query and waits for checkpoints.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
