@@ -23,17 +23,17 @@ demo: setup
 
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
 
-# The checks that a change usually breaks.
-test: setup
-	@tools/with_lint $(PYTEST) -m "not slow"
+# The tests that a change usually breaks.
+test: setup broker
+	$(PYTEST) -m "not slow"
 
 # The other tests of each rule: modules and tests that are marked as slow say why.
-test-slow: setup archive broker
+test-slow: setup broker
 	$(PYTEST) -m "slow and not nightly"
 
 # Both of them in one session, which starts the engine once.
-test-all: setup
-	@tools/with_lint $(PYTEST) -m "not nightly"
+test-all: setup broker
+	$(PYTEST) -m "not nightly"
 
 # Further variants of slow tests, and long campaigns.
 test-nightly: setup archive broker

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from helpers.processes.commands import surround
+from helpers.processes.commands import call, surround
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_assets.flights.connectors import recording
@@ -23,8 +23,7 @@ from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.home import services
 
 CHROMIUM = shutil.which("chromium")
-ROOT = Path(__file__).parents[2]
-SCREENSHOTS = ROOT / ".screenshots"
+SCREENSHOTS = Path(__file__).parents[2] / ".screenshots"
 # The last flags stop Chromium's own connections, which a closed network refuses.
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -55,15 +54,19 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
     """Yield a browser page on a platform whose landing folder has 32 days of flights."""
     list(recording.play(landing / "flights", Excerpt(days=32)))
     database = f"end_to_end_{uuid4().hex[:12]}"
-    own = {"webserver_port": free_port(), "landing": landing, "database": database}
-    settings = engine.model_copy(update=own)
+    ports = {"webserver_port": free_port(), "watch_port": free_port()}
+    settings = engine.model_copy(update={"landing": landing, "database": database, **ports})
     with ExitStack() as stack:
-        surround(stack.enter_context(pytest.MonkeyPatch.context()), settings)
-        stack.callback(services.service(settings, "webserver").stop)
-        stack.callback(services.service(settings, "daemon").stop)
-        services.start(settings, ROOT / "workspace.yaml")
-        url = services.await_ready(settings, "webserver")
-        services.await_ready(settings, "daemon")
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        surround(patch, settings)
+        for name, port in ports.items():
+            patch.setenv(f"TIDEMARK_{name.upper()}", str(port))
+        for name in ("webserver", "daemon", "watch"):
+            stack.callback(services.service(settings, name).stop)
+        started = call("up")
+        assert started.exit_code == 0, started.stderr
+        url = services.url(settings)
+        assert f"Tidemark is up: {url}" in started.stdout
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )
@@ -176,10 +179,17 @@ def wait_for_partitions(page: Page, asset: str, count: int) -> None:
     assert found == count
 
 
-def test_files_become_backfilled_windows_by_clicks_alone(page: Page) -> None:
+@pytest.fixture(scope="module")
+def month(page: Page) -> None:
+    """Ingest the files by a sensor, and materialize the windows of a month, by clicks alone."""
     with launched(page):
         switch_on(page, "flights_landing")
-    look(page, "01 sensor of what lands")
+    with launched(page):
+        materialize(page, "departures_hourly", "[2013-01-01...2013-01-31]")
+
+
+@pytest.mark.usefixtures("month")
+def test_files_become_windows_by_clicks_alone(page: Page) -> None:
     page.goto("/assets/flights_log")
     page.get_by_text("Row count").wait_for()
     look(page, "02 log")
@@ -187,14 +197,15 @@ def test_files_become_backfilled_windows_by_clicks_alone(page: Page) -> None:
     page.get_by_text("[Show Markdown]").first.click()
     page.get_by_role("img", name="arrivals, drawn").wait_for()
     look(page, "03 arrivals, drawn")
-
-    with launched(page):
-        materialize(page, "departures_hourly", "[2013-01-01...2013-01-31]")
     page.goto("/assets/departures_hourly?view=partitions&partition=2013-01-31")
     page.get_by_text("Materialized (31)").wait_for()
     page.get_by_text("late events in windows", exact=True).first.wait_for()
     look(page, "05 month")
 
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("month")
+def test_days_are_backfilled_and_a_day_without_events_fails_with_the_reason(page: Page) -> None:
     with launched(page):
         backfill(page, "departures_hourly", "2013-01-02", "2013-01-03")
 
@@ -206,6 +217,7 @@ def test_files_become_backfilled_windows_by_clicks_alone(page: Page) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("month")
 def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: Path) -> None:
     with launched(page):
         launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))

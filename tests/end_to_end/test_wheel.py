@@ -298,7 +298,6 @@ def demo(user: Installed) -> subprocess.CompletedProcess[str]:
     return user.tidemark("demo", "--small", "--no-serve")
 
 
-@pytest.mark.nightly
 def test_the_demo_runs_in_an_empty_folder(
     user: Installed, demo: subprocess.CompletedProcess[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_two_processes_that_start_at_once_share_one_server(
     assert [server.pid for server in servers] == [pid_of(settings)]
 
 
+@pytest.mark.nightly
 def test_classes_load_from_the_archive_if_one_exists(own: Settings) -> None:
     if not archive.options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
