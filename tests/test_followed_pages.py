@@ -120,7 +120,6 @@ def test_the_documented_kafka_source_and_dead_letters_run(
     assert "0 ingested, 0 still" in said, said
 
 
-@pytest.mark.nightly
 def test_the_documented_lane_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     said = followed("docs/lanes.md", tmp_path, beside_a_broker)
     assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
