@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,7 +36,9 @@ class FileConnector:
     the next arrival. Write a file under a name that begins with `.` or `_`, and rename the file
     when it is complete: files and folders with such names are skipped. A file must not change after
     it was ingested: a file with another size or content is refused, because its new rows would be
-    lost. An ingested file that is renamed, or moved within the folder, is not read again.
+    lost. An ingested file that is renamed, or moved within the folder, is not read again. A new
+    file is refused if it begins with the rows of an ingested file that no longer exists, because
+    these rows would count twice.
 
     A row with a value that its column can't hold exactly is a dead letter. An empty file is a
     heartbeat. Rows are decoded and protected in the memory of this process; the engine reads no
@@ -54,6 +56,9 @@ class FileConnector:
         options: for CSV: `header`, `sep` and `nullValue`; for CSV and JSON: `timestampFormat` and
             `dateFormat`. `Csv` and `Json` describe them. `timeZone`, UTC by default, is the zone of
             times without a zone.
+        names: a pattern, or several, for the names of the files to read, as in `"*.csv"` (`*` and
+            `?` are wildcards). Other files are skipped. By default, all files are read except those
+            that Windows and Excel create: `Thumbs.db`, `desktop.ini`, and `~$` files.
         accept_change: write rows to the dead letters even if none of many rows can be decoded. By
             default, such rows stop the source.
     """
@@ -62,6 +67,7 @@ class FileConnector:
     path: Path
     format: Literal["csv", "json", "parquet"] = "csv"
     options: Mapping[str, str | bool] = field(default_factory=dict)
+    names: str | Sequence[str] = ()
     accept_change: bool = False
     protects: ClassVar[bool] = True
 
@@ -71,18 +77,19 @@ class FileConnector:
         _ = self._format
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        # Heartbeats repeat the position of the previous arrival.
-        positions = dict.fromkeys(arrival.position for arrival in timeline)
-        parsed = (parse_with_text(position, "file") for position in positions)
-        done = {p["file"]: p for p in parsed if p is not None}
+        ingested = {arrival["file"]: arrival for arrival in _positions(timeline)}
+        with_rows = {arrival["file"] for arrival in _positions(a for a in timeline if _has_rows(a))}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():
-            files = folder.list_files(self.path)
-            displaced = folder.find_displaced(done, files)
-            moved = Counter(folder.identity_of(done[name]) for name in displaced)
+            files = folder.list_files(self.path, self._patterns)
+            displaced = folder.find_displaced(ingested, files)
+            moved = Counter(folder.identity_of(ingested[name]) for name in displaced)
+            # A file without rows, such as one with only a header, can't count twice.
+            deleted_names = with_rows - {file.name for file in files}
+            deleted = [ingested[name] for name in deleted_names]
             for file in files:
-                before = done.get(file.name)
+                before = ingested.get(file.name)
                 if before is not None and file.name not in displaced:
                     continue
                 # A file that is renamed or deleted at this moment is skipped.
@@ -93,6 +100,7 @@ class FileConnector:
                     if before is not None:
                         self._check_unchanged(file, before)
                         continue
+                    self._check_beginning(file, deleted)
                     modified = file.modified // 1000
                     later = processing_time(modified, clock)
                     chunks.append(Chunk(json.dumps(file.position), later, file.size))
@@ -147,6 +155,27 @@ class FileConnector:
                 f"ingested ({how}): restore it, and put new rows in a new file."
             )
 
+    def _check_beginning(self, file: folder.File, deleted: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a new file if its first rows were ingested from another file that was deleted."""
+        beginning = folder.find_beginning(file, deleted)
+        if beginning is None:
+            return
+        what = f"File '{file.path}' of source '{self.source.name}'"
+        earlier = f"'{beginning['file']}', which was ingested and no longer exists"
+        if beginning["bytes"] < file.size:
+            raise DataError(
+                f"{what} begins with the content of {earlier}: it was probably renamed after only "
+                f"its first {beginning['bytes']} bytes were ingested, and these rows would count "
+                f"twice. Move it out of the folder, and put the rows after byte "
+                f"{beginning['bytes']} in a new file. Until a file is complete, its name must "
+                "begin with '.' or '_', or not match `names` of the connector."
+            )
+        raise DataError(
+            f"{what} has the content and the modification time of {earlier}: it is probably a "
+            "copy, whose rows would count twice. Move it out of the folder. If its rows are new "
+            "events, run `touch` on the file."
+        )
+
     def _check_still_unchanged(self, position: Mapping[str, Any]) -> None:
         """Raise an error if a file changed while it was read, because `position` would then not
         describe the rows that were read."""
@@ -160,6 +189,10 @@ class FileConnector:
                     retriable=True,
                 )
 
+    @property
+    def _patterns(self) -> Sequence[str]:
+        return (self.names,) if isinstance(self.names, str) else self.names
+
     @cached_property
     def _format(self) -> Csv | Json | Parquet:
         if self.format == "parquet":
@@ -167,3 +200,16 @@ class FileConnector:
         if self.format == "csv":
             return Csv(self.options)
         return Json({name: str(value) for name, value in self.options.items()})
+
+
+def _positions(arrivals: Iterable[Arrival]) -> Iterator[dict[str, Any]]:
+    """Yield the positions of the arrivals that are files."""
+    # Heartbeats repeat the position of the previous arrival.
+    for position in dict.fromkeys(arrival.position for arrival in arrivals):
+        parsed = parse_with_text(position, "file")
+        if parsed is not None:
+            yield parsed
+
+
+def _has_rows(arrival: Arrival) -> bool:
+    return arrival.rows > 0 or arrival.dead_letters > 0

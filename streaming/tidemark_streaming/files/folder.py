@@ -2,10 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,17 @@ from tidemark.base.errors import DataError
 
 _CACHED_CHECKSUMS = 1 << 16
 
-_Identity = tuple[int, int, str]
-"""The size, the modification time, and the checksum of a file."""
+_READ_BYTES = 1 << 20
+
+_WINDOWS_FILES = frozenset({"desktop.ini", "ehthumbs.db", "thumbs.db"})
+"""Names of files, in lowercase, that Windows Explorer creates."""
+
+_Identity = tuple[int, int, int, str]
+"""The inode, the size, the modification time, and the checksum of a file."""
+
+_Facts = tuple[int, int, int, int]
+"""The size, the modification time, the change time, and the inode of a file. While they stay the
+same, the content stays the same."""
 
 
 @dataclass(frozen=True, order=True)
@@ -22,13 +33,16 @@ class File:
     """A file, ordered by modification time, then by name.
 
     Args:
-        modified: the modification time, in nanoseconds.
+        modified: the modification time, in nanoseconds. Programs can set it.
         name: the path below the folder, with `/` between its parts.
+        changed: the change time of the inode, in nanoseconds. Only the file system sets it.
     """
 
     modified: int
     name: str
     size: int
+    changed: int
+    inode: int
     folder: Path
 
     @property
@@ -38,7 +52,11 @@ class File:
     @property
     def checksum(self) -> str:
         """The SHA-256 of the content."""
-        return _checksum(self.path, self.modified, self.size)
+        return _checksum(self.path, self.facts)
+
+    @property
+    def facts(self) -> _Facts:
+        return self.size, self.modified, self.changed, self.inode
 
     @property
     def position(self) -> dict[str, Any]:
@@ -47,41 +65,50 @@ class File:
             "file": self.name,
             "bytes": self.size,
             "modified": self.modified,
+            "changed": self.changed,
+            "inode": self.inode,
             "sha256": self.checksum,
         }
 
     @property
     def identity(self) -> _Identity:
         """The properties that stay the same if the file is renamed or moved."""
-        return self.size, self.modified, self.checksum
+        return self.inode, self.size, self.modified, self.checksum
 
     def has_changed(self, position: Mapping[str, Any]) -> bool:
         """Return whether the content differs from the content that `position` describes.
 
-        The content is read only if the size is the same and the modification time is not.
+        The content is read only if the size is the same and another fact is not. A program can
+        replace a file by one with the same size and modification time, but not with the same
+        change time and inode.
         """
         if self.size != position["bytes"]:
             return True
-        return self.modified != position["modified"] and self.checksum != position["sha256"]
+        return self.facts != _facts_of(position) and self.checksum != position["sha256"]
 
 
-def list_files(folder: Path) -> list[File]:
+def list_files(folder: Path, names: Sequence[str] = ()) -> list[File]:
     """List the files of a folder and its subfolders, in the order in which they arrive.
 
-    Files and subfolders whose names begin with `.` or `_` are left out. A symbolic link is left out
-    if its target is listed anyway.
+    Files and subfolders whose names begin with `.` or `_` are left out, and so are the files that
+    Windows and its programs create next to a user's files. A symbolic link is left out if its
+    target is listed anyway.
+
+    Args:
+        names: patterns of file names, as in `*.csv`. If there are any, all other files are left
+            out.
 
     Raises:
         OSError: the folder does not exist or can't be read.
         DataError: the name of a file is not UTF-8.
     """
     with os.scandir(folder) as entries:
-        return sorted(_files(folder, "", entries, (os.path.realpath(folder),)))
+        files = _files(folder, "", entries, (os.path.realpath(folder),))
+        return sorted(file for file in files if not names or _matches(file.name, names))
 
 
 def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[File]) -> set[str]:
-    """Return the names of ingested files that no longer exist, or whose size or modification time
-    has changed.
+    """Return the names of ingested files that no longer exist, or of which a fact has changed.
 
     Such a file may have been renamed or moved. If so, a file in `files` has its identity.
 
@@ -89,23 +116,64 @@ def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[Fi
         ingested: the positions of ingested files, by name.
         files: the files that exist now.
     """
-    looks = {file.name: (file.size, file.modified) for file in files}
-    return {n for n, p in ingested.items() if looks.get(n) != (p["bytes"], p["modified"])}
+    present = {file.name: file.facts for file in files}
+    return {name for name, position in ingested.items() if present.get(name) != _facts_of(position)}
 
 
 def identity_of(position: Mapping[str, Any]) -> _Identity:
     """Return the `File.identity` that an ingested file had, from the position of its arrival."""
-    return position["bytes"], position["modified"], position["sha256"]
+    return position.get("inode", 0), position["bytes"], position["modified"], position["sha256"]
+
+
+def find_beginning(file: File, deleted: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the position of a deleted file whose content is at the beginning of a new file.
+
+    Such a file is one that was ingested while it was being written, and that was then completed and
+    renamed. It may also be a copy of a file that was ingested.
+
+    Args:
+        deleted: the positions of ingested files that no longer exist.
+    """
+    positions = [p for p in deleted if 0 < p["bytes"] <= file.size]
+    positions.sort(key=itemgetter("bytes"))
+    if not positions:
+        return None
+    checksum = hashlib.sha256()
+    checked_bytes = 0
+    with file.path.open("rb") as content:
+        for position in positions:
+            while checked_bytes < position["bytes"]:
+                block = content.read(min(_READ_BYTES, position["bytes"] - checked_bytes))
+                if not block:
+                    return None
+                checksum.update(block)
+                checked_bytes += len(block)
+            is_beginning = checksum.copy().hexdigest() == position["sha256"]
+            # Another file may have the same content, but hardly the same modification time too.
+            is_distinct = checked_bytes == file.size and file.modified != position["modified"]
+            if is_beginning and not is_distinct:
+                return position
+    return None
 
 
 def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:
-    """Return whether a file has the size and modification time that `position` describes.
+    """Return whether a file still has the facts that `position` describes.
 
     Raises:
         FileNotFoundError: it no longer exists.
     """
-    facts = (folder / position["file"]).stat()
-    return (facts.st_size, facts.st_mtime_ns) == (position["bytes"], position["modified"])
+    status = (folder / position["file"]).stat()
+    facts = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return facts == _facts_of(position)
+
+
+def _facts_of(position: Mapping[str, Any]) -> _Facts:
+    return (
+        position["bytes"],
+        position["modified"],
+        position.get("changed", 0),
+        position.get("inode", 0),
+    )
 
 
 def _files(
@@ -123,6 +191,8 @@ def _files(
     """
     for entry in entries:
         name = f"{prefix}{entry.name}"
+        if _is_created_by_windows(entry.name):
+            continue
         if _is_hidden(entry.name) or (entry.is_symlink() and _is_listed(entry, above)):
             continue
         # Files that were renamed or deleted since their folder was listed are skipped.
@@ -133,12 +203,29 @@ def _files(
                     yield from _files(folder, f"{name}/", below, (*above, real))
             elif entry.is_file():
                 _check_name(folder, name)
-                facts = entry.stat()
-                yield File(facts.st_mtime_ns, name, facts.st_size, folder)
+                status = entry.stat()
+                yield File(
+                    status.st_mtime_ns,
+                    name,
+                    status.st_size,
+                    status.st_ctime_ns,
+                    status.st_ino,
+                    folder,
+                )
 
 
 def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
+
+
+def _is_created_by_windows(name: str) -> bool:
+    # `~$` begins the name of the file with which Excel marks an open file.
+    return name.startswith("~$") or name.lower() in _WINDOWS_FILES
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    last_part = name.rpartition("/")[2]
+    return any(fnmatchcase(last_part, pattern) for pattern in patterns)
 
 
 def _is_listed(link: os.DirEntry[str], above: tuple[str, ...]) -> bool:
@@ -161,6 +248,6 @@ def _check_name(folder: Path, name: str) -> None:
 
 
 @lru_cache(_CACHED_CHECKSUMS)
-def _checksum(path: Path, modified: int, size: int) -> str:
+def _checksum(path: Path, facts: _Facts) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

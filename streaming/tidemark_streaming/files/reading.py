@@ -13,10 +13,11 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
 from tidemark_streaming.connector import CHUNK
+from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
-from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
+from tidemark_streaming.payloads.payload import Decoded, decode_protected
 from tidemark_streaming.payloads.record_files import TextFormat, read_records
 
 
@@ -29,12 +30,16 @@ def read_text(
         name: the path of the file relative to the folder.
         chunk: the value of the column `CHUNK` in all rows of the file.
     """
-    path, columns, place, begun = folder / name, dict(source.columns), 0, False
+    path = folder / name
+    columns = dict(source.columns)
+    place = 0
+    has_read_header = False
     for records in _records(path, source, form):
-        if not begun and records and isinstance(form, Csv) and form.header:
-            columns = _columns_of_header(records.pop(0), path, source, form)
+        # The first batch may have only the header, because the first row may be large.
+        if isinstance(form, Csv) and form.header and records and not has_read_header:
+            columns = _read_header(records.pop(0), path, source, form)
             check_missing(folder, name, source, columns)
-        begun = begun or bool(records)
+            has_read_header = True
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)
@@ -71,9 +76,16 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
 def unreadable_error(path: Path, source: Source, reason: str) -> DataError:
     """Create the error of a file that can't be read."""
     return DataError(
-        f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, or "
-        "move it out of the folder."
+        f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, "
+        "move it out of the folder, or set `names` of the connector, for example to '*.csv'."
     )
+
+
+def _read_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
+    try:
+        return columns_of_header(header, source, form)
+    except WrongHeaderError as error:
+        raise unreadable_error(path, source, str(error)) from None
 
 
 def check_missing(folder: Path, name: str, source: Source, columns: Collection[str]) -> None:
@@ -103,26 +115,6 @@ def check_missing(folder: Path, name: str, source: Source, columns: Collection[s
                 f"its column '{field}' is only in the name of the folder '{part}', which is not "
                 "read. Write it into the file, or declare a source without it",
             )
-
-
-def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
-    """Return the source's columns that a CSV file has according to its header, with their types.
-
-    The last columns may be missing, because a file may be older than these columns of the source.
-
-    Raises:
-        DataError: the header does not name the source's columns in order, or lacks the event time.
-    """
-    try:
-        named = [(name or "").strip().lower() for name in form.fields(header)]
-    except UndecodableError:
-        named = []
-    columns = list(source.columns.items())[: len(named)]
-    fields = [source.field_of(name).lower() for name, _ in columns]
-    if named != fields or source.event_time not in dict(columns):
-        wanted = ", ".join(source.fields)
-        raise unreadable_error(path, source, f"its header must name the columns {wanted}")
-    return dict(columns)
 
 
 def arrival_rows(

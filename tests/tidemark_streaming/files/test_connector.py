@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from helpers.data.landing import HEADER, NO_ENGINE, SOURCE, T0, connector, land, log_rows
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
+from tidemark.define.protection import Mask
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD, Chunk
@@ -152,6 +153,135 @@ def test_a_copy_of_an_ingested_file_is_another_arrival(tmp_path: Path) -> None:
     before = done(connector(tmp_path).pending([]))
     land(tmp_path, "b.csv", HEADER, 1)
     assert names(connector(tmp_path).pending(before)) == ["b.csv"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("rest", ["3", ""])
+@pytest.mark.parametrize("new_name", ["a.csv", "done/a.csv", "a.csv.filepart~"])
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_a_file_that_was_ingested_before_it_was_complete_is_refused(
+    tmp_path: Path, form: Literal["csv", "json"], rest: str, new_name: str, is_copy: bool
+) -> None:
+    """A program uploads under a temporary name that is listed, and then renames the file."""
+    written = {"csv": HEADER, "json": ""}[form] + "".join(f"{n}\n" for n in range(1000))
+    (tmp_path / "done").mkdir()
+    partial = land(tmp_path, "a.csv.filepart", written + rest, 1)
+    looks = replace(connector(tmp_path), format=form, options={})
+    timeline = [replace(arrival, rows=1000) for arrival in done(looks.pending([]))]
+    with partial.open("a") as file:
+        file.write("4\n")
+    complete = tmp_path / new_name
+    if is_copy:
+        complete.write_bytes(partial.read_bytes())
+        partial.unlink()
+    else:
+        partial.rename(complete)
+    with pytest.raises(DataError, match=r"begins with the content of 'a\.csv\.filepart', .*twice"):
+        looks.pending(timeline)
+    # The check is for rows, so files with the same header are no problem.
+    assert names(looks.pending([replace(arrival, rows=0) for arrival in timeline])) == [new_name]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.sampled_from("ab"), max_size=3), min_size=2, max_size=4, unique_by=str))
+def test_a_new_file_is_refused_exactly_if_it_begins_with_a_deleted_one(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("beginnings")
+    *earlier, last = ("".join(lines) for lines in contents)
+    for number, text in enumerate(earlier):
+        land(folder, f"{number}.json", text, number)
+    timeline = [replace(a, dead_letters=1) for a in done(connector(folder).pending([]))]
+    for path in folder.iterdir():
+        path.unlink()
+    land(folder, "new.json", last, 9)
+    if any(text and last.startswith(text) for text in earlier):
+        with pytest.raises(DataError, match=r"new\.json' .* begins with the content of"):
+            connector(folder).pending(timeline)
+    else:
+        assert names(connector(folder).pending(timeline)) == ["new.json"]
+
+
+@pytest.mark.parametrize("text", ["2023-11-14,a,1", "2023-11-14,a,2"])
+def test_a_file_that_was_replaced_with_its_modification_time_is_recognized(
+    tmp_path: Path, text: str
+) -> None:
+    """`rsync -t` and `sftp -p` set the modification time, and the size may be the same."""
+    land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
+    timeline = done(connector(tmp_path).pending([]))
+    (land(tmp_path, ".new", f"{HEADER}{text}\n", 1)).rename(tmp_path / "a.csv")
+    if text.endswith("1"):
+        assert connector(tmp_path).pending(timeline) == []
+    else:
+        with pytest.raises(DataError, match=r"has changed since .*31 bytes, but other content\)"):
+            connector(tmp_path).pending(timeline)
+
+
+def test_a_file_that_was_overwritten_in_place_is_recognized(tmp_path: Path) -> None:
+    path = land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
+    timeline = done(connector(tmp_path).pending([]))
+    chunks = connector(tmp_path).pending([])
+    before = path.stat()
+    path.write_text(f"{HEADER}2023-11-14,a,2\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match="has changed since it was ingested"):
+        connector(tmp_path).pending(timeline)
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(connector(tmp_path).read(NO_ENGINE, chunks))
+
+
+def test_a_copy_of_a_deleted_file_is_refused_unless_it_was_touched(tmp_path: Path) -> None:
+    """The copy has the content and the modification time of a file that was ingested."""
+    path = land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
+    timeline = [replace(a, rows=1) for a in done(connector(tmp_path).pending([]))]
+    copy = land(tmp_path, "b.csv", path.read_bytes(), 1)
+    path.unlink()
+    with pytest.raises(DataError, match=r"b\.csv' .* the modification time of 'a\.csv', .*`touch`"):
+        connector(tmp_path).pending(timeline)
+    copy.touch()
+    assert names(connector(tmp_path).pending(timeline)) == ["b.csv"]
+    copy.rename(path)
+    assert connector(tmp_path).pending(timeline) == []
+
+
+WINDOWS = ["Thumbs.db", "desktop.ini", "Desktop.INI", "~$x.csv", "2026/Thumbs.db", "2026/~$b.csv"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ((), ["2026/b.csv.gz", "README.txt", "a.csv"]),
+        ("*.csv", ["a.csv"]),
+        (("*.csv", "*.csv.gz"), ["2026/b.csv.gz", "a.csv"]),
+        ("[!R]*.*", ["2026/b.csv.gz", "a.csv"]),
+        ("?.CSV", []),
+    ],
+)
+def test_other_files_in_the_folder_are_skipped(
+    tmp_path: Path, patterns: str | Sequence[str], expected: list[str]
+) -> None:
+    for name in [*WINDOWS, "a.csv", "2026/b.csv.gz", "README.txt"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        land(tmp_path, name, HEADER, 1)
+    looks = replace(connector(tmp_path), names=patterns)
+    assert names(looks.pending([])) == expected
+
+
+def test_a_wrong_header_shows_no_value_of_a_source_with_protected_columns(tmp_path: Path) -> None:
+    protected = replace(SOURCE, mask={"sensor": Mask()})
+    land(tmp_path, "a.csv", "2023-11-14,secret,1\n2023-11-14,secret,2\n", 1)
+    with pytest.raises(DataError, match=r"3 columns are not declared \(found …, …, …\)") as caught:
+        rows_of(replace(connector(tmp_path), source=protected))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [(9, 1), (1, 9), (9, 9)])
+def test_rows_of_any_size_follow_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(thresholds, "FILE_BLOCK_BYTES", len(HEADER) + 2)
+    land(tmp_path, "a.csv", HEADER + "".join(f"2023-11-14,{'x' * 9 * n},1\n" for n in sizes), 1)
+    assert [len(row[1] or "") for row in read(connector(tmp_path))] == [9 * n for n in sizes]
 
 
 def test_links_to_listed_files_and_to_parent_folders_are_skipped(tmp_path: Path) -> None:
@@ -368,8 +498,25 @@ def test_a_file_is_read_only_after_its_rename(tmp_path: Path, name: str) -> None
             r"a\.parquet' .* can't be read: it is damaged, or not a Parquet file\.",
         ),
         ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged\."),
-        ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value\."),
+        ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value, but"),
         ("a.csv", b"at,value\n2023-11-14,1\n", r"its header must name the columns at, sensor,"),
+        ("a.csv", b"sep=;\nat;sensor;value\n", r"but its first line is 'sep=…'.* remove this line"),
+        ("a.csv", b"sep=,\nat,sensor,value\n", r"but its first line is 'sep=…'.* remove this line"),
+        ("a.csv", HEADER.encode("utf-16"), r"can't be read: it is UTF-16: write it as UTF-8\."),
+        ("a.csv", HEADER.encode("utf-16-le"), r"can't be read: it is UTF-16: write it as UTF-8\."),
+        ("a.csv", b"at;sensor;value\n", r"separated by ';': set the option sep to ';'"),
+        ("a.csv", b"at\tsensor\tvalue\n", r"separated by '\\t': set the option sep"),
+        ("a.csv", b"at,sensor\xe9,value\n", r"its header can't be read: .*UTF-8"),
+        ("a.csv", b"sensor,at,value\n", r"another order \(found sensor, at, value\)\."),
+        ("a.csv", b"at,sensor,value,unit\n", r"unit is not declared \(found at, sensor, value, u"),
+        ("a.csv", b"at,value\n", r"sensor is missing \(found at, value\)\."),
+        ("a.csv", b"at,value,value\n", r"sensor is missing and it has a column twice \(found at,"),
+        ("a.csv", b"At,sensr,value\n", r"sensor is missing and sensr is not declared \(found At, "),
+        (
+            "a.csv",
+            b"at,sensor,value," + b"x" * 900,
+            r"xxxxx… is not declared \(found at, .{196}…\)",
+        ),
     ],
 )
 def test_an_unreadable_file_is_reported(

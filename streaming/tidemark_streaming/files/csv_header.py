@@ -1,0 +1,104 @@
+"""Compare the header of a CSV file with the columns of its source, and explain a difference."""
+
+from collections.abc import Sequence
+
+from tidemark.base.counts import format_count
+from tidemark.define.source import Source
+from tidemark_streaming.payloads.csv_records import Csv
+from tidemark_streaming.payloads.payload import UndecodableError
+
+_SEPARATORS = (",", ";", "\t", "|")
+_SEP_LINE = "sep="
+"""The beginning of the first line with which Excel states the separator of a file."""
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""The first bytes of UTF-16 files. If a file lacks them, its ASCII characters have zero bytes."""
+
+_SHOWN_CHARACTERS = 200
+
+
+class WrongHeaderError(Exception):
+    """A header does not name the columns of its source. The message has the reason."""
+
+
+def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str]:
+    """Return the source's columns that a CSV file has according to its header, with their types.
+
+    The last columns may be missing, because a file may be older than these columns of the source.
+
+    Raises:
+        WrongHeaderError: the header does not name the source's columns in order, or lacks the event
+            time.
+    """
+    if header.startswith(_UTF_16) or b"\0" in header:
+        raise WrongHeaderError("it is UTF-16: write it as UTF-8")
+    try:
+        names = [(name or "").strip() for name in form.fields(header)]
+    except UndecodableError as error:
+        raise WrongHeaderError(
+            f"its header can't be read: {str(error).removesuffix('.')}"
+        ) from None
+    columns = dict(list(source.columns.items())[: len(names)])
+    expected = [source.field_of(column).lower() for column in columns]
+    if [name.lower() for name in names] != expected or source.event_time not in columns:
+        raise WrongHeaderError(_explain(names, source, form))
+    return columns
+
+
+def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
+    """Return how the names in a header differ from the fields of the source."""
+    fields = list(source.fields)
+    present = {name.lower() for name in names}
+    declared = {field.lower() for field in fields}
+    wanted = f"its header must name the columns {', '.join(fields)}"
+    if names[0].lower().startswith(_SEP_LINE):
+        return (
+            f"{wanted}, but its first line is '{names[0][: len(_SEP_LINE)]}…', which only Excel "
+            "reads: remove this line, and set the option sep to the separator"
+        )
+    other = _separator_of(names, form)
+    if other is not None:
+        return (
+            f"{wanted}, separated by {form.sep!r}, but it is separated by {other!r}: set the "
+            f"option sep to {other!r}"
+        )
+    faults = list[str]()
+    if missing := [field for field in fields if field.lower() not in present]:
+        faults.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    if unknown := [name for name in names if name.lower() not in declared]:
+        faults.append(_describe_unknown(unknown, source))
+    if len(present) < len(names):
+        faults.append("it has a column twice")
+    if not faults:
+        faults.append("they are in another order")
+    return f"{wanted}, but {' and '.join(faults)} (found {_show(names, source)})"
+
+
+def _separator_of(names: Sequence[str], form: Csv) -> str | None:
+    """Return the separator that a header uses, if it is another one than the format's."""
+    if len(names) > 1:
+        return None
+    return next((sep for sep in _SEPARATORS if sep != form.sep and sep in names[0]), None)
+
+
+def _describe_unknown(names: Sequence[str], source: Source) -> str:
+    count = format_count(len(names), "column")
+    verb = "is" if len(names) == 1 else "are"
+    if source.mask:
+        return f"{count} {verb} not declared"
+    return f"{_shorten(names)} {verb} not declared"
+
+
+def _show(names: Sequence[str], source: Source) -> str:
+    # If the header is missing, the names are values of the first row, which may need protection.
+    if source.mask:
+        declared = {field.lower() for field in source.fields}
+        names = [name if name.lower() in declared else "…" for name in names]
+    return _shorten(names)
+
+
+def _shorten(names: Sequence[str]) -> str:
+    text = " ".join(", ".join(names).split())
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]}…"
