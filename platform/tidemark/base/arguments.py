@@ -2,7 +2,8 @@
 
 A wrong argument raises a `DefinitionError` that names the function, the parameter, the accepted
 type and the actual value. Only arguments that the caller passes are checked, and only their types;
-the function itself checks their values.
+the function itself checks their values. A parameter with the type `determinism.Sql` accepts only
+deterministic SQL expressions.
 """
 
 import functools
@@ -11,8 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+from tidemark.base.determinism import check_deterministic, list_sql
 from tidemark.base.errors import DefinitionError
 
 _P = ParamSpec("_P")
@@ -100,11 +112,13 @@ def _check(
                     f"{name}: {own} must be {_describe_hint(hint)} "
                     f"(got {_describe_value(one)}).{_advice(one, hint)}"
                 )
+            for sql in list_sql(one, hint):
+                check_deterministic(f"{name}: {own}", sql)
 
 
 @functools.cache
 def _known(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[str, Any]]:
-    return inspect.signature(function), get_type_hints(function)
+    return inspect.signature(function), get_type_hints(function, include_extras=True)
 
 
 def _misfit(
@@ -124,6 +138,8 @@ def _misfit(
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
     origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fits(value, parts[0])
     if hint is None or hint is NoneType:
         return value is None
     if origin in (Union, UnionType):
@@ -155,6 +171,8 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
 def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
     """Return the values that an annotation accepts, in plain words."""
     origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _describe_hint(parts[0], many=many)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_describe_hint(part, many=many) for part in parts))
     if origin is Literal:

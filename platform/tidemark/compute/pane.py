@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, NumericType
 
+from tidemark.base.determinism import find_nondeterminism
 from tidemark.base.errors import DefinitionError, summarize
 from tidemark.compute import slices, slot
 from tidemark.compute.events import plan_check as rowwise
@@ -175,6 +176,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform.preparation)
+        _check_aggregates(transform)
         _check_numbers(log, transform)
         added_up = count_scope(log, transform, Scope(0, 0))
         _ = finish_windows(added_up, transform, log, start).schema
@@ -184,6 +186,24 @@ def check(log: Log, transform: WindowedTransform) -> None:
             f"'{transform.source.name}': {summarize(error)}. Correct its function, keys or "
             "aggregates."
         ) from None
+
+
+def _check_aggregates(transform: WindowedTransform) -> None:
+    """Refuse aggregates that call a function whose result does not depend on the event alone.
+
+    The functions of `tidemark.aggregate` have checked their SQL expressions. An `Aggregate` of the
+    user consists of columns, whose texts also show which functions they call.
+    """
+    for name, aggregate in transform.aggregates.items():
+        result = aggregate.finish(aggregate.merge(aggregate.partial()))
+        # The quotes around a column's text are not quotes of SQL.
+        fault = find_nondeterminism(str(result).removeprefix("Column<'"))
+        if fault is not None:
+            raise DefinitionError(
+                f"Asset '{transform.name}': the aggregate '{name}', {aggregate}, {fault}. Windows "
+                "are computed more than once, for example in a backfill, and must be equal each "
+                "time: use only columns and functions of columns."
+            )
 
 
 def _check_numbers(log: Log, transform: WindowedTransform) -> None:

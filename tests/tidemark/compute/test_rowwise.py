@@ -11,7 +11,9 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE, READINGS, some_arrivals
 from helpers.data.support import ingest as bring
+from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
+from tidemark.compute import pane
 from tidemark.compute.events.plan_check import check
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -113,6 +115,18 @@ def test_a_function_that_uses_other_rows_is_refused(log: Log, name: str) -> None
     PATH[:] = [log.warehouse.path("places")]
     with pytest.raises(DefinitionError, match=f"'per_minute': its function .*{said}.*row by row"):
         checked(log, function)
+
+
+def test_an_aggregate_of_a_user_must_be_deterministic(log: Log) -> None:
+    recent = agg.Aggregate(
+        "recent()",
+        partial=lambda: F.count_if(F.col("ts") > F.current_timestamp()),
+        merge=F.sum,
+        finish=lambda merged: merged,
+    )
+    said = r"^Asset 'per_minute': the aggregate 'late', recent\(\), calls current_timestamp\(\), "
+    with pytest.raises(DefinitionError, match=said):
+        pane.check(log, replace(PER_MINUTE, aggregates={"late": recent}))
 
 
 def test_concurrent_checks_leave_their_session_unchanged(log: Log) -> None:

@@ -14,6 +14,10 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base.determinism import (
+    NONDETERMINISTIC_FUNCTIONS,
+    describe_nondeterministic_call,
+)
 from tidemark.base.errors import DefinitionError
 from tidemark.define import uniqueness
 from tidemark.define.preparation import Preparation
@@ -47,10 +51,7 @@ _FAULTS = {
     "Sample": "samples rows at random",
     **dict.fromkeys(("Repartition", "RepartitionByExpression"), "repartitions the stream"),
 }
-_NONDETERMINISTIC = re.compile(
-    r"\b(rand|randn|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|input_file_name"
-    r"|monotonically_increasing_id|spark_partition_id)\("
-)
+_NONDETERMINISTIC = re.compile(rf"\b({'|'.join(sorted(NONDETERMINISTIC_FUNCTIONS))})\(")
 _EXPLAIN_LOCK = Lock()
 
 
@@ -141,7 +142,7 @@ def _find_fault(node: _Node) -> str | None:
     if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {LOOKUP}"):
         return None
     if changing := _NONDETERMINISTIC.search(node.text):
-        return f"calls {changing[1]}(), which returns another value each time"
+        return describe_nondeterministic_call(changing[1])
     if node.operator.startswith("Relation"):
         return "reads a table whose version is not recorded (declare it in the source's lookups)"
     if node.streams and (fault := _find_operator_fault(node)):

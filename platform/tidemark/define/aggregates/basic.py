@@ -14,6 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.define.aggregates import means, totals
 from tidemark.define.aggregates.combiner import (
     Aggregate,
@@ -28,7 +29,7 @@ from tidemark.define.aggregates.type_constants import with_type
 
 
 @check_arguments
-def count(where: str | None = None) -> Aggregate:
+def count(where: Sql | None = None) -> Aggregate:
     """Count the events, or those for which `where` is true: a BIGINT, never null.
 
     Example:
@@ -55,7 +56,7 @@ def count(where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def sum(column: str, where: str | None = None) -> Aggregate:
+def sum(column: Sql, where: Sql | None = None) -> Aggregate:
     """Add up the non-null values of a SQL expression; null if there are none.
 
     The sum of integers and decimals is exact. The last digits of a sum of doubles depend on the
@@ -83,7 +84,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def min(column: str, where: str | None = None) -> Aggregate:
+def min(column: Sql, where: Sql | None = None) -> Aggregate:
     """Find the smallest value of a SQL expression; null without values.
 
     Example:
@@ -104,7 +105,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def max(column: str, where: str | None = None) -> Aggregate:
+def max(column: Sql, where: Sql | None = None) -> Aggregate:
     """Find the greatest value of a SQL expression; null without values.
 
     Example:
@@ -125,7 +126,7 @@ def max(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def mean(column: str, where: str | None = None) -> Aggregate:
+def mean(column: Sql, where: Sql | None = None) -> Aggregate:
     """Compute the arithmetic mean of a SQL expression's values; null if there are none.
 
     A mean does not overflow, even if the sum of the values would. The mean of decimals is rounded

@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
@@ -26,7 +27,7 @@ from tidemark.define.aggregates.combiner import (
 
 
 @check_arguments
-def count_distinct(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
+def count_distinct(column: Sql, where: Sql | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Count the distinct values exactly; null if there are more than `max_values`.
 
     Values may be arrays and structs, whose nulls count: `[]`, `[null]` and `[null, null]` are three
@@ -64,7 +65,7 @@ def count_distinct(column: str, where: str | None = None, *, max_values: int = B
 
 
 @check_arguments
-def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
+def top_k(column: Sql, k: int, where: Sql | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Find the `k` most frequent values: an array of (value, count), the most frequent first.
 
     Values with equal counts are in ascending order. The counts are exact. The result is null if
@@ -124,7 +125,7 @@ def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BO
 
 
 @check_arguments
-def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
+def collect(column: Sql, where: Sql | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Collect the values in ascending order, with duplicates, at most the `max_values` smallest.
 
     Null values are left out; the array is empty without values. A run holds all values of a

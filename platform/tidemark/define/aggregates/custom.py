@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
 from tidemark.define.column_type import UnknownTypeError, data_type
@@ -16,14 +17,14 @@ from tidemark.define.column_type import UnknownTypeError, data_type
 @check_arguments
 def python(
     name: str,
-    column: str,
+    column: Sql,
     *,
     partial: Callable[[list[Any]], Any],
     merge: Callable[[list[Any]], Any],
     finish: Callable[[Any], Any],
     partial_type: str,
     result_type: str,
-    where: str | None = None,
+    where: Sql | None = None,
 ) -> Aggregate:
     """Create an aggregate from three Python functions, which the engine calls.
 

@@ -16,12 +16,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
 @check_arguments
-def variance(column: str, where: str | None = None) -> Aggregate:
+def variance(column: Sql, where: Sql | None = None) -> Aggregate:
     """Compute the sample variance as a DOUBLE; null for fewer than two values.
 
     The sample variance is the sum of (x - mean)² over all n values, divided by n - 1. Partials are
@@ -38,7 +39,7 @@ def variance(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def stddev(column: str, where: str | None = None) -> Aggregate:
+def stddev(column: Sql, where: Sql | None = None) -> Aggregate:
     """Compute the sample standard deviation as a DOUBLE; null for fewer than two values.
 
     It is the square root of `variance`.

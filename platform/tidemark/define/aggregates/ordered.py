@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
@@ -27,7 +28,7 @@ _MOST_ROWS = 100_000
 
 
 @check_arguments
-def first(column: str, where: str | None = None) -> Aggregate:
+def first(column: Sql, where: Sql | None = None) -> Aggregate:
     """Return the value of the event with the earliest event time; null without values.
 
     Events without a value are skipped. If several events happened at the same instant, the one that
@@ -44,7 +45,7 @@ def first(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def last(column: str, where: str | None = None) -> Aggregate:
+def last(column: Sql, where: Sql | None = None) -> Aggregate:
     """Return the value of the event with the latest event time; null without values.
 
     Events without a value are skipped. If several events happened at the same instant, the one that
@@ -61,7 +62,7 @@ def last(column: str, where: str | None = None) -> Aggregate:
 
 
 @check_arguments
-def top_n(column: str, n: int, by: str | None = None, where: str | None = None) -> Aggregate:
+def top_n(column: Sql, n: int, by: Sql | None = None, where: Sql | None = None) -> Aggregate:
     """Return the values of the `n` events that are greatest by an expression: an array.
 
     The greatest comes first. Among equal ones, the event that arrived first comes first. Events
@@ -94,7 +95,7 @@ def top_n(column: str, n: int, by: str | None = None, where: str | None = None) 
 
 
 @check_arguments
-def last_n(column: str, n: int, where: str | None = None) -> Aggregate:
+def last_n(column: Sql, n: int, where: Sql | None = None) -> Aggregate:
     """Return the values of the `n` events with the latest event times: an array.
 
     The values are in the order of event time, then of arrival: the last one is that of `last`.

@@ -7,6 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import (
     BOUND,
@@ -24,7 +25,7 @@ _HLL = 12
 
 
 @check_arguments
-def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
+def approx_count_distinct(column: Sql, where: Sql | None = None) -> Aggregate:
     """Estimate the number of distinct values by a HyperLogLog sketch (standard error 1.6 %).
 
     The same values give the same result, however they were divided into partials. `count_distinct`
@@ -60,7 +61,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 
 @check_arguments
 def quantile(
-    column: str, q: float, where: str | None = None, *, exact_to: int = BOUND
+    column: Sql, q: float, where: Sql | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:
     """Find the smallest value v for which at least a share `q` of all values is <= v.
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from tidemark.base.arguments import check_arguments
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import checked_duration
 from tidemark.define.derived.derived_source import (
@@ -88,7 +89,7 @@ def as_of(
     on: Sequence[str],
     how: str = "inner",
     allowed_lateness: str | timedelta = "0 seconds",
-    deleted: str | None = None,
+    deleted: Sql | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> AsOfSource:
     """Return a source that joins each left event with the version of its key at its event time.

@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments, checked_class
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import checked_duration, describe, duration
 from tidemark.define.derived.derived_source import (
@@ -183,7 +184,7 @@ def join(
     within: Between | Window,
     how: str = "inner",
     allowed_lateness: str | timedelta | None = None,
-    where: str | None = None,
+    where: Sql | None = None,
     rename: Mapping[str, str] | None = None,
     event_time: str = "latest",
     idle: str | timedelta | None = None,

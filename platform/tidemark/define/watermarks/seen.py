@@ -7,6 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import checked_duration, describe
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
@@ -117,7 +118,7 @@ class Punctuated(Watermark):
         DefinitionError: the expression is empty.
     """
 
-    expression: str
+    expression: Sql
 
     def __post_init__(self) -> None:
         if not self.expression.strip():

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.base.arguments import checked_class, parameters
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.column_type import data_type
@@ -82,7 +83,7 @@ class Lane:
     to: KafkaSink | Mapping[str, KafkaSink]
     route: str | None = None
     key: str | None = None
-    valid: Sequence[str] = ()
+    valid: Sequence[Sql] = ()
     dead_letters: KafkaSink | None = None
     checkpoint: str = "1 minute"
 
