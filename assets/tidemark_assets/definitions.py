@@ -14,11 +14,13 @@ from tidemark_assets import parameter
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import resource
 from tidemark_assets.checks.definition_check import current_check
+from tidemark_assets.checks.findings_check import findings_checks
 from tidemark_assets.checks.freshness_check import fresh_check
 from tidemark_assets.checks.stream_checks import stream_check
 from tidemark_assets.jobs import corrections, decisions, nightly, rebuilds, replays
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.sensors import arrivals, streams
+from tidemark_assets.sensors.findings import findings_reporter
 from tidemark_assets.sensors.frame import Reporter, reporting_sensor
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.lags import lag_reporter
@@ -199,10 +201,12 @@ def _automation(
                 reporters.append(sink_reporter(transform, names))
             yield dg.Definitions(asset_checks=checks)
     if reporters:
+        yield dg.Definitions(asset_checks=findings_checks(found, names))
+        reporters.append(findings_reporter(domain, found, names))
         description = (
             "Reports ingests, runs and builds of streams and the command line: ingested arrivals, "
-            "partitions when they close and when late events change them, and the state of Kafka "
-            "topics."
+            "partitions when they close and when late events change them, the state of Kafka "
+            "topics, and what needs attention."
         )
         yield dg.Definitions(
             sensors=[reporting_sensor(names, f"{domain}_reports", description, reporters)]

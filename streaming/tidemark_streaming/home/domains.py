@@ -9,7 +9,7 @@ imports the domains and finds their objects by name.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,6 +109,48 @@ def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) ->
     return objects[name]
 
 
+@dataclass(frozen=True)
+class AvailableDomains:
+    """The objects of all modules that can be imported, and the errors of the others.
+
+    Args:
+        errors: the error messages, by the name of the module or domain that can't be loaded.
+    """
+
+    domains: Domains
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def load_available(domains: Iterable[str]) -> AvailableDomains:
+    """Import the domains, and return what can be loaded. An error affects only its own module, or
+    its own domain if a name clashes with a name of an earlier domain."""
+    modules = list[ModuleType]()
+    errors = dict[str, str]()
+    for domain in domains:
+        more = _importable_modules(domain, errors)
+        try:
+            _collect_domains([*modules, *more])
+        except DefinitionError as error:
+            errors[domain] = str(error)
+        else:
+            modules += more
+    return AvailableDomains(_collect_domains(modules), errors)
+
+
+def _importable_modules(domain: str, errors: dict[str, str]) -> list[ModuleType]:
+    """Return the modules of a domain that can be imported, and add the errors of the others."""
+    modules = list[ModuleType]()
+    for name in _module_names():
+        try:
+            if _has(domain, name):
+                modules.append(_import(f"{domain}.{name}"))
+        except DefinitionError as error:
+            # A missing package has the same error for each of its modules.
+            if str(error) not in errors.values():
+                errors[f"{domain}.{name}"] = str(error)
+    return modules
+
+
 def load_importable(domains: Iterable[str]) -> Domains:
     """Return the objects of the domains that can be imported.
 
@@ -163,8 +205,12 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _module_names() -> tuple[str, ...]:
+    return (*_MODULES, *(extra.module for extra in find_extras()))
+
+
 def _modules(domain: str) -> Iterator[ModuleType]:
-    for name in (*_MODULES, *(extra.module for extra in find_extras())):
+    for name in _module_names():
         if _has(domain, name):
             yield _import(f"{domain}.{name}")
 

@@ -63,6 +63,11 @@ class FutureWatermark:
     read_from: str | None
 
     def __str__(self) -> str:
+        return f"{self.cause} {self.remedy}"
+
+    @property
+    def cause(self) -> str:
+        """The watermark, and the event that caused it."""
         ahead = self.watermark - self.clock
         length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
         cause = "" if self.event_time is None else f", with an event dated {iso(self.event_time)}"
@@ -70,8 +75,15 @@ class FutureWatermark:
         return (
             f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "
             f"processing clock: arrival {self.arrival:,} moved it there{cause}{place}. Events "
-            "before it are late. If that date is wrong, set max_future_skew in the source, then "
-            f"run `tidemark watermark {self.source} --lower`."
+            "before it are late."
+        )
+
+    @property
+    def remedy(self) -> str:
+        """The next step if the date of that event is wrong."""
+        return (
+            "If that date is wrong, set max_future_skew in the source, then run "
+            f"`tidemark watermark {self.source} --lower`."
         )
 
 

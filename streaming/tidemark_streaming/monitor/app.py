@@ -21,9 +21,9 @@ from starlette.routing import Route
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.base.origin_guard import OriginGuard
+from tidemark_streaming.findings.polls import EVERY
 from tidemark_streaming.monitor import metrics, page
 from tidemark_streaming.monitor.overview import Monitor, Overview
-from tidemark_streaming.monitor.polls import EVERY
 
 FRESH = 0.9
 """Seconds for which an overview is reused."""

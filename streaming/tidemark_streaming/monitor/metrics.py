@@ -5,6 +5,7 @@ sizes in bytes. An unknown value, such as a watermark before the first event or 
 of a source, has no sample.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,8 +21,8 @@ from prometheus_client.registry import Collector
 
 from tidemark.base.instants import INFINITY
 from tidemark_streaming.base.extra import find_extras
+from tidemark_streaming.findings.polls import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
-from tidemark_streaming.monitor.polls import SinkOverview
 from tidemark_streaming.snapshot.history import Histogram
 from tidemark_streaming.streams.supervisor import RUNNING
 
@@ -125,10 +126,9 @@ def _kafka_up(overview: Overview) -> Iterator[_Sample]:
             yield (source.name,), int(not source.backlog.silent)
 
 
-def _access_errors(overview: Overview) -> Iterator[_Sample]:
-    for source in overview.sources:
-        if source.backlog is not None:
-            yield (source.name,), int(source.backlog.refused)
+def _findings(overview: Overview) -> Iterator[_Sample]:
+    counts = Counter((f.kind.value, f.level, f.node) for f in overview.findings)
+    yield from counts.items()
 
 
 def _extra(name: str) -> Iterator[MetricDefinition]:
@@ -169,6 +169,13 @@ def _seconds(instant: int | None) -> float | None:
 
 
 METRICS: tuple[MetricDefinition, ...] = (
+    MetricDefinition(
+        "tidemark_findings",
+        ("kind", "level", "node"),
+        "Findings that need a person's attention, such as a quarantine or a stopped ingest; the "
+        "live page shows the cause and the remedy of each.",
+        _findings,
+    ),
     _source("events_total", "Events that have arrived.", lambda s: s.snapshot.events),
     _source("arrivals_total", "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
     _source("bytes_total", "Bytes that were read.", lambda s: s.bytes),
@@ -232,13 +239,6 @@ METRICS: tuple[MetricDefinition, ...] = (
         _kafka_up,
     ),
     MetricDefinition(
-        "tidemark_source_access_error",
-        ("source",),
-        "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
-        "right, a wrong password or certificate; the live page shows the reason.",
-        _access_errors,
-    ),
-    MetricDefinition(
         "tidemark_kafka_consumer_lag",
         ("source", "topic", "partition"),
         "Offsets in Kafka that are not in the event log yet; absent while the brokers do not "
@@ -253,13 +253,6 @@ METRICS: tuple[MetricDefinition, ...] = (
         lambda s: (
             ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
         ),
-    ),
-    MetricDefinition(
-        "tidemark_source_blocked",
-        ("source",),
-        "1 if the newest ingest of the source was refused and needs manual action, such as for "
-        "an incompatible change or expired records; else 0.",
-        lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
     ),
     MetricDefinition(
         "tidemark_sink_up",
@@ -423,12 +416,6 @@ METRICS: tuple[MetricDefinition, ...] = (
         (),
         "The size of that disk.",
         lambda s: [((), s.services.disk_size)],
-    ),
-    MetricDefinition(
-        "tidemark_exporter_read_errors",
-        (),
-        "Sources and assets that could not be read; the live page shows the reason.",
-        lambda s: [((), len(s.troubles))],
     ),
     MetricDefinition(
         "tidemark_exporter_collect_seconds",

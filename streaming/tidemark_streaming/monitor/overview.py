@@ -16,20 +16,20 @@ from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.source import Source
 from tidemark.quality import results
 from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store import ledger
 from tidemark.store.rows import to_display, to_micros
-from tidemark_streaming.base.extra import PipelineOverview, find_extras
-from tidemark_streaming.home import domains
-from tidemark_streaming.ingest.future_watermark import find, is_far_ahead
-from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.monitor.polls import Backlog, Backlogs, SinkOverview, Sinks
-from tidemark_streaming.monitor.services import ServiceMonitor, Services
+from tidemark_streaming.base.extra import PipelineOverview
+from tidemark_streaming.findings.finding import Finding
+from tidemark_streaming.findings.home_state import AssetState, HomeReader, SourceState, first_line
+from tidemark_streaming.findings.listing import list_findings
+from tidemark_streaming.findings.polls import Backlog, SinkOverview
+from tidemark_streaming.findings.services import Services
+from tidemark_streaming.home.domains import AvailableDomains
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import Runs, lag
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
 from tidemark_streaming.snapshot.tables import Listing, Tables, instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 
@@ -52,7 +52,6 @@ class SourceOverview:
             source.
         backlog: the lag in Kafka; None if the source does not read from Kafka.
         waited: pairs of an instant and the total lag in Kafka at that instant, in order.
-        warning: a message if the watermark is far ahead of the processing clock.
     """
 
     snapshot: SourceSnapshot
@@ -62,7 +61,6 @@ class SourceOverview:
     dead_letters: int
     backlog: Backlog | None
     waited: Sequence[tuple[int, int]] = ()
-    warning: str | None = None
 
     @property
     def name(self) -> str:
@@ -196,6 +194,7 @@ class Overview:
     Args:
         at: the instant, in microseconds.
         pipelines: the progress of pipelines, by the name of their extra.
+        findings: what needs a person's attention, errors first.
         troubles: error messages of failed reads, by the name of the source, asset or table.
         seconds: the duration of reading this overview.
     """
@@ -207,6 +206,7 @@ class Overview:
     pipelines: Mapping[str, Sequence[PipelineOverview]]
     services: Services
     tables: Mapping[str, Listing]
+    findings: tuple[Finding, ...]
     troubles: Mapping[str, str]
     seconds: float
 
@@ -214,94 +214,80 @@ class Overview:
 class Monitor:
     """Reads the overview of a home repeatedly, in one thread."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        found = domains.load(settings.domains)
-        self._transforms = found.transforms
-        named = {i.source.name: i.source for i in found.ingestions.values()}
-        named |= {t.source.name: t.source for t in found.transforms.values()}
-        self._sources = named
-        recordings = {n for n, ingestion in found.ingestions.items() if ingestion.play is not None}
-        self._recordings = recordings
-        self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
+    def __init__(self, settings: Settings, available: AvailableDomains | None = None) -> None:
+        self._reader = HomeReader(settings, available, rest=tables.REST)
+        self._snapshot = self._reader.snapshot
         self._tables = self._snapshot.tables
-        self._services = ServiceMonitor(settings, named)
-        self._outputs = Sinks(settings, found.transforms.values())
-        self._pipelines = {
-            extra.name: extra.monitor(settings, found.pipelines) for extra in find_extras()
-        }
-        self._backlogs = Backlogs()
-        self._connectors = {
-            name: connector
-            for name, ingestion in found.ingestions.items()
-            if isinstance(connector := ingestion.connector(settings.landing / name), KafkaConnector)
-        }
+        self._transforms = self._reader.domains.transforms
 
     def read(self) -> Overview:
         """Return the current overview."""
-        begun, now, troubles = time.monotonic(), time.time_ns() // 1000, dict[str, str]()
+        begun = time.monotonic()
+        state = self._reader.read()
+        troubles = dict(state.troubles)
 
         def attempt(name: str, read: Callable[[], _T]) -> _T | None:
             try:
                 return read()
             except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
-                troubles[name] = next(iter(str(error).splitlines()), type(error).__name__)
+                troubles[name] = first_line(error)
                 return None
 
-        read = {n: attempt(n, partial(self._source, n, now)) for n in self._sources}
-        sources = {name: source for name, source in read.items() if source is not None}
+        sources = {
+            name: overview
+            for name, source in state.sources.items()
+            if (overview := attempt(name, partial(self._source, name, source, state.at)))
+        }
         assets = [
-            attempt(name, partial(self._asset, transform, sources[transform.source.name]))
-            for name, transform in self._transforms.items()
-            if transform.source.name in sources
+            attempt(
+                name,
+                partial(self._asset, self._transforms[name], asset, sources[asset.snapshot.source]),
+            )
+            for name, asset in state.assets.items()
+            if asset.snapshot.source in sources
         ]
         sized = {n: attempt(n, partial(self._tables.listing, n)) for n in self._names()}
         return Overview(
-            at=now,
+            at=state.at,
             sources=tuple(sources.values()),
             assets=tuple(a for a in assets if a is not None),
-            sinks=attempt("topics", self._outputs.sinks) or (),
-            pipelines={n: attempt(n, read) or () for n, read in self._pipelines.items()},
-            services=self._services.read(),
+            sinks=tuple(state.sinks),
+            pipelines=state.pipelines,
+            services=state.services,
             tables={name: size for name, size in sized.items() if size is not None},
+            findings=list_findings(state),
             troubles=troubles,
             seconds=time.monotonic() - begun,
         )
 
     def _names(self) -> list[str]:
-        found = [ledger.TABLE, results.TABLE]
-        for source in self._sources.values():
-            found += [source.log_table, source.timeline_table, source.dead_letters_table]
+        names = [ledger.TABLE, results.TABLE]
+        for source in self._reader.sources.values():
+            names += [source.log_table, source.timeline_table, source.dead_letters_table]
         for transform in self._transforms.values():
-            found += transform.tables
-        return list(dict.fromkeys(found))
+            names += transform.tables
+        return list(dict.fromkeys(names))
 
-    def _source(self, name: str, now: int) -> SourceOverview:
-        source, connector = self._sources[name], self._connectors.get(name)
-        timeline, found = self._snapshot.arrivals_of(name), self._snapshot.source(source)
-        played, newest = name in self._recordings, found.newest_event
+    def _source(self, name: str, state: SourceState, now: int) -> SourceOverview:
+        source = self._reader.sources[name]
+        timeline = self._snapshot.arrivals_of(name)
+        newest = state.snapshot.newest_event
+        played = name in self._reader.recordings
         dead = self._tables.listing(source.dead_letters_table)
         return SourceOverview(
-            snapshot=found,
+            snapshot=state.snapshot,
             played=played,
             clock=newest if played and newest is not None else now,
             bytes=timeline.bytes,
             dead_letters=0 if dead is None or isinstance(source, DerivedSource) else dead.rows,
-            backlog=None
-            if connector is None
-            else self._backlogs.backlog(connector, timeline.position),
-            waited=() if connector is None else self._backlogs.past(name),
-            warning=self._warning(source, found),
+            backlog=state.backlog,
+            waited=() if state.backlog is None else self._reader.backlogs.past(name),
         )
 
-    def _warning(self, source: Source, found: SourceSnapshot) -> str | None:
-        if found.clock is None or not is_far_ahead(found.watermark, found.clock):
-            return None
-        ahead = find(self._snapshot, source)
-        return None if ahead is None else str(ahead)
-
-    def _asset(self, transform: Definition, source: SourceOverview) -> AssetOverview:
-        tables, found = self._tables, self._snapshot.asset(transform)
+    def _asset(
+        self, transform: Definition, state: AssetState, source: SourceOverview
+    ) -> AssetOverview:
+        tables, found = self._tables, state.snapshot
         span = _Span.of(transform, found.watermark)
         final, changing = tables.read_if_changed(
             (transform.name, "bars"),
@@ -309,7 +295,7 @@ class Monitor:
             partial(_count_published, tables, transform, span, found.watermark),
             also=found.watermark,
         )
-        quarantined_windows, discarded, newest = tables.read_if_changed(
+        quarantined_windows, newest = tables.read_if_changed(
             (transform.name, "quarantine"),
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
@@ -324,8 +310,8 @@ class Monitor:
             source=source,
             snapshot=found,
             runs=self._snapshot.runs_of(transform),
-            quarantined_count=quarantined_windows.total(),
-            discarded=discarded,
+            quarantined_count=state.quarantine.quarantined,
+            discarded=state.quarantine.discarded,
             span=span,
             windows=tuple(
                 _Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
@@ -355,13 +341,12 @@ def _count_published(
 
 def _read_quarantine(
     tables: Tables, transform: Definition
-) -> tuple[Counter[int], int, tuple[_QuarantinedWindow, ...]]:
-    """Return the numbers of quarantined rows by window end, the number of discarded rows, and the
-    newest quarantined windows."""
+) -> tuple[Counter[int], tuple[_QuarantinedWindow, ...]]:
+    """Return the numbers of quarantined rows by window end, and the newest quarantined windows."""
     columns = [*transform.by_window, "failed_expectations", "quarantine_status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
-        return Counter(), 0, ()
+        return Counter(), ()
     quarantined_rows = rows.filter(ds.field("quarantine_status") == QUARANTINED).sort_by(
         [("window_start", "descending")]
     )
@@ -379,8 +364,4 @@ def _read_quarantine(
             strict=True,
         )
     ]
-    return (
-        Counter(to_micros(quarantined_rows["window_end"])),
-        rows.num_rows - quarantined_rows.num_rows,
-        tuple(newest),
-    )
+    return Counter(to_micros(quarantined_rows["window_end"])), tuple(newest)

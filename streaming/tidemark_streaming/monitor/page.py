@@ -8,9 +8,9 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
 from tidemark_streaming.base.extra import PipelineOverview
+from tidemark_streaming.findings.polls import SinkOverview
+from tidemark_streaming.findings.services import IngestState, Services
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
-from tidemark_streaming.monitor.polls import SinkOverview
-from tidemark_streaming.monitor.services import IngestState, Services
 from tidemark_streaming.snapshot.history import Run, lag
 from tidemark_streaming.streams.stream_states import StreamState
 
@@ -112,6 +112,7 @@ def state(
         "span": axis.step * POINTS,
         "processes": dict(services.up),
         "disk": {"free": services.disk_free, "size": services.disk_size},
+        "findings": [finding.to_json() for finding in overview.findings],
         "troubles": dict(overview.troubles),
         "sources": [_source(source, services, axis) for source in overview.sources],
         "streams": [_stream(asset, overview, axis) for asset in overview.assets],
@@ -173,7 +174,6 @@ def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str,
         "deadLetters": found.dead_letters,
         "bases": list(found.lag_arrivals.items()),
         "unjoined": found.unjoined,
-        "warning": source.warning,
         "atWork": ingest.at_work,
         "refused": ingest.refused,
         "bySensor": ingest.by_sensor,

@@ -72,11 +72,15 @@ class TransactionalTopic:
     Args:
         asset: the asset's name. Each transaction also writes the asset's position (`Position`).
         place: the location and name of the database that has the asset's tables.
+        patience: seconds within which the brokers must answer a request; some seconds by default.
     """
 
-    def __init__(self, topic: KafkaSink, asset: str, place: str) -> None:
+    def __init__(
+        self, topic: KafkaSink, asset: str, place: str, patience: float | None = None
+    ) -> None:
         self.topic = topic
         self.place = place
+        self._patience = patience
         # The transactional ID: one producer at a time can have it, across all databases.
         self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
@@ -217,7 +221,9 @@ class TransactionalTopic:
         # The position must come from committed transactions, even if another isolation level is
         # configured.
         client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
-        return Cluster(self.topic.at, client)
+        if self._patience is None:
+            return Cluster(self.topic.at, client)
+        return Cluster(self.topic.at, client, self._patience)
 
     def _produce(self, producer: Producer, topic: str, record: Record) -> None:
         def put() -> None:

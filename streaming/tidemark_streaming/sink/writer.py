@@ -311,10 +311,16 @@ class SinkWriter:
         return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
 
 
-def open_topic(transform: Definition, warehouse: Warehouse) -> TransactionalTopic:
-    """Return the connection of an asset to its topic, not opened yet."""
+def open_topic(
+    transform: Definition, warehouse: Warehouse, patience: float | None = None
+) -> TransactionalTopic:
+    """Return the connection of an asset to its topic, not opened yet.
+
+    Args:
+        patience: seconds within which the brokers must answer a request; some seconds by default.
+    """
     place = f"{warehouse.location}/{warehouse.database}"
-    return TransactionalTopic(topic_of(transform), transform.name, place)
+    return TransactionalTopic(topic_of(transform), transform.name, place, patience)
 
 
 def topic_of(transform: Definition) -> KafkaSink:
@@ -356,9 +362,15 @@ class SinkStatus:
     at: int | None
 
 
-def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
-    """Return the publishing progress of an asset's topic."""
-    name, way = topic_of(transform).name, open_topic(transform, warehouse)
+def sink_status(
+    warehouse: Warehouse, transform: Definition, patience: float | None = None
+) -> SinkStatus:
+    """Return the publishing progress of an asset's topic.
+
+    Args:
+        patience: as for `open_topic`.
+    """
+    name, way = topic_of(transform).name, open_topic(transform, warehouse, patience)
     known, topic = way.position(), way.find_topic()
     head = warehouse.head(transform.table)
     if head is None:

@@ -216,13 +216,14 @@ class IntegrityFault:
     since: datetime
     remedy: str
 
-    def __str__(self) -> str:
-        """Return the fault as one message."""
+    @property
+    def cause(self) -> str:
+        """The failing windows, and since when they fail."""
         some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
             f"{self.asset}: {some} {' and '.join(self.expectations)} since "
             f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is "
-            f"{FAULT_TEXT}: {self.remedy}"
+            f"{FAULT_TEXT}."
         )
 
 

@@ -5,7 +5,8 @@ until it is *final*.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,6 +14,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED
+from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store.commits.conditions import at_least, text_field
 from tidemark.store.rows import to_micros
 from tidemark_streaming.snapshot.tables import Tables, total
@@ -85,3 +87,37 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
         return sum(r.group_by(place).aggregate([]).num_rows for r in found if r is not None)
 
     return tables.read_if_changed((transform.name, "too late"), late_tables, find)
+
+
+@dataclass(frozen=True)
+class QuarantineCounts:
+    """The numbers of rows in an asset's quarantine.
+
+    Args:
+        quarantined: rows that wait for a decision, or for a run that finds them valid.
+        discarded: rows that were discarded manually.
+        failures: the numbers of quarantined rows that fail an expectation, by expectation.
+    """
+
+    quarantined: int = 0
+    discarded: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def count_quarantined(tables: Tables, transform: Definition) -> QuarantineCounts:
+    """Return the numbers of rows in an asset's quarantine."""
+
+    def count() -> QuarantineCounts:
+        columns = ["failed_expectations", "quarantine_status"]
+        rows = tables.read(transform.quarantine_table, columns)
+        if rows is None:
+            return QuarantineCounts()
+        waiting = rows.filter(ds.field("quarantine_status") == QUARANTINED)
+        failures = Counter[str]()
+        for failed in waiting["failed_expectations"].to_pylist():
+            failures.update(failure["expectation"] for failure in failed or ())
+        return QuarantineCounts(waiting.num_rows, rows.num_rows - waiting.num_rows, failures)
+
+    return tables.read_if_changed(
+        (transform.name, "quarantine counts"), [transform.quarantine_table], count
+    )

@@ -22,6 +22,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 _QUARANTINE = pa.schema(
     {
         "window_start": _INSTANT,
+        "window_end": _INSTANT,
         "sensor": pa.string(),
         "failed_expectations": _FAILED,
         "quarantine_status": pa.string(),
@@ -144,6 +145,7 @@ def withhold(
     rows = [
         {
             "window_start": as_datetime(T0 + minute * MINUTE),
+            "window_end": as_datetime(T0 + (minute + 1) * MINUTE),
             "sensor": sensor,
             "failed_expectations": [{"expectation": by, "level": "error", "observed": observed}],
             "quarantine_status": status,

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.base.extra import Pipeline
-from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.monitor import overview, polls
+from tidemark_streaming.findings import polls
+from tidemark_streaming.home.domains import AvailableDomains, Domains
 from tidemark_streaming.monitor.metrics import exposition
 from tidemark_streaming.monitor.overview import Monitor
 
@@ -47,9 +47,8 @@ def watcher(
 ) -> Monitor:
     """Return a monitor of a domain with only these assets and pipelines."""
     found = Domains({}, {}, {asset.name: asset for asset in assets}, pipelines)
-    monkeypatch.setattr(overview.domains, "load", lambda _: found)
     monkeypatch.setattr(polls, "EVERY", 0.0)
-    return Monitor(settings)
+    return Monitor(settings, AvailableDomains(found))
 
 
 def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:

@@ -29,9 +29,9 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files.folder import list_files
+from tidemark_streaming.findings.services import ServiceMonitor
 from tidemark_streaming.ingest import ingest_files
 from tidemark_streaming.ingest.ingest_files import record_error
-from tidemark_streaming.monitor.services import ServiceMonitor
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 

@@ -93,9 +93,9 @@ def test_status_shows_why_a_stream_does_not_run(here: Settings) -> None:
         )
         write_statuses(here, "flights", {ASSET: given_up}, time.time_ns() // 1000)
         assert (
-            f"The stream of {ASSET} was given up: correct the cause, then start it with `tidemark "
-            f"stream {ASSET} --detach`. It has failed 10 times in a row. Its error: The column [x] "
-            "is missing."
+            f"The stream of {ASSET} was given up. It has failed 10 times in a row. Its error: The "
+            "column [x] is missing. Correct the cause, then start it with `tidemark stream "
+            f"{ASSET} --detach`."
         ) in " ".join(call("status").stdout.split())
         (stream,) = json.loads(call("status", "--json").stdout)["streams"]
         assert (stream["state"], stream["error"]) == ("given up", given_up.error)

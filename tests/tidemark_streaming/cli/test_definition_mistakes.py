@@ -116,7 +116,7 @@ def test_a_definition_error_is_one_line_with_its_place(
     # A session of an earlier test would let functions of Spark return columns.
     for mode in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
         monkeypatch.delenv(mode, raising=False)
-    result = call("status")
+    result = call("run", "hourly")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {said.rstrip('.')}"), result.stderr
     assert result.stderr.count("\n") == 1

@@ -164,11 +164,8 @@ def test_status_shows_why_a_source_is_blocked() -> None:
         raise DataError("File '[b].csv' of source 'flights' can't be read.")
     shown = " ".join(call("status").stdout.split())
     assert "flights is blocked: File '[b].csv' of source 'flights' can't be read." in shown
-    found = json.loads(call("status", "--json").stdout)["sources"]
-    assert {source["name"]: source["blocked"] for source in found} == {
-        "flights": "File '[b].csv' of source 'flights' can't be read.",
-        "weather": None,
-    }
+    (finding,) = json.loads(call("status", "--json").stdout)["findings"]
+    assert (finding["kind"], finding["node"]) == ("blocked_source", "source flights")
     with record_error(place, flights):
         pass
     assert "is blocked" not in call("status").stdout

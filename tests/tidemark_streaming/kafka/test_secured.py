@@ -24,11 +24,11 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.run.runner import incremental
 from tidemark.secret import Secret, secret
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.findings import polls
+from tidemark_streaming.findings.polls import Backlogs
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink, client
 from tidemark_streaming.kafka.client import Brokers
-from tidemark_streaming.monitor import polls
-from tidemark_streaming.monitor.polls import Backlogs
 from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.record import Record

@@ -29,6 +29,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep.dropping import drop
 from tidemark.store.upkeep.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.ingest.ingest_files import lock_ingest
 from tidemark_streaming.monitor import page
@@ -149,7 +150,8 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
         "by_minute"
     )
     assert 0 < (value(found, "tidemark_table_files", table="by_minute") or 0) <= len(there)
-    assert value(found, "tidemark_exporter_read_errors") == 0
+    unreadable = {"kind": "unreadable", "level": "error", "node": "home"}
+    assert value(found, "tidemark_findings", **unreadable) is None
     assert value(found, "tidemark_process_up", process="engine") == 1
 
     # Rows rewritten by a compaction are not counted again; a backfill's events are counted
@@ -328,7 +330,7 @@ def test_an_empty_home_has_metrics(tmp_path: Path) -> None:
     assert value(found, "tidemark_source_dead_letters", source="sensors") == 0
     assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
     assert value(found, "tidemark_source_watermark_lag_seconds", source="sensors") is None
-    assert value(found, "tidemark_exporter_read_errors") == 0
+    assert summed(found, "tidemark_findings", kind="unreadable") == 0
 
 
 def test_an_unreadable_table_is_reported_and_the_rest_shown(
@@ -341,6 +343,8 @@ def test_an_unreadable_table_is_reported_and_the_rest_shown(
     first.write_text("no commit\n")
     overview = Monitor(settings).read()
     assert "by_minute" in overview.troubles
+    unreadable = [f.cause for f in overview.findings if f.kind is Kind.UNREADABLE]
+    assert any(cause.startswith("by_minute can't be read: ") for cause in unreadable)
     assert [source.name for source in overview.sources] == ["sensors"]
     assert [asset.name for asset in overview.assets] == ["by_hour"]
 
@@ -352,9 +356,9 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
     bring(warehouse, settings)
     watcher = Monitor(settings)
 
-    def stands() -> float | None:
-        monkeypatch.setattr(watcher._services, "_seen", None)
-        return value(scraped(watcher), "tidemark_source_blocked", source="sensors")
+    def stands() -> float:
+        monkeypatch.setattr(watcher._reader._services, "_seen", None)
+        return summed(scraped(watcher), "tidemark_findings", kind="blocked_source")
 
     assert stands() == 0
     other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})

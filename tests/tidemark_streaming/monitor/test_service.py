@@ -1,6 +1,7 @@
 """The monitoring service that `tidemark up` starts, as a process."""
 
 import asyncio
+import json
 import os
 import time
 import urllib.request
@@ -91,9 +92,16 @@ def test_pending_records_become_one_level_per_span() -> None:
     assert axis.levels([]) == [None] * page.POINTS
 
 
-def test_a_missing_domain_is_reported(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_DOMAINS", "nowhere")
+def test_a_missing_domain_is_reported_and_the_rest_shown(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "watched,nowhere")
     services.start_watch(home)
-    with pytest.raises(EngineError, match="There is no domain package 'nowhere'"):
-        services.await_ready(home, "watch")
+    address = services.await_ready(home, "watch")
+    with urllib.request.urlopen(f"{address}/state", timeout=60) as answer:
+        state = json.load(answer)
+    assert [source["name"] for source in state["sources"]] == ["sensors"]
+    (finding,) = state["findings"]
+    assert finding["kind"] == "definition"
+    assert "There is no domain package 'nowhere'" in finding["cause"]
     assert "Traceback" not in services.service(home, "watch").log.read_text()

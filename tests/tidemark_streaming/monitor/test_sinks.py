@@ -24,9 +24,10 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, STREAM
+from tidemark_streaming.findings import polls
 from tidemark_streaming.ingest.ingest_files import ingest_file
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.monitor import page, polls
+from tidemark_streaming.monitor import page
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.writer import open_topic
 
@@ -86,7 +87,7 @@ def test_a_topics_lag_in_versions_is_reported(
     assert shown == [{**well, "state": None, "error": None}]
 
     def kept() -> tuple[float | None, str | None, str | None]:
-        monkeypatch.setattr(watching._services, "_seen", None)
+        monkeypatch.setattr(watching._reader._services, "_seen", None)
         (sink,) = page.state(watching.read(), "tidemark", 1)["sinks"]
         up = value(scraped(watching), "tidemark_sink_process_up", asset=asset.name)
         return up, sink["state"], sink["error"]
@@ -127,7 +128,7 @@ def test_streams_and_ingests_of_running_commands_are_reported(
     watching = watcher(monkeypatch, settings, one, two)
 
     def now() -> tuple[float | None, ...]:
-        monkeypatch.setattr(watching._services, "_seen", None)
+        monkeypatch.setattr(watching._reader._services, "_seen", None)
         found = scraped(watching)
         running = [value(found, "tidemark_stream_up", asset=a) for a in (one.name, "two")]
         return (*running, value(found, "tidemark_ingest_up", source="clicks"))

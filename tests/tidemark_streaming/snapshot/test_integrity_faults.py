@@ -90,14 +90,18 @@ def test_failures_of_an_earlier_table_id_are_ignored(settings: Settings) -> None
 def test_status_shows_the_fault_and_its_fix_in_one_line(settings: Settings) -> None:
     quiet = call("status")
     assert "fault of Tidemark" not in quiet.stdout
-    assert json.loads(call("status", "--json").stdout)["faults"] == []
+    assert json.loads(call("status", "--json").stdout)["findings"] == []
     judged(settings, 5, (3, "a"))
     withhold(settings, (3, "a"))
     (line,) = [x for x in call("status").stdout.splitlines() if "fault of Tidemark" in x]
     assert line.startswith(
         "gated: 1 window fails matches_log() since 2026-11-22 14:05 UTC, the first at "
-        "2023-11-14T22:17:00Z; this is a fault of Tidemark, not of the data: `tidemark backfill "
+        "2023-11-14T22:17:00Z; this is a fault of Tidemark, not of the data. `tidemark backfill "
         "gated` recomputes them from the event log."
     )
-    (told,) = json.loads(call("status", "--json").stdout)["faults"]
-    assert (told["asset"], told["windows"], told["first"]) == ("gated", 1, "2023-11-14T22:17:00Z")
+    findings = json.loads(call("status", "--json").stdout)["findings"]
+    assert [(f["kind"], f["level"], f["node"]) for f in findings] == [
+        ("integrity_fault", "error", "asset gated"),
+        ("quarantine", "warning", "asset gated"),
+    ]
+    assert findings[0]["since"] == "2026-11-22T14:05:00Z"

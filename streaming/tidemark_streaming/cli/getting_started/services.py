@@ -10,20 +10,15 @@ from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
-from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tidemark.engine.process import Record
-    from tidemark_streaming.home.domains import Domains
-    from tidemark_streaming.snapshot.check_results import IntegrityFault
-    from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot
+    from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
 
 _HIDDEN = (
-    "blocked",
-    "warning",
     "source",
     "as_of",
     "arrived_at",
@@ -121,45 +116,34 @@ def down() -> None:
 
 @with_json
 def status() -> Output:
-    """Show services, the progress of each source and asset, and open problems.
+    """Show services, the progress of each source and asset, and what needs attention.
 
-    The command reads the tables without the engine, so it works if nothing is running. If tables
-    lack commits or files, for example after a power cut, it lists only those. Sources whose ingest
-    was refused, and windows in which Tidemark itself lost or duplicated events, appear in red, with
-    what to do.
+    The command reads the tables without the engine, so it works if nothing is running. If a module
+    of the project can't be loaded, or a table can't be read, it shows all the rest. Each finding
+    has its cause and the command that settles it. The live page, the metrics, the alerts and
+    Dagster's check `no_findings` show the same findings. The exit code is 0 also with findings.
 
     Example: `tidemark status --json`
     """
-    from tidemark.store.integrity import DamageError
-    from tidemark_streaming.snapshot.check_results import find_integrity_fault
+    from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
+    from tidemark_streaming.findings.listing import list_findings
 
-    home = Home()
-    settings = home.settings
+    settings = Settings()
     processes = _processes(settings)
-    if damage := home.find_damage():
-        raise DamageError(damage)
-    found = home.known
-    snapshot = home.snapshot(*found.transforms.values())
-    sources = _sources(settings, snapshot, found)
-    progress = [*map(snapshot.asset, found.transforms.values())]
-    assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
-    faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
-    faults = [fault for fault in faults if fault is not None]
+    state = HomeReader(settings, patience=BROKERS_SECONDS).read()
+    assets = [asset.snapshot for asset in state.assets.values()]
     data = {
         "processes": processes,
-        "sources": sources,
-        "assets": assets,
+        "sources": [_source_row(source.snapshot) for source in state.sources.values()],
+        "assets": [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in assets],
         "streams": _streams(settings, engine=processes[0]["running"]),
-        "faults": [asdict(f) | {"first": iso(f.first)} for f in faults],
+        "findings": [finding.to_json() for finding in list_findings(state)],
     }
-    return Output(data, lambda: _show_status(settings, data, progress, faults))
+    return Output(data, lambda: _show_status(settings, data, assets))
 
 
 def _show_status(
-    settings: Settings,
-    data: "Mapping[str, list[Any]]",
-    progress: "Iterable[AssetSnapshot]",
-    faults: "Iterable[IntegrityFault]",
+    settings: Settings, data: "Mapping[str, list[Any]]", progress: "Iterable[AssetSnapshot]"
 ) -> None:
     processes, sources, assets = data["processes"], data["sources"], data["assets"]
     table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
@@ -175,24 +159,10 @@ def _show_status(
     out().print(_table("sources", sources), _table("assets", assets))
     names = {asset["asset"] for asset in assets}
     for source in sources:
-        if source["blocked"] is not None:
-            out().print(
-                f"[bold red]{source['name']} is blocked: {escape(source['blocked'])}[/]",
-                soft_wrap=True,
-            )
-        if source["warning"] is not None:
-            out().print(f"[bold yellow]{escape(source['warning'])}[/]", soft_wrap=True)
         if source["silent_since"] is not None:
             out().print(
                 f"[bold]{source['name']}[/] has been silent since {source['silent_since']}; the "
                 f"newest heartbeat is of {source['clock']}.",
-                soft_wrap=True,
-            )
-        if count := source["dead_letters"]:
-            name, rows = source["name"], "row is" if count == 1 else "rows are"
-            out().print(
-                f"[yellow]{count:,} {rows} not in the event log of [bold]{name}[/]: `tidemark "
-                f"dead-letters list {name}` shows why.[/]",
                 soft_wrap=True,
             )
         if any(source["lag_arrivals"].values()):
@@ -214,14 +184,6 @@ def _show_status(
                 f"dead-letters list {name}` shows why.",
                 soft_wrap=True,
             )
-        if unknown := source["undeclared"]:
-            fields = ", ".join(f"{name} (arrival {last})" for name, last in unknown.items())
-            out().print(
-                f"[yellow][bold]{source['name']}[/] does not declare some of the received fields, "
-                "so they are ignored (with the newest arrival that has them): "
-                f"{escape(fields)}.[/]",
-                soft_wrap=True,
-            )
     for asset in progress:
         name, base = asset.asset, asset.unfollowed
         if asset.limited_by is not None:
@@ -232,13 +194,31 @@ def _show_status(
                 soft_wrap=True,
             )
     for stream in data["streams"]:
-        out().print(_describe_stream(**stream), soft_wrap=True)
-    for fault in faults:
-        out().print(f"[bold red]{escape(str(fault))}[/]", soft_wrap=True)
+        if stream["state"] in _STREAM_STATES:
+            does = _STREAM_STATES[stream["state"]].format(asset=stream["asset"])
+            out().print(f"The stream of [bold]{stream['asset']}[/] {does}.", soft_wrap=True)
+    _show_findings(data["findings"])
     if any(p["running"] for p in processes):
         err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
         err().print("Nothing is running. `tidemark up` starts Tidemark.")
+
+
+_STREAM_STATES = {
+    "running": "is running; `tidemark stream {asset} --stop` stops it",
+    "starting": "is starting",
+}
+"""What a stream does in each state in which it needs no attention."""
+
+
+def _show_findings(findings: "Iterable[Mapping[str, Any]]") -> None:
+    """Print what needs attention, errors first."""
+    for number, finding in enumerate(findings):
+        if number == 0:
+            out().print("\n[bold]what needs attention[/]")
+        style = "bold red" if finding["level"] == "error" else "yellow"
+        message = escape(f"{finding['cause']} {finding['remedy']}")
+        out().print(f"[{style}]{message}[/]", soft_wrap=True)
 
 
 def _streams(settings: Settings, *, engine: bool) -> list[dict[str, Any]]:
@@ -262,38 +242,6 @@ def _streams(settings: Settings, *, engine: bool) -> list[dict[str, Any]]:
         }
         for asset, stream in found.items()
     ]
-
-
-def _describe_stream(
-    asset: str, state: str, failures: int, error: str | None, command: str | None
-) -> str:
-    """Return a sentence about the state of a stream, with the next step if it does not run."""
-    color, does = {
-        "running": ("", f"is running; `tidemark stream {asset} --stop` stops it"),
-        "starting": ("", "is starting"),
-        "waiting": ("yellow", "is not running; it will be started again"),
-        "given up": (
-            "red",
-            "was given up: correct the cause, then start it with `tidemark stream "
-            f"{asset} --detach`",
-        ),
-        "ended": (
-            "red",
-            f"has ended with `tidemark {command}`: start that again, or forget it with `tidemark "
-            f"stream {asset} --stop`",
-        ),
-        "engine down": ("yellow", "should run, but the engine does not: `tidemark up` starts it"),
-        "unknown": (
-            "yellow",
-            "should run, and no supervisor restarts it: `tidemark up` starts one",
-        ),
-    }[state]
-    text = f"The stream of [bold]{asset}[/] {does}."
-    if failures:
-        text += f" It has failed {format_count(failures, 'time')} in a row."
-    if error is not None:
-        text += f" Its error: {escape(error)}"
-    return f"[{color}]{text}[/]" if color else text
 
 
 def _processes(settings: Settings) -> list[dict[str, Any]]:
@@ -352,22 +300,12 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
     return f"127.0.0.1:{record.port}" if name in _BROKER and record is not None else None
 
 
-def _sources(settings: Settings, snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
-    from tidemark_streaming.ingest import future_watermark
-    from tidemark_streaming.ingest.ingest_files import blocking_error
-
+def _source_row(source: "SourceSnapshot") -> dict[str, Any]:
+    """Return the progress of a source for JSON and for the printed table."""
     instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
-    rows = list[dict[str, Any]]()
-    for ingestion in found.ingestions.values():
-        source = asdict(snapshot.source(ingestion.source))
-        ahead = future_watermark.find(snapshot, ingestion.source)
-        readable = {k: iso(v) if k in instants else v for k, v in source.items()}
-        notes = {
-            "blocked": blocking_error(settings, ingestion.source.name),
-            "warning": None if ahead is None else str(ahead),
-        }
-        rows.append(readable | notes)
-    return rows
+    return {
+        name: iso(value) if name in instants else value for name, value in asdict(source).items()
+    }
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

@@ -29,8 +29,8 @@ def fsck(
     of a live home.
 
     It compares event logs with their timelines, and states with published tables, from transaction
-    logs and file sizes alone, without the engine. `ingest`, `run` and `status` do the same for
-    their own tables and refuse to work on damaged ones.
+    logs and file sizes alone, without the engine. `ingest` and `run` do the same for their own
+    tables and refuse to work on damaged ones; `status` shows damaged tables.
 
     `--repair` may remove arrivals from an event log; the next ingest reads them again if the source
     still has their data. The next runs recompute damaged assets from the event log.

@@ -19,8 +19,8 @@ from tidemark_streaming.extras.lane import home, query
 from tidemark_streaming.extras.lane.checkpoints import newest
 from tidemark_streaming.extras.lane.definition import Lane
 from tidemark_streaming.extras.lane.name import NAME
+from tidemark_streaming.findings.polls import BROKER_SECONDS, Answers
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.monitor.polls import BROKER_SECONDS, Answers
 from tidemark_streaming.streams.supervisor import RUNNING
 
 

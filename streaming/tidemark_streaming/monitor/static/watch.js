@@ -9,9 +9,6 @@ const text = (value) => String(value).replace(/[&<>"]/g, (c) => `&#${c.charCodeA
 const count = (n) => n.toLocaleString("en");
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-// A sink is late after so many seconds, as in the alert and in Dagster's check.
-const LATE = 300;
-
 let data = null, tag = null, ahead = 0, lost = null;
 
 function rate(n) {
@@ -180,30 +177,20 @@ function row(stream) {
     ${chart("late + too late", share(lateNow), [stream.lateShare, stream.tooLateShare], ["late", "toolate"], share)}`;
 }
 
+const saying = (finding) => finding.cause;
+
+// Show all findings, each with the command that settles it.
+function findings() {
+  const rows = data.findings.map((f) => `<tr><td><span class="state ${f.level === "error" ? "bad" : "warn"}">${f.level === "error" ? "✕" : "▲"} ${text(f.kind.replaceAll("_", " "))}</span></td>
+    <td>${text(f.node)}</td><td>${text(f.cause)}</td><td>${text(f.remedy)}</td></tr>`);
+  $("findings").hidden = !rows.length;
+  $("findings-table").innerHTML = `<table><thead><tr><th>finding</th><th>about</th><th>cause</th><th>remedy</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
+}
+
 function summarize() {
-  const wanted = data.streams.filter((s) => s.state), down = wanted.filter((s) => s.state !== "running");
-  const bad = [], warn = [];
-  if (lost) bad.push(`the service has not answered since ${clock(lost, true)}`);
-  if (wanted.length && !data.processes.engine) bad.push("the engine is down");
-  else {
-    const unseen = down.filter((s) => s.state === "unknown").length;
-    if (unseen) warn.push(`no supervisor for ${unseen} ${unseen === 1 ? "stream" : "streams"}`);
-    down.filter((s) => s.state !== "unknown").forEach((s) => (s.state === "starting" ? warn : bad).push(`stream ${s.name}: ${s.state}`));
-  }
-  Object.entries(data.troubles).forEach(([name, why]) => bad.push(`${name} can't be read: ${why}`));
-  data.sources.filter((s) => s.refused).forEach((s) => bad.push(`${s.name} is blocked: ${s.refused}`));
-  data.sources.filter((s) => s.following && !s.following.runs && !s.refused)
-    .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "failed" : "was killed"}`));
-  data.pipelines.filter((p) => p.state && p.state !== "running").forEach((p) => bad.push(`${p.extra} ${p.name}: ${p.state}`));
-  data.sinks.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`sink of ${o.asset}: ${o.state}`));
-  data.sinks.filter((o) => o.trouble).forEach((o) => warn.push(`the lag of topic ${o.topic} is unknown`));
-  data.sinks.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
-  data.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: ${s.kafka.silent ? "brokers don't answer" : s.kafka.trouble}`));
-  if (data.disk.free / data.disk.size < 0.1) bad.push(`the disk has ${size(data.disk.free)} left`);
-  const held = sum(data.streams.map((s) => s.held));
-  if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} quarantined`);
-  data.sources.filter((s) => s.warning).forEach((s) => bad.push(s.warning));
-  data.sources.filter((s) => s.deadLetters).forEach((s) => warn.push(`${count(s.deadLetters)} dead letters of ${s.name}`));
+  const bad = data.findings.filter((f) => f.level === "error").map(saying);
+  const warn = data.findings.filter((f) => f.level !== "error").map(saying);
+  if (lost) bad.unshift(`the service has not answered since ${clock(lost, true)}`);
   const all = [...bad, ...warn], tone = bad.length ? "bad" : warn.length ? "warn" : "good";
   const mark = { bad: "✕", warn: "▲", good: "✓" }[tone];
   const more = all.length > 3 ? ` and ${all.length - 3} more` : "";
@@ -227,7 +214,7 @@ function totals() {
     [seconds(slowest || null), "slowest last run"],
     [count(sum(data.streams.map((s) => s.open))), "open windows"],
     [count(sum(data.streams.map((s) => s.held))), "quarantined"],
-    [size(data.disk.free), "free on disk", data.disk.free / data.disk.size < 0.1],
+    [size(data.disk.free), "free on disk", data.findings.some((f) => f.kind === "disk_full")],
   ];
   $("totals").innerHTML = shown.map(([n, what, bad]) => `<div class="total${bad ? " bad" : ""}"><b>${n}</b><span>${what}</span></div>`).join("");
 }
@@ -270,12 +257,15 @@ function waits(s) {
     <small>${text(named)}</small></div>`;
 }
 
+// The cause of a source's watermark that is far ahead of the clock; undefined if it is not.
+const aheadOf = (s) => data.findings.find((f) => f.kind === "watermark_ahead" && f.node === `source ${s.name}`)?.cause;
+
 function sources() {
   const rows = data.sources.map((s) => {
     const lag = s.ended ? "ended" : seconds(lagOf(s.watermark, s));
     const [tone, said, why] = ingestOf(s);
     return `<tr data-source="${text(s.name)}"><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
-      <td class="n spare">${count(s.arrivals)}</td><td${s.warning ? ` class="bad-text" title="${text(s.warning)}"` : ""}>${instant(s.watermark)}</td><td>${lag}</td>
+      <td class="n spare">${count(s.arrivals)}</td><td${aheadOf(s) ? ` class="bad-text" title="${text(aheadOf(s))}"` : ""}>${instant(s.watermark)}</td><td>${lag}</td>
       <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n"${s.bases.length ? ` title="rows of the bases that take no part: ${text(s.name)}_unjoined"` : ""}>${s.bases.length ? `${count(s.unjoined)} unjoined` : count(s.deadLetters)}</td></tr>`;
   });
   const up = Object.entries(data.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
@@ -283,12 +273,14 @@ function sources() {
     <th>ingest</th><th>lag</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
 }
 
+const isLate = (sink) => data.findings.some((f) => f.kind === "sink_behind" && f.node === `asset ${sink.asset}`);
+
 // The lag of each sink and of each pipeline of an extra.
 function outputs() {
   const ended = (error) => ["bad", error ? "✕ ended with an error" : "✕ was killed"];
   const sinks = data.sinks.map((o) => {
     const [tone, said] = o.state === "ended" ? ended(o.error) : o.state === "waiting" ? ["bad", "✕ waiting"] : o.trouble ? ["bad", "✕ unknown"] : !o.behind ? ["good", "● up to date"]
-      : [o.waits > LATE ? "bad" : "warn", `${count(o.behind)} ${o.behind === 1 ? "version" : "versions"} behind`];
+      : [isLate(o) ? "bad" : "warn", `${count(o.behind)} ${o.behind === 1 ? "version" : "versions"} behind`];
     return `<tr data-topic="${text(o.topic)}"><td><a href="${dagster(`/assets/${o.asset}`)}">${text(o.asset)}</a></td><td>${text(o.topic)}</td>
       <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Published by `tidemark sink --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
   });
@@ -312,7 +304,7 @@ function draw() {
   $("clock").textContent = `${clock(now(), true)} UTC`;
   if (data === null) return;
   $("database").textContent = data.database;
-  summarize(); totals(); quarantined(); sources(); outputs();
+  summarize(); findings(); totals(); quarantined(); sources(); outputs();
   $("streams").style.setProperty("--rows", Math.max(data.streams.length, 1));
   const main = $("streams"), focused = document.activeElement?.getAttribute?.("href");
   if (!data.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }

@@ -15,8 +15,9 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
 from tidemark_streaming.extras.lane import Lane, home
 from tidemark_streaming.extras.lane.name import NAME
+from tidemark_streaming.findings import polls
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.monitor import page, polls
+from tidemark_streaming.monitor import page
 
 
 def as_it_is(clicks: DataFrame) -> DataFrame:

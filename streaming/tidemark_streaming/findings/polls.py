@@ -30,6 +30,8 @@ BROKER_SECONDS = 2.0
 
 _T = TypeVar("_T")
 _THREADS = 4
+_REQUESTS = 2
+"""How often longer than one request the first answer of a sink may take, which takes several."""
 
 
 class Answers(Generic[_T]):
@@ -37,9 +39,13 @@ class Answers(Generic[_T]):
 
     `newest` asks a question again, in the background, if it was last asked more than `EVERY`
     seconds ago.
+
+    Args:
+        every: the seconds after which a question is asked again; `EVERY` by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: float | None = None) -> None:
+        self._every = every
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
         self._asked = dict[str, tuple[float, Future[_T]]]()
         self._known = dict[str, _T]()
@@ -54,8 +60,9 @@ class Answers(Generic[_T]):
             patience: seconds to wait for the first answer.
         """
         self._take(name)
+        every = EVERY if self._every is None else self._every
         asked = self._asked.get(name)
-        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > EVERY):
+        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > every):
             asked = (time.monotonic(), self._pool.submit(ask))
             self._asked[name] = asked
         if name not in self._known and patience:
@@ -176,26 +183,37 @@ class Sinks:
 
     Args:
         assets: all assets; only assets with a sink are polled.
+        patience: seconds to wait for the first answer of the brokers; they must also answer each
+            request within this time. If it is zero, sinks without an answer yet are left out.
     """
 
-    def __init__(self, settings: Settings, assets: Iterable[Definition]) -> None:
+    def __init__(
+        self, settings: Settings, assets: Iterable[Definition], patience: float = 0.0
+    ) -> None:
         self._settings = settings
+        self._patience = patience
         self._assets = [asset for asset in assets if asset.sink is not None]
         self._sinks = Answers[SinkOverview]()
 
     def sinks(self) -> tuple[SinkOverview, ...]:
         """Return the newest known progress of each sink; a sink without an answer is left out."""
-        asked = (
-            self._sinks.newest(a.name, partial(_ask_sink, self._settings, a)) for a in self._assets
+        limit = self._patience or None
+        questions = {a.name: partial(_ask_sink, self._settings, a, limit) for a in self._assets}
+        for name, question in questions.items():
+            # All sinks are asked before the first answer is waited for.
+            self._sinks.newest(name, question)
+        answers = (
+            self._sinks.newest(name, question, _REQUESTS * self._patience)
+            for name, question in questions.items()
         )
-        return tuple(answer for answer in asked if answer is not None)
+        return tuple(answer for answer in answers if answer is not None)
 
 
-def _ask_sink(settings: Settings, asset: Definition) -> SinkOverview:
+def _ask_sink(settings: Settings, asset: Definition, patience: float | None) -> SinkOverview:
     no_spark, topic = cast(SparkSession, None), topic_of(asset).name
     tables = Warehouse(no_spark, settings.warehouse, settings.database, registered=False)
     try:
-        found = sink_status(tables, asset)
+        found = sink_status(tables, asset, patience)
     except (TidemarkError, DeltaError, OSError) as error:
         return SinkOverview(asset.name, topic, trouble=str(error))
     return SinkOverview(asset.name, topic, found.behind, found.since)

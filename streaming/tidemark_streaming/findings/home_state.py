@@ -1,0 +1,277 @@
+"""The state of a home, read from its tables, files and locks, and from Kafka, without the engine.
+
+Everything that shows the home reads this state: `tidemark status`, the live page, the metrics and
+Dagster's checks.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.source import Source
+from tidemark.define.tables import CHECKS, ERASURES, LEDGER
+from tidemark.store import integrity
+from tidemark.store.integrity import Damage
+from tidemark.store.rows import to_dicts
+from tidemark_streaming.base.extra import PipelineOverview, find_extras
+from tidemark_streaming.findings.polls import Answers, Backlog, Backlogs, SinkOverview, Sinks
+from tidemark_streaming.findings.services import ServiceMonitor, Services
+from tidemark_streaming.home import domains
+from tidemark_streaming.home.domains import AvailableDomains
+from tidemark_streaming.ingest import future_watermark
+from tidemark_streaming.ingest.future_watermark import FutureWatermark
+from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.snapshot.check_results import IntegrityFault, find_integrity_fault
+from tidemark_streaming.snapshot.held_back import BaseProgress, HeldBack, find_slow_base
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.windows import QuarantineCounts, count_quarantined
+
+BROKERS_SECONDS = 2.0
+"""Seconds within which brokers must answer a command that reads the state once."""
+
+_DAMAGE_SECONDS = 60.0
+"""Seconds between two checks whether the tables belong together."""
+
+_FIRST_CHECK_SECONDS = 600.0
+"""Maximum number of seconds to wait for the first of these checks."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """The state of a source.
+
+    Args:
+        ahead: the watermark, if it is far ahead of the processing clock.
+        held_back: for a derived source, the base that holds it back, if there is one.
+        backlog: the lag in Kafka; None if the source does not read from Kafka.
+    """
+
+    snapshot: SourceSnapshot
+    ahead: FutureWatermark | None = None
+    held_back: HeldBack | None = None
+    backlog: Backlog | None = None
+
+
+@dataclass(frozen=True)
+class AssetState:
+    """The state of an asset.
+
+    Args:
+        fault: windows in which Tidemark lost or duplicated events, if there are any.
+    """
+
+    snapshot: AssetSnapshot
+    quarantine: QuarantineCounts = field(default_factory=QuarantineCounts)
+    fault: IntegrityFault | None = None
+
+
+@dataclass(frozen=True)
+class UnfinishedErasure:
+    """An erasure that has begun and not ended.
+
+    Args:
+        since: when it began, in microseconds.
+    """
+
+    source: str
+    since: int
+
+
+@dataclass(frozen=True)
+class HomeState:
+    """The state of a home at an instant.
+
+    Args:
+        at: the instant, in microseconds.
+        definition_errors: the errors of modules that can't be loaded, by module.
+        pipelines: the progress of pipelines, by the name of their extra.
+        damages: the tables that lack a commit or a file.
+        troubles: the error messages of failed reads, by the name of the source, asset or topic.
+    """
+
+    at: int
+    services: Services
+    sources: Mapping[str, SourceState] = field(default_factory=dict[str, SourceState])
+    assets: Mapping[str, AssetState] = field(default_factory=dict[str, AssetState])
+    sinks: Sequence[SinkOverview] = ()
+    pipelines: Mapping[str, Sequence[PipelineOverview]] = field(
+        default_factory=dict[str, Sequence[PipelineOverview]]
+    )
+    definition_errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    damages: Sequence[Damage] = ()
+    erasures: Sequence[UnfinishedErasure] = ()
+    troubles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class HomeReader:
+    """Reads the state of a home, repeatedly if it is kept, in one thread.
+
+    Args:
+        available: the definitions to read; by default, those of the settings' domains that can be
+            loaded.
+        rest: see `Tables`.
+        patience: seconds within which brokers must answer; the first call of `read` then waits for
+            them, and for the check whether the tables belong together. If it is zero, the results
+            of these polls are missing until they are there.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        available: AvailableDomains | None = None,
+        *,
+        rest: float = 0.0,
+        patience: float = 0.0,
+    ) -> None:
+        loaded = available or domains.load_available(settings.domains)
+        self.domains = loaded.domains
+        self.definition_errors = loaded.errors
+        self.sources: Mapping[str, Source] = {s.name: s for s in self.domains.all_sources()}
+        self.recordings = {
+            name
+            for name, ingestion in self.domains.ingestions.items()
+            if ingestion.play is not None
+        }
+        self._settings = settings
+        self._patience = patience
+        assets = self.domains.transforms.values()
+        self.snapshot = Snapshot(settings, assets, self.recordings, rest)
+        self._services = ServiceMonitor(settings, self.sources)
+        self._sinks = Sinks(settings, assets, patience)
+        self._pipelines = {
+            extra.name: extra.monitor(settings, self.domains.pipelines) for extra in find_extras()
+        }
+        self.backlogs = Backlogs()
+        self._connectors = {
+            name: connector
+            for name, ingestion in self.domains.ingestions.items()
+            if isinstance(connector := ingestion.connector(settings.landing / name), KafkaConnector)
+        }
+        self._damages = Answers[list[Damage]](_DAMAGE_SECONDS)
+
+    def read(self) -> HomeState:
+        """Return the current state."""
+        troubles = dict[str, str]()
+        # The brokers are asked first, and answer while the tables are read.
+        sinks = self._attempt("topics", self._sinks.sinks, troubles)
+        sources = {
+            name: self._attempt(name, partial(self._source, source), troubles)
+            for name, source in self.sources.items()
+        }
+        assets = {
+            name: self._attempt(name, partial(self._asset, definition), troubles)
+            for name, definition in self.domains.transforms.items()
+        }
+        pipelines = {
+            name: self._attempt(name, read, troubles) or ()
+            for name, read in self._pipelines.items()
+        }
+        return HomeState(
+            at=time.time_ns() // 1000,
+            services=self._services.read(),
+            sources=_without_none(sources),
+            assets=_without_none(assets),
+            sinks=sinks or (),
+            pipelines=pipelines,
+            definition_errors=self.definition_errors,
+            damages=self._attempt("tables", self._find_damages, troubles) or (),
+            erasures=self._attempt(ERASURES, self._find_erasures, troubles) or (),
+            troubles=troubles,
+        )
+
+    def _attempt(self, name: str, read: Callable[[], _T], troubles: dict[str, str]) -> _T | None:
+        """Return the result of a read. If it fails, add its error to `troubles` and return None."""
+        try:
+            return read()
+        except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
+            troubles[name] = first_line(error)
+            return None
+
+    def _source(self, source: Source) -> SourceState:
+        snapshot = self.snapshot.source(source)
+        connector = self._connectors.get(source.name)
+        position = self.snapshot.arrivals_of(source.name).position
+        return SourceState(
+            snapshot=snapshot,
+            ahead=self._find_ahead(source, snapshot),
+            held_back=self._find_slow_base(source, snapshot),
+            backlog=None if connector is None else self.backlogs.backlog(connector, position),
+        )
+
+    def _find_ahead(self, source: Source, snapshot: SourceSnapshot) -> FutureWatermark | None:
+        clock = snapshot.clock
+        if clock is None or not future_watermark.is_far_ahead(snapshot.watermark, clock):
+            return None
+        return future_watermark.find(self.snapshot, source)
+
+    def _find_slow_base(self, source: Source, snapshot: SourceSnapshot) -> HeldBack | None:
+        if not isinstance(source, DerivedSource):
+            return None
+        timelines = {base.name: self.snapshot.arrivals_of(base.name) for base in source.bases}
+        progress = {
+            name: BaseProgress(timeline.watermark, timeline.newest_event)
+            for name, timeline in timelines.items()
+        }
+        return find_slow_base(source, snapshot.watermark, progress)
+
+    def _asset(self, definition: Definition) -> AssetState:
+        tables = self.snapshot.tables
+        evidence = [
+            CHECKS,
+            LEDGER,
+            definition.quarantine_table,
+            definition.table,
+            definition.state_table,
+        ]
+        return AssetState(
+            snapshot=self.snapshot.asset(definition),
+            quarantine=count_quarantined(tables, definition),
+            fault=tables.read_if_changed(
+                (definition.name, "integrity fault"),
+                evidence,
+                lambda: find_integrity_fault(self.snapshot, definition),
+            ),
+        )
+
+    def _find_damages(self) -> Sequence[Damage]:
+        """Return the damage to the tables, from a check in the background."""
+        patience = _FIRST_CHECK_SECONDS if self._patience else 0.0
+        return self._damages.newest("tables", self._check_tables, patience) or ()
+
+    def _check_tables(self) -> list[Damage]:
+        folder = f"{self._settings.warehouse}/{self._settings.database}"
+        return integrity.check(folder, self.sources.values(), self.domains.transforms.values())
+
+    def _find_erasures(self) -> list[UnfinishedErasure]:
+        """Return the erasures that have begun and not ended, the oldest first."""
+        rows = self.snapshot.tables.read(ERASURES, ["erasure", "source", "phase", "at"])
+        phases = dict[tuple[str, str], list[int]]()
+        for row in [] if rows is None else to_dicts(rows):
+            phases.setdefault((row["erasure"], row["source"]), []).append(row["at"])
+        # An erasure gets its second row when it has ended.
+        open_ones = [
+            UnfinishedErasure(source, min(times))
+            for (_, source), times in phases.items()
+            if len(times) == 1
+        ]
+        return sorted(open_ones, key=lambda erasure: erasure.since)
+
+
+def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:
+    return {name: state for name, state in states.items() if state is not None}
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or the error's type."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,211 @@
+"""Findings of a home, from its tables and files alone, and how `tidemark status` shows them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gated.transforms import gated
+from helpers.data.judgements import judged, withhold, write
+from helpers.data.tables import arrive
+from helpers.processes.commands import call
+from helpers.processes.ending import GONE, end_with_an_error
+from tidemark.base.errors import DataError
+from tidemark.base.instants import duration
+from tidemark.base.settings import Settings
+from tidemark.store.event_log.steps import Step
+from tidemark.store.upkeep import erasures
+from tidemark_streaming.base.foreground import INGEST, SINK
+from tidemark_streaming.findings.finding import Kind
+from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
+from tidemark_streaming.findings.listing import list_findings
+from tidemark_streaming.ingest.ingest_files import ingest_file, record_error
+from tidemark_streaming.streams import desired_streams
+from till.sources import located_payments, movements, orders, paid_orders
+
+ROOT = Path(__file__).parents[3]
+HOUR = duration("1 hour")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return the settings of a home without an engine, with the domains `till` and `gated`."""
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "till,gated")
+    return Settings()
+
+
+def found_in(settings: Settings) -> list[tuple[str, str, str]]:
+    """Return the kind, the level and the node of each finding."""
+    state = HomeReader(settings, patience=BROKERS_SECONDS).read()
+    return [(f.kind.value, f.level, f.node) for f in list_findings(state)]
+
+
+def shown() -> str:
+    return " ".join(call("status").stdout.split())
+
+
+def test_an_empty_home_has_no_findings(settings: Settings) -> None:
+    assert found_in(settings) == []
+    assert json.loads(call("status", "--json").stdout)["findings"] == []
+    assert "what needs attention" not in shown()
+
+
+def test_quarantined_windows_are_counted_by_expectation(settings: Settings) -> None:
+    judged(settings, 0)
+    name = "between(most, most=5)"
+    withhold(settings, (3, "a"), (4, "a"), by=name)
+    assert found_in(settings) == [("quarantine", "warning", "asset gated")]
+    assert (
+        f"2 windows of gated are in quarantine and not published; failed expectations: {name} (2). "
+        "`tidemark quarantine list gated` shows them"
+    ) in shown()
+    withhold(settings, (3, "a"), (4, "a"), by=name, status="discarded")
+    assert found_in(settings) == []
+
+
+FOLLOW = """
+import sys, time
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import foreground
+with foreground.running(Settings(), foreground.INGEST, "orders"):
+    print("runs", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_ingest_is_a_finding_until_it_runs_again(settings: Settings) -> None:
+    command = [sys.executable, "-c", FOLLOW]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        assert found_in(settings) == []
+        process.kill()
+    assert found_in(settings) == [("stopped_ingest", "error", "source orders")]
+    assert "`tidemark ingest orders --follow` should run, but was killed." in shown()
+
+
+def test_commands_that_ended_with_an_error_are_findings(settings: Settings) -> None:
+    end_with_an_error(settings, INGEST, "payments")
+    end_with_an_error(settings, SINK, "gated")
+    desired_streams.request(settings, "gated")
+    kinds = {kind: (level, node) for kind, level, node in found_in(settings)}
+    assert kinds == {
+        "stopped_ingest": ("error", "source payments"),
+        "stopped_sink": ("error", "asset gated"),
+        "stopped_stream": ("error", "asset gated"),
+    }
+    assert shown().count(f"Its error: {GONE}") == 2
+
+
+def test_a_blocked_source_is_one_finding_although_its_ingest_has_stopped(
+    settings: Settings,
+) -> None:
+    place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
+    file = ingest_file(settings.warehouse, settings.database, "orders", "refused")
+    file.parent.mkdir(parents=True)
+    end_with_an_error(settings, INGEST, "orders")
+    with pytest.raises(DataError), record_error(place, orders):
+        raise DataError("All rows of 1.csv fail.")
+    assert found_in(settings) == [("blocked_source", "error", "source orders")]
+
+
+def test_an_interrupted_erasure_is_a_finding_until_it_ends(settings: Settings) -> None:
+    row = {
+        "erasure": "e1",
+        "source": "orders",
+        "phase": erasures.BEGUN,
+        "at": 1_700_000_000_000_000,
+        "through_arrival": 0,
+        "windows": "{}",
+    }
+    write(settings, erasures.TABLE, [row], erasures._SCHEMA)
+    assert found_in(settings) == [("unfinished_operation", "error", "source orders")]
+    assert "2023-11-14T22:13:20Z is not finished" in shown()
+    write(settings, erasures.TABLE, [row | {"phase": erasures.ENDED}], erasures._SCHEMA)
+    assert found_in(settings) == []
+
+
+def test_the_side_that_holds_a_join_back_is_named(settings: Settings) -> None:
+    marks = {"orders": 10 * HOUR, "payments": 2 * HOUR}
+    for base, mark in marks.items():
+        arrive(settings, base, 0, 0, newest=mark)
+    taken = {"orders": 0, "payments": 0}
+    position = Step("orders", taken, dict.fromkeys(taken, "id")).to_position()
+    for source in (paid_orders, movements, located_payments):
+        watermark = source.watermark_of([marks[base.name] for base in source.bases])
+        assert watermark is not None
+        arrive(settings, source.name, 0, 0, newest=watermark, positions=[position])
+    held = [node for kind, _, node in found_in(settings) if kind == Kind.HELD_BACK]
+    assert held == ["source paid_orders", "source movements", "source located_payments"]
+    assert (
+        "payments holds movements back: movements has the watermark 1970-01-01T02:00:00Z, because "
+        "payments has no event after 1970-01-01T02:00:00Z; orders has events up to "
+        "1970-01-01T10:00:00Z, whose rows wait. `tidemark ingest payments`"
+    ) in shown()
+    arrive(settings, "payments", 1, 1, newest=10 * HOUR)
+    assert Kind.HELD_BACK not in [kind for kind, _, _ in found_in(settings)]
+
+
+def test_status_shows_all_else_if_a_module_has_a_definition_error(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "half_broken"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    source = (ROOT / "tests/till/sources.py").read_text().partition("paid_orders = join(")[0]
+    for name in ("orders", "payments"):
+        source = source.replace(f'name="{name}"', f'name="half_{name}"')
+    (package / "sources.py").write_text(source)
+    (package / "connectors.py").write_text(
+        "from half_broken import sources\n"
+        "from tidemark_streaming.connector import Ingestion\n"
+        "from tidemark_streaming.files import FileConnector\n"
+        "orders = Ingestion(sources.orders, lambda f: FileConnector(sources.orders, f))\n"
+    )
+    (package / "transforms.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "gated,half_broken,nowhere")
+    withhold(settings, (3, "a"), by="between(most, most=5)")
+    judged(settings, 0)
+    result = call("status", "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [asset["asset"] for asset in told["assets"]] == [gated.name]
+    assert "half_orders" in [source["name"] for source in told["sources"]]
+    assert [(f["kind"], f["node"]) for f in told["findings"]] == [
+        ("definition", "half_broken.transforms"),
+        ("definition", "nowhere.sources"),
+        ("quarantine", "asset gated"),
+    ]
+    causes = [f["cause"] for f in told["findings"]]
+    assert "transforms.py, line 1: ZeroDivisionError" in causes[0]
+    assert "There is no domain package 'nowhere'" in causes[1]
+
+
+def test_status_shows_all_else_if_a_table_is_damaged(settings: Settings) -> None:
+    arrive(settings, "orders", 0, 0)
+    withhold(settings, (3, "a"), by="between(most, most=5)")
+    judged(settings, 0)
+    log = Path(settings.warehouse, settings.database, "orders_timeline/_delta_log")
+    (newest,) = log.glob("*.json")
+    newest.write_text(newest.read_text()[:20])
+    assert sorted(found_in(settings)) == [
+        ("damaged_table", "error", "home"),
+        ("quarantine", "warning", "asset gated"),
+    ]
+    told = json.loads(call("status", "--json").stdout)
+    assert [row["name"] for row in told["sources"]] == ["payments", "payments_in_cents", "readings"]
+
+
+def test_each_kind_is_explained() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    table = page.partition("## By finding")[2].partition("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert documented == [kind.value for kind in Kind]
