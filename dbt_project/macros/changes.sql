@@ -36,11 +36,14 @@
   {% for source in sources_of(model) %}
     {% set table = source.schema ~ '.' ~ source.identifier %}
     {% set id = run_query('describe detail ' ~ table)[0]['id'] %}
-    {% set newest = run_query('describe history ' ~ table ~ ' limit 1')[0]['version'] | int %}
-    {% if id not in last %}
+    {% set newest = versions_of(table, 1)[0] %}
+    {% set known = last.get(id) %}
+    {#- The time of a version tells it from another one with its number: a table that was restored
+        from a backup has other versions under the same numbers. -#}
+    {% if not known or known not in versions_of(table, [newest[0] - known[0] + 1, 1] | max) %}
       {% do found.update({'whole': true}) %}
-    {% elif last[id] < newest and not found.whole %}
-      {% do found.days.extend(changed_days_of(table, source, last[id] + 1, newest)) %}
+    {% elif known[0] < newest[0] and not found.whole %}
+      {% do found.days.extend(changed_days_of(table, source, known[0] + 1, newest[0])) %}
     {% endif %}
     {#- By the table's id, not its name: Spark hides the value of a property in which it sees a
         secret, and it sees `url` in `temperature_hourly`. -#}
@@ -50,6 +53,15 @@
   create or replace temporary view {{ changes_view() }} as select
     cast({{ 'null' if found.whole else days }} as array<date>) as days,
     '{{ tojson(read, sort_keys=true) }}' as read
+{% endmacro %}
+
+{#- The newest versions of a table, each with its number and its time. -#}
+{% macro versions_of(table, limit) %}
+  {% set found = [] %}
+  {% for row in run_query('describe history ' ~ table ~ ' limit ' ~ limit) %}
+    {% do found.append([row['version'] | int, row['timestamp'] | string]) %}
+  {% endfor %}
+  {{ return(found) }}
 {% endmacro %}
 
 {% macro changed_days_of(table, source, first, newest) %}

@@ -71,6 +71,7 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
         before=before,
         after=after,
         ranges=ranges,
+        base_run=commits[-1].run,
     )
     new = asset.state.read().where(
         (F.col("commit_number") > place) & (F.col("commit_number") <= marker.commit_number)

@@ -23,9 +23,10 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.gate import GateResult
 from tidemark.run.compute import Computation, Output
 from tidemark.run.plan import Plan
-from tidemark.store import ledger
+from tidemark.store import ledger, lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
+from tidemark.store.commits.kinds import Following
 from tidemark.store.commits.ranges import within
 from tidemark.store.committers.values import Merge
 from tidemark.store.ledger import RunFacts
@@ -93,15 +94,18 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     """
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.commit_number)
+    record = None
+    if isinstance(marker, Following):
+        record = lineage.base_run_record(asset, marker.base_run)
     if (ranges := marker.overwritten) is not None:
-        return store_.replace(drop_deleted(rows), table, within(ranges), *place)
+        return store_.replace(drop_deleted(rows), table, within(ranges), *place, vouches=record)
     if is_empty(rows):
         return 0
     by = transform.by_window
     merge = Merge(
         on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
     )
-    return store_.merge(rows, table, merge, *place)
+    return store_.merge(rows, table, merge, *place, vouches=record)
 
 
 def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:

@@ -310,4 +310,4 @@ def _begin(asset: Asset, last: StateCommit, marker: _C) -> _C:
 
 
 def _position(arrival: Arrival) -> TimelinePosition:
-    return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at)
+    return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at, arrival.arrival_id)

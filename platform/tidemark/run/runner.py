@@ -40,7 +40,7 @@ from tidemark.run import commit, compute, plan, rebase, swap, takeover
 from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
-from tidemark.store import integrity, ledger
+from tidemark.store import integrity, ledger, lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
@@ -48,6 +48,7 @@ from tidemark.store.commits.kinds import Following, Increment, TableSwap
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
+from tidemark.store.upkeep import checkpoints
 from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
@@ -271,8 +272,11 @@ def _run(
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
                     swap.finish(asset, last)
-                if not full_refresh:
+                if full_refresh:
+                    _leave_stale_history(asset, last)
+                else:
                     takeover.check_definition(asset, last, pinned_definition=pinned_definition)
+                    lineage.demand_current_asset(warehouse, transform, last)
                 if asset.rolls_up:
                     takeover.renew_rollup(asset, pinned_definition=pinned_definition)
                 facts = _attempt(
@@ -284,6 +288,15 @@ def _run(
         except ConflictError:
             conflicts.add()
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
+
+
+def _leave_stale_history(asset: Asset, last: StateCommit) -> None:
+    """Remove the checkpoint of an asset's stream if the asset is stale.
+
+    The checkpoint refers to the earlier history of the timeline.
+    """
+    if lineage.is_stale(asset, last):
+        checkpoints.remove(asset.warehouse, asset.transform.name)
 
 
 def republish(asset: Asset, marker: StateCommit) -> None:

@@ -7,7 +7,8 @@ error and changes nothing. Runs are possible again when the new definition has r
 definition in the code takes over, and a stream with the earlier definition ends itself.
 
 The rows of a roll-up can be computed from its base at any time. If the roll-up's windows, keys or
-aggregates changed, its next run replaces all rows (`store.commits.rollup_generation`).
+aggregates changed, or if the base was restored from a backup, its next run replaces all rows
+(`store.commits.rollup_generation`).
 """
 
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
@@ -15,6 +16,7 @@ from tidemark.compute.late_rows import find_changed_types
 from tidemark.define.identity import parts
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.identity.parts import Change, Effect
+from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
@@ -62,7 +64,7 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
 
 
 def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
-    """Give a roll-up's table a new identity if its windows, keys or aggregates have changed.
+    """Give a roll-up's table a new identity if its definition or its base's history has changed.
 
     The next run then replaces all rows of the table, even if the base has committed nothing since.
 
@@ -81,7 +83,10 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
 
 
 def is_renewed(asset: Asset) -> bool:
-    """Return whether a roll-up's next run replaces all rows because its definition has changed."""
+    """Return whether a roll-up's next run replaces all rows.
+
+    It does if the definition has changed, or if the base has another history.
+    """
     head = asset.warehouse.head(asset.transform.table)
     return head is not None and rollup_generation.identity_suffix(
         head.kind
@@ -113,7 +118,8 @@ def _required_kind(asset: Asset, head: Head) -> str:
 
     The kind is a text that identifies the definition (`store.commits.rollup_generation`).
     """
-    return rollup_generation.next_generation(head.kind, asset.transform)
+    follows_base = lineage.follows_base(asset)
+    return rollup_generation.next_generation(head.kind, asset.transform, follows_base=follows_base)
 
 
 def _changed_error(name: str) -> DefinitionChangedError:

@@ -94,6 +94,10 @@ class State:
             NO_COMMIT if commit_number < 0 else self._markers(commit_number, commit_number + 1)[0]
         )
 
+    def find(self, commit_number: int) -> StateCommit | None:
+        """Return the record of a commit; None if the state does not have it."""
+        return next(iter(self._markers(commit_number, commit_number + 1)), None)
+
     def since(self, commit_number: int) -> list[StateCommit]:
         """Return the records of the commits with numbers after `commit_number`, in order."""
         newest = self.warehouse.transaction(self.table, _APP)

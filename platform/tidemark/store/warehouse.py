@@ -27,7 +27,7 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.committers.values import Head
 from tidemark.store.rows import Rows
 
-FORMAT = 5
+FORMAT = 6
 """The version of the table layout that this version of Tidemark writes."""
 
 SCRATCH = "_scratch"

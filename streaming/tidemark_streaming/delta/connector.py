@@ -20,6 +20,7 @@ from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.base.settings import NOT_IN_PATHS
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
+from tidemark.store.committers.log_entry import version_id
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import INSTANT, Rows, frame, spark_schema
 from tidemark_streaming.base.local_times import in_utc, zone_of
@@ -134,6 +135,12 @@ class DeltaConnector:
         if at is not None and at["table"] != identity:
             lost.append(f"it was recreated under its path after version {at['version']}")
             at = None
+        elif at is not None and head != at["version"] and not self._has_version(at, head):
+            lost.append(
+                f"it was restored from a copy, so its version {at['version']} is no longer the one "
+                "that was read"
+            )
+            at = {**at, "version": min(at["version"], head)}
         first = self.start if at is None else at["version"] + 1
         whole = first if at is None and first > 0 else None
         commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
@@ -142,9 +149,15 @@ class DeltaConnector:
             [*lost, *(_name_versions([version]) for version in removed)]
         )
         if lost and lost[0] in refused:
+            way = (
+                f"To read the new table from version {self.start} on"
+                if at is None
+                else f"To continue with version {first}, without the commits before it that were "
+                "not read"
+            )
             raise DataError(
-                f"{self._what} is not the table that was read before: {lost[0]}. To read the new "
-                f"table from version {self.start} on, pass --allow-data-loss."
+                f"{self._what} is not the table that was read before: {lost[0]}. {way}, pass "
+                "--allow-data-loss."
             )
         if at is None and first > head:
             raise DataError(
@@ -171,6 +184,7 @@ class DeltaConnector:
                 raise self._update_error(version)
             clock = processing_time(done.at, clock)
             position: dict[str, Any] = {"table": identity, "version": version}
+            position |= {"version_id": version_id(self.path, version)}
             position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
             lost += [f"{_name_versions(passed)} (deleted)"] if passed else []
@@ -331,6 +345,20 @@ class DeltaConnector:
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
         changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
         return read_commit(self.path, version, VersionPart.WHOLE if whole else changed)
+
+    def _has_version(self, position: dict[str, Any], head: int) -> bool:
+        """Return whether the table still has the version that was read last.
+
+        The table's own log retention may have removed the entry of that version. It then can't be
+        compared.
+
+        Args:
+            head: the newest version of the table.
+        """
+        if position["version"] > head:
+            return False
+        found = version_id(self.path, position["version"])
+        return found is None or found == position["version_id"]
 
     def _open(self) -> DeltaTable:
         try:

@@ -10,13 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, summarize
+from tidemark.base.errors import DataError, DefinitionChangedError, summarize
 from tidemark.base.instants import INFINITY, latest
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import at_least
@@ -25,9 +27,11 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import (
     ChangedResults,
     Step,
+    TakenArrival,
     effective_watermark,
     raised_watermarks,
 )
+from tidemark.store.lineage import Lineage, StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
@@ -74,8 +78,12 @@ class DerivedConnector:
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last, source = timeline[-1] if timeline else None, self.source
         now = None if last is None else Step.of_position(last.position)
-        taken = {} if now is None else dict(now.taken)
-        ids = self._ids({} if now is None else now.ids)
+        if now is not None:
+            self._demand_current(now)
+        bases = {} if now is None else dict(now.bases)
+        taken = {} if now is None else now.taken
+        derivation = derivation_fingerprint(source)
+        table_ids = {base.name: self._table_id(base) for base in source.bases}
         arrivals = {b.name: self._arrivals(b, taken.get(b.name, 0)) for b in self.source.bases}
         raised = {} if source.idle is None else raised_watermarks(a.position for a in timeline)
         reached = {
@@ -90,12 +98,6 @@ class DerivedConnector:
         changes = list[StateCommit]()
         if results is not None and now is not None and of_asset is not None:
             changes = results.changes_since(of_asset, reached[now.base])
-        for base, number in taken.items():
-            if all(a.arrival != number for a in arrivals[base]):
-                raise self._refuse(
-                    f"'{self.source.name}' has read arrival {number} of '{base}', but '{base}' no "
-                    "longer has that arrival, for example because a backup was restored"
-                )
         ends = {
             base: INFINITY if results is None else results.published_through(found)
             for base, found in arrivals.items()
@@ -106,6 +108,7 @@ class DerivedConnector:
             for a in found
             if taken.get(base, -1) < a.arrival <= ends[base]
         )
+        self._demand_known_columns(waiting, bases)
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
         mark = source.watermark_of(list(reached.values()))
         for entry in _in_order_of_asset(waiting, changes, results):
@@ -117,18 +120,21 @@ class DerivedConnector:
                     raise results.refuse_change(entry, ended=True)
                 base, began = source.bases[0].name, entry.started
                 change = ChangedResults(entry.run, entry.mode, of_asset.commit)
-                of_asset = replace(of_asset, commit=entry.commit_number)
+                of_asset = replace(of_asset, commit=entry.commit_number, run=entry.run)
                 changes = changes[1:]
             else:
                 began, _, number, base, arrival = entry
-                size, taken = arrival.bytes, {**taken, base: number}
+                size = arrival.bytes
+                bases[base] = TakenArrival(
+                    number, arrival.arrival_id, table_ids[base], arrival.schema_version
+                )
                 reached[base] = latest(reached[base], arrival.after)
                 raises = source.raised_watermark(base, began, arrival.silent_since, reached)
                 reached[base] = latest(reached[base], raises)
                 mark = source.watermark_of(list(reached.values()))
                 if results is not None:
                     of_asset = results.results_after(arrival.after, changes)
-            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset, raises, change)
+            step = Step(base, dict(bases), derivation, of_asset, raises, change)
             clock = began if clock is None else max(clock, began)
             end = mark == INFINITY
             chunks.append(Chunk(step.to_position(), clock, bytes=size, watermark=mark, end=end))
@@ -188,31 +194,38 @@ class DerivedConnector:
         rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
         return [] if rows is None else read_arrivals(rows)
 
-    def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return the table id of each base's timeline, by the name of the base. A base without
-        tables is left out.
+    def _table_id(self, base: Source) -> str:
+        """Return the identity of a base's timeline; empty if the base has no tables yet."""
+        return self._tables.id(base.timeline_table) or ""
+
+    def _demand_current(self, step: Step) -> None:
+        """Raise `StaleError` if the source can't continue from its newest step."""
+        if (stale := Lineage(self._tables).of_source(self.source, step)) is not None:
+            raise StaleError(stale)
+
+    def _demand_known_columns(
+        self, waiting: Sequence[_Waiting], bases: Mapping[str, TakenArrival]
+    ) -> None:
+        """Refuse arrivals with columns that this process's definition of a base does not have.
+
+        Otherwise, the columns would be null in the derived rows, which are not computed again.
 
         Args:
-            known: the ids that the source's newest arrival recorded; empty if it has no arrivals.
-
-        Raises:
-            DataError: a base was dropped, or dropped and created again, since its arrivals were
-                taken.
+            bases: the newest arrivals that have been taken, by the name of the base.
         """
-        found = dict[str, str]()
-        for base in self.source.bases:
-            identity = self._tables.id(base.timeline_table)
-            if base.name in known and known[base.name] != identity:
-                raise self._refuse(
-                    f"'{base.name}' was dropped after '{self.source.name}' had read arrivals of it"
+        declared = {base.name: base for base in self.source.bases}
+        versions = {(base, arrival.schema_version) for *_, base, arrival in waiting}
+        for name, version in sorted(versions):
+            if name in bases and bases[name].schema_version == version:
+                continue
+            existing = self._tables.types(declared[name].log_table)
+            added = sorted(existing.keys() - {*declared[name].columns, *ARRIVAL_COLUMNS})
+            if added:
+                raise DefinitionChangedError(
+                    f"'{name}' has the column '{added[0]}', which the definition in this process "
+                    f"lacks. So '{self.source.name}' would lose it. Start this process again to "
+                    "use the new definition. Nothing was ingested."
                 )
-            if identity is not None:
-                found[base.name] = identity
-        return found
-
-    def _refuse(self, why: str) -> DataError:
-        name = self.source.name
-        return DataError(f"{why}. Drop '{name}' (`tidemark drop {name}`), and ingest it again.")
 
 
 def _in_order_of_asset(

@@ -27,7 +27,12 @@ from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
 from tidemark.store.commits.conditions import Condition, at_least, number_is
-from tidemark.store.event_log.arrival import Arrival, no_arrivals, timeline_rows
+from tidemark.store.event_log.arrival import (
+    Arrival,
+    new_arrival_id,
+    no_arrivals,
+    timeline_rows,
+)
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
@@ -181,7 +186,7 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
         arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:
-            _record(log, arrivals[changed[0] :])
+            _record(log, _with_new_ids(arrivals[changed[0] :]))
     return _Lowered(
         arrivals=len(changed),
         first=changed[0] if changed else None,
@@ -225,6 +230,14 @@ def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
         )
         before = after
     return found
+
+
+def _with_new_ids(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Return arrivals with new identities.
+
+    Everything that was computed from the earlier watermarks then recognizes that it is stale.
+    """
+    return [replace(arrival, arrival_id=new_arrival_id()) for arrival in arrivals]
 
 
 def _record(log: Log, arrivals: Sequence[Arrival]) -> None:

@@ -25,6 +25,7 @@ class Position:
         at: the time at which this position was written, in microseconds.
         place: the location and name of the table's database.
         state: the ID of the state that numbered the commits; empty if there was none.
+        version_id: the identity of the version (`Committer.version_id`); empty if it is unknown.
     """
 
     table: str
@@ -37,6 +38,7 @@ class Position:
     at: int
     place: str
     state: str
+    version_id: str = ""
 
     def to_json(self) -> bytes:
         """Return the position as JSON."""

@@ -15,7 +15,8 @@ everything, and then the table as it is.
 | nothing was published yet, or the topic of positions was deleted | the position is missing |
 | the asset was dropped and recreated | its table or its state has another ID |
 | the table's history does not go back far enough | the writer did not run for a long time |
-| the table was restored to an older version | the topic has versions that no longer exist |
+| the table was restored from a backup | the topic has versions that no longer exist, or that are |
+| | now other commits, even if runs have passed them |
 | the topic was recreated, or has more partitions | keys map to other partitions |
 | another definition rebuilt the table, or a rebuild was rolled back | rows may have other keys |
 """
@@ -148,7 +149,15 @@ class SinkWriter:
             known is not None
             and (known.table, known.version) == (head.table_id, head.version)
             and is_current(known, topic)
+            and self._has_version(known)
         )
+
+    def _has_version(self, position: Position) -> bool:
+        """Return whether the table still has the very version whose changes the topic has.
+
+        After the table was restored from a backup, another commit may have its number.
+        """
+        return has_version(self._warehouse, self._transform, position)
 
     def _publish_changes(self, topic: Topic, head: Head, *, reset: bool) -> int:
         """Publish one transaction. Return the number of records."""
@@ -158,7 +167,7 @@ class SinkWriter:
         # The ID of the state is read before the commits that the state numbered. If another state
         # replaces it in between, the next call finds another ID and begins a new epoch.
         state = self._state.table_id() or known.state
-        if self._is_ahead(head) or state != known.state:
+        if self._is_ahead(head) or state != known.state or not self._has_version(known):
             return self._begin_epoch(topic)
         through = min(known.version + thresholds.TRANSACTION_VERSIONS, head.version)
         try:
@@ -172,7 +181,10 @@ class SinkWriter:
         found = self._firings_since(feed)
         by = self._transform.by_window
         changes = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
-        return self._send(replace(known, version=through, state=state), changes, found)
+        position = replace(
+            known, version=through, version_id=self._version_id(through), state=state
+        )
+        return self._send(position, changes, found)
 
     def _begin_epoch(self, topic: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
@@ -186,6 +198,7 @@ class SinkWriter:
             *(head.table_id, head.version, topic.id, len(topic.offsets), epoch, -1, None, now),
             place=self._channel.place,
             state=state,
+            version_id=self._version_id(head.version),
         )
         self._load_runs(-1)
         return self._send(
@@ -280,6 +293,9 @@ class SinkWriter:
         self._runs = {m.commit_number: m.run for m in since}
         return any(m.changes_definition for m in since)
 
+    def _version_id(self, version: int) -> str:
+        return self._warehouse.version_id(self._transform.table, version) or ""
+
     @property
     def _state(self) -> State:
         return State(self._warehouse, self._transform)
@@ -339,6 +355,11 @@ def is_current(position: Position, topic: Topic | None) -> bool:
     return (position.topic, position.partitions) == (topic.id, len(topic.offsets))
 
 
+def has_version(warehouse: Warehouse, transform: Definition, position: Position) -> bool:
+    """Return whether a published table has the version of a position, in the same history."""
+    return warehouse.version_id(transform.table, position.version) == position.version_id
+
+
 @dataclass(frozen=True)
 class SinkStatus:
     """The publishing progress of a topic.
@@ -375,7 +396,11 @@ def sink_status(
     head = warehouse.head(transform.table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
-    if known is not None and (known.table != head.table_id or not is_current(known, topic)):
+    if known is not None and not (
+        known.table == head.table_id
+        and is_current(known, topic)
+        and has_version(warehouse, transform, known)
+    ):
         known = None
     version = -1 if known is None else known.version
     behind = head.version - version

@@ -17,7 +17,6 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.compute.affected.by_commit import can_repeat_rows, find_changes
 from tidemark.compute.affected.by_time import can_change
@@ -33,6 +32,7 @@ from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.steps import TakenResults
+from tidemark.store.lineage import Stale, StaleError, rebuild_advice
 from tidemark.store.rows import to_micros
 from tidemark_streaming.snapshot.tables import Tables
 
@@ -109,8 +109,12 @@ class AssetResults:
             return None
         bound = self._bound(watermark)
         released = 0 if bound is None else sum(end <= bound for end in self._released)
-        commit = changes[0].commit_number - 1 if changes else self.commit.commit_number
-        return TakenResults(self.table_id, commit, released)
+        commit, run = self.commit.commit_number, self.commit.run
+        if changes:
+            # The commit before the first of these changes, which is the newest one read so far.
+            commit = changes[0].commit_number - 1
+            run = self._commits(commit)[0].run
+        return TakenResults(self.table_id, commit, run, released)
 
     def arrival_of(self, change: StateCommit) -> int:
         """Return the number of the newest arrival that the asset had processed after a commit."""
@@ -126,7 +130,7 @@ class AssetResults:
             watermark: the watermark of the asset's source after the last step.
 
         Raises:
-            DataError: the asset was dropped, or windows that the chain has taken have changed in a
+            StaleError: the asset was dropped, or windows that the chain has taken have changed in a
                 way that it can't follow.
         """
         asset = self.chain.asset
@@ -141,7 +145,7 @@ class AssetResults:
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(
-                f"After '{self.name}' had read windows of '{asset.name}', some of them left "
+                f"after '{self.name}' had read windows of '{asset.name}', some of them left "
                 "quarantine or were replaced"
             )
         return changes
@@ -173,14 +177,14 @@ class AssetResults:
         bound = self._bound(watermark)
         return commits, list(find_changes(commits, taken.commit, self.chain.asset, bound))
 
-    def refuse_change(self, change: StateCommit, *, ended: bool = False) -> DataError:
+    def refuse_change(self, change: StateCommit, *, ended: bool = False) -> StaleError:
         """Return the error for a commit that can't be a step.
 
         Args:
             ended: true if the reason is that the chain has ended.
         """
         return self._refuse(
-            f"Run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
+            f"run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
             f"{iso(change.started)}) changed windows that '{self.name}' had read"
             + (f", and '{self.name}' has ended" if ended else "")
         )
@@ -224,8 +228,5 @@ class AssetResults:
     ) -> pa.Table | None:
         return self.tables.read(table, columns, bounds=bounds)
 
-    def _refuse(self, why: str) -> DataError:
-        return DataError(
-            f"{why}. Drop '{self.name}' and everything that reads it (`tidemark drop {self.name}` "
-            f"lists these), then ingest '{self.name}' again."
-        )
+    def _refuse(self, cause: str) -> StaleError:
+        return StaleError(Stale(self.name, cause, rebuild_advice(self.name)))

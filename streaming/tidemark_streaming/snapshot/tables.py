@@ -110,6 +110,17 @@ class Tables:
         opened = self.open(table)
         return None if opened is None else str(opened.metadata().id)
 
+    def max_value(self, table: str, column: str) -> int | None:
+        """Return the greatest number in a column of a table."""
+        opened = self.open(table)
+        return None if opened is None else file_list.max_value(opened, column)
+
+    def rows(
+        self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
+    ) -> pa.Table | None:
+        """Return some columns of the rows that satisfy all conditions (`TableReader`)."""
+        return self.read(table, columns, bounds=bounds)
+
     def version(self, table: str) -> int | None:
         """Return the number of a table's newest commit."""
         opened = self.open(table)

@@ -49,6 +49,7 @@ def arrive(
             "lookups": "{}",
             "dead_letters": dead_letters,
             "schema_version": 1,
+            "arrival_id": f"{source} {n}",
             **dict.fromkeys(("future_timestamps", "unreadable_marks"), 0),
         }
         for n in range(first, last + 1)

@@ -32,7 +32,7 @@ from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.dead_letters import DEAD
-from tidemark.store.event_log.steps import Step
+from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
@@ -59,8 +59,16 @@ class MemoryConnector(DerivedConnector):
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         return [a for a in (self.timelines or {})[base.name] if a.arrival >= first]
 
-    def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
-        return {base.name: base.name for base in self.source.bases}
+    def _table_id(self, base: Source) -> str:
+        return base.name
+
+    def _demand_current(self, step: Step) -> None:
+        """Timelines in memory keep their history."""
+
+    def _demand_known_columns(
+        self, waiting: Sequence[object], bases: Mapping[str, TakenArrival]
+    ) -> None:
+        """The bases keep their columns."""
 
     def _results(self) -> None:
         # The asset of a chain has published everything.

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from helpers.data.support import PER_MINUTE, ingest, renamed, some_arrivals
+from helpers.data.support import (
+    PER_MINUTE,
+    filtered_by_nothing,
+    ingest,
+    renamed,
+    some_arrivals,
+)
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DefinitionChangedError
 from tidemark.define.rollup import rollup
@@ -97,7 +103,7 @@ def test_a_stream_with_an_earlier_definition_stops_without_writing(
     """Finding 4."""
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[:2], ends=False)
     incremental(warehouse, PER_MINUTE)
-    changed = replace(PER_MINUTE, allowed_lateness=2 * PER_MINUTE.allowed_lateness)
+    changed = replace(PER_MINUTE, function=filtered_by_nothing)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[2:3], ends=False)
     incremental(warehouse, changed)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)

@@ -73,7 +73,7 @@ CHANGED: Mapping[str, tuple[WindowedTransform, list[str], Effect]] = {
     "lateness": (
         replace(PER_MINUTE, allowed_lateness=MINUTE),
         ["allowed lateness (2 minutes → 1 minute)"],
-        Effect.FORWARD,
+        Effect.REBUILD,
     ),
     "expectations": (
         replace(PER_MINUTE, expectations=(between("n", 0, 100),)),
@@ -190,7 +190,7 @@ def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
     """The newer definition was interrupted before it published its commit."""
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
-    later = replace(PER_MINUTE, allowed_lateness=MINUTE)
+    later = replace(PER_MINUTE, function=halved)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, later, monkeypatch)
     version = warehouse.version(PER_MINUTE.table)

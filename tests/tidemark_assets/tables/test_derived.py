@@ -13,6 +13,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.steps import Step
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.sensors import arrivals
 from tidemark_streaming.derived import DerivedConnector
@@ -60,10 +61,12 @@ def test_other_arrivals_of_a_base_do_not_continue_a_join(settings: Settings) -> 
         for n, c in enumerate(chunks)
     ]
     assert connector.pending(taken) == []
-    later = taken[-1].position.replace('"arrival": 1', '"arrival": 7')
-    with pytest.raises(DataError, match="has read arrival 7 of 'orders', but 'orders' no"):
-        connector.pending([*taken, replace(taken[-1], position=later)])
+    step = Step.of_position(taken[-1].position)
+    later = {"orders": replace(step.bases["orders"], number=7)}
+    position = replace(step, bases={**step.bases, **later}).to_position()
+    with pytest.raises(DataError, match="'orders' ends with arrival 1, but its arrival 7 was read"):
+        connector.pending([*taken, replace(taken[-1], position=position)])
     shutil.rmtree(Path(settings.warehouse) / settings.database / "orders_timeline")
     arrive(settings, "orders", 0, 2)
-    with pytest.raises(DataError, match=r"'orders' was dropped after .* had read arrivals of it"):
+    with pytest.raises(DataError, match="'orders' was dropped and ingested again"):
         connector.pending(taken)

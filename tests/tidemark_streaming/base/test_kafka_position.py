@@ -13,7 +13,7 @@ from helpers.kafka.topics import CLICKS
 from tidemark.base.errors import DefinitionError
 from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.event_log.steps import Step
+from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.connector import Chunk
@@ -139,7 +139,8 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
 
 
 def test_a_position_of_a_derived_source_has_no_topic() -> None:
-    step = Step("orders", {"orders": 1, "payments": 0}, {"orders": "a", "payments": "b"})
+    bases = {"id": TakenArrival(1, "a", "b"), "offsets": TakenArrival(0, "c", "d")}
+    step = Step("id", bases)
     assert position.parse(step.to_position()) == {}
 
 

@@ -483,6 +483,29 @@ def test_a_recreated_table_is_reported(tmp_path: Path) -> None:
     assert skipped_losses(chunk.position) == ["it was recreated under its path after version 0"]
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_table_restored_from_a_copy_is_reported(tmp_path: Path, more: int) -> None:
+    """Later commits may have the numbers of those that were read."""
+    path, copy = tmp_path / "orders", tmp_path / "copy"
+    write(path, orders([0]))
+    shutil.copytree(path, copy)
+    write(path, orders([1]))
+    timeline = done(DeltaConnector(ORDERS, str(path)))
+    shutil.rmtree(path)
+    shutil.copytree(copy, path)
+    for minute in range(more):
+        write(path, orders([10 + minute]))
+    connector = DeltaConnector(ORDERS, str(path))
+    if more == 1:
+        # The versions have equal numbers: the next commit shows the difference.
+        assert connector.pending(timeline) == []
+        return
+    with pytest.raises(DataError, match=r"read before: it was restored from a copy, so"):
+        connector.pending(timeline)
+    chunks = replace(connector, accept_loss=True).pending(timeline)
+    assert [json.loads(chunk.position)["version"] for chunk in chunks] == [2] * (more // 2)
+
+
 ANEW = r"orders' of source 'orders' was recreated under its path while it was read"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaException
+from deltalake import DeltaTable
 
 from helpers.data.recorded import Played, Recorded
 from helpers.data.support import PER_MINUTE
@@ -429,6 +430,24 @@ def test_a_restored_table_starts_an_epoch(played: Played, topics: Topics) -> Non
     SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 3
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_another_commit_with_the_published_version_starts_an_epoch(
+    played: Played, topics: Topics, passes: bool
+) -> None:
+    """As after a restore from a backup, and runs since then."""
+    asset = emitting(topics, played, "retracting")
+    played.run(3)
+    SinkWriter(played.warehouse, asset).publish()
+    newest = sorted(played.logs[0].glob("*.json"))[-1]
+    newest.rename(newest.with_suffix(".ahead"))
+    table = DeltaTable(str(newest.parents[1]))
+    table.delete("events > 1")
+    if passes:
+        table.delete("events > 0")
+    SinkWriter(played.warehouse, asset).publish()
+    assert_same(played, topics, asset)
 
 
 def test_another_assets_open_transaction_hides_no_position(

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 
 from helpers.data.runs import published_through
 from helpers.data.support import (
-    MINUTE,
     PER_MINUTE,
     READINGS,
+    filtered_by_nothing,
     ingest,
     published,
     reference,
@@ -171,7 +171,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
 @pytest.mark.parametrize(
     "now",
     [
-        replace(PER_MINUTE, allowed_lateness=20 * MINUTE),
+        replace(PER_MINUTE, function=filtered_by_nothing),
         replace(PER_MINUTE, window=Tumbling("5 minutes")),
     ],
     ids=["runs go on", "counted anew"],
@@ -183,7 +183,7 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # An earlier definition has run it before.
-    incremental(warehouse, replace(PER_MINUTE, allowed_lateness=MINUTE))
+    incremental(warehouse, replace(PER_MINUTE, function=filtered_by_nothing))
     run = continuous._batch(warehouse.place, whole, ALL)
     run(warehouse.read(ledger.TABLE), 0)
     ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)

@@ -55,6 +55,10 @@ class AsOfJoin(Pairing):
         return self.on if self.deleted is None else None
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        return self.on, self.how, self.lateness, self.deleted
+
+    @property
     def expressions(self) -> Mapping[str, str]:
         return {} if self.deleted is None else {"deleted": self.deleted}
 

@@ -50,6 +50,11 @@ class Chain:
         return (self.asset.source,)
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        # The wait decides which windows were final, and so which windows a step has taken.
+        return self.asset.name, self.rows, self.wait
+
+    @property
     def look_back(self) -> tuple[int, ...]:
         return (self.wait if self.rows == "final" else 0,)
 

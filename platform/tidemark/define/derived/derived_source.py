@@ -7,9 +7,9 @@ logs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
 from pyspark.sql import Column
 
@@ -100,6 +100,11 @@ class _Derivation(Protocol):
         """The SQL expressions of the definition, by the name of the argument."""
         ...
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The arguments that decide the derived rows, without bases and columns."""
+        ...
+
 
 @dataclass(frozen=True)
 class WatermarkOfBases(Watermark):
@@ -128,11 +133,13 @@ class DerivedSource(Source):
             None if heartbeats never raise it.
         retraction: the BOOLEAN column that marks rows that take back an earlier row; None if no
             row does.
+        side_of: for the side tables of a rebuild, the source that owns them; otherwise None.
     """
 
     derivation: _Derivation
     idle: int | None = None
     retraction: str | None = None
+    side_of: str | None = None
 
     dead_letter_noun = "unjoined row"
 
@@ -151,6 +158,13 @@ class DerivedSource(Source):
         chained = () if asset is None else (tables.asset(asset.name),)
         return (*chained, *(tables.source(base.name) for base in self.bases))
 
+    def side(self, name: str) -> Self:
+        """Return this definition with side tables.
+
+        The names of the side tables begin with `<source>__<name>`. They belong to this source.
+        """
+        return replace(self, name=f"{self.name}__{name}", side_of=self.name)
+
     @property
     def inputs(self) -> list[TableName]:
         """The tables that this source reads: event logs, or an asset's published table."""
@@ -161,6 +175,11 @@ class DerivedSource(Source):
     def dead_letters_table(self) -> TableName:
         """The table of the bases' rows that take no part in the derivation, with the reason."""
         return self._table("unjoined", Role.DEAD_LETTERS)
+
+    def _table(self, suffix: str, role: Role) -> TableName:
+        side = self.name if self.side_of else ""
+        owner = tables.source(self.side_of or self.name)
+        return TableName(f"{self.name}_{suffix}", owner, role, side, bases=self.base_owners)
 
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.

@@ -149,6 +149,10 @@ class Join(Pairing):
     event_time: _EventTime
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        return self.on, self.reach, self.how, self.lateness, self.condition, self.event_time
+
+    @property
     def expressions(self) -> Mapping[str, str]:
         return {} if self.condition is None else {"where": self.condition}
 

@@ -39,6 +39,10 @@ class RowAsset:
     def bases(self) -> tuple[Source, ...]:
         return (self.preparation.source,)
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return self.preparation.function, tuple(self.preparation.lookups)
+
 
 @check_arguments
 def row_asset(

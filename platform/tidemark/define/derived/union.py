@@ -41,6 +41,10 @@ class Union:
     expressions = MappingProxyType[str, str]({})
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        return ()
+
+    @property
     def added(self) -> tuple[str, ...]:
         return (ORIGIN, *LINEAGE)
 

@@ -7,9 +7,10 @@ definition stores its parts, so that Tidemark can report what has changed when t
 | --- | --- |
 | the source's columns, the description | none |
 | expectations | the next run validates windows against them; nothing is recomputed |
-| function, lateness, `deduplicate`, event time, | runs continue, and apply the change to new |
+| function, `deduplicate`, event time, | runs continue, and apply the change to new |
 | `max_future_skew`, lookup tables | arrivals; earlier results stay as they are |
-| window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
+| window, keys, aggregates, lateness, trigger, | runs can't continue with the stored state |
+| accumulation | |
 | the source's name | the same, because another event log numbers its own arrivals from 0 |
 """
 
@@ -71,7 +72,7 @@ class Change:
 
 
 AGGREGATE, EXPECTATION, SOURCE = "aggregate ", "expectation ", "source"
-_FORWARD = ("code", "allowed lateness", "deduplicate", SOURCE)
+_FORWARD = ("code", "deduplicate", SOURCE)
 _BY = " by "
 
 

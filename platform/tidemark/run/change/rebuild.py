@@ -21,6 +21,7 @@ from tidemark.define.rollup import base_transform
 from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import rebase, runner, swap, takeover
+from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion, Rollback, TableSwap
@@ -124,8 +125,8 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         runner.incremental(warehouse, side)
         ready = Asset(warehouse, side)
         newest = ready.state.last()
-        # Positions in two different event logs can't be compared.
-        other_log = takeover.is_of_another_log(asset, last)
+        # Positions in two different event logs, or histories of one log, can't be compared.
+        other_log = takeover.is_of_another_log(asset, last) or lineage.is_stale(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published_commit_number() >= last.commit_number
             if keep_backup and not whole:
@@ -192,7 +193,9 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
 
 def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
-    return Asset(warehouse, side).state.last().definition == fingerprint(side)
+    asset = Asset(warehouse, side)
+    last = asset.state.last()
+    return last.definition == fingerprint(side) and not lineage.is_stale(asset, last)
 
 
 def _retry() -> Iterator[None]:

@@ -197,9 +197,12 @@ def renew_results(log: Log, source: DerivedSource) -> None:
             chain.asset.table, Equals("quality", RELEASED), columns=["window_end"]
         )
         released = to_micros(found["window_end"])
+    asset = Asset(warehouse, chain.asset)
+    published = asset.state.at(asset.published_commit_number())
     taken = replace(
         step.results,
-        commit=Asset(warehouse, chain.asset).published_commit_number(),
+        commit=published.commit_number,
+        run=published.run,
         released=0 if end is None else sum(each <= end for each in released),
     )
     if taken == step.results:

@@ -16,11 +16,13 @@ class TimelinePosition:
         arrival: the arrival's number, -1 before the first.
         watermark: the watermark after the arrival, in microseconds; None is minus infinity.
         clock: the arrival's processing time, in microseconds; None before the first arrival.
+        arrival_id: the identity of the arrival (`Arrival.arrival_id`); empty before the first.
     """
 
     arrival: int = -1
     watermark: int | None = None
     clock: int | None = None
+    arrival_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ class Coverage:
     @property
     def through(self) -> int:
         """The newest arrival through which at least one window is up to date."""
-        return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
+        return self.newest.arrival
+
+    @property
+    def newest(self) -> TimelinePosition:
+        """The position of the newest arrival through which at least one window is up to date."""
+        return max([self.at, *(c.at for c in self.covers)], key=lambda at: at.arrival)
 
     def advance(self, at: TimelinePosition) -> "Coverage":
         """Return the coverage after an incremental run through `at`.

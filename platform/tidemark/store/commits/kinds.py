@@ -58,9 +58,11 @@ class Following(CommitInfo):
     Args:
         ranges: the ranges of the windows that the commit replaces. An empty tuple stands for all
             windows. None means that the base has replaced no window.
+        base_run: the id of the base's run that made the commit with the number `commit_number`.
     """
 
     ranges: Ranges | None = None
+    base_run: str = ""
 
     @property
     def mode(self) -> str:

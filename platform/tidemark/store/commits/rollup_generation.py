@@ -3,7 +3,8 @@
 A roll-up does not have a state whose commits record the definition. A property of its table
 therefore holds a text, the *kind*: `2-9f86d081884c` if the definition has changed twice, and its
 digest is now `9f86d081884c`. When the digest changes, the roll-up gets a new identity, as it does
-when its base is recreated. Its next run then replaces all windows.
+when its base is recreated, or no longer has the run that the roll-up has followed. Its next run
+then replaces all windows.
 """
 
 from collections.abc import Mapping
@@ -19,18 +20,19 @@ def initial_generation(transform: Definition) -> str:
     return f"0-{_digest(transform)}"
 
 
-def next_generation(kind: str, transform: Definition) -> str:
+def next_generation(kind: str, transform: Definition, *, follows_base: bool) -> str:
     """Return the kind of a table after a definition has replaced all of its windows.
 
-    If the definition is still the same, this is the old kind. Otherwise, the number in the kind
-    increases by one.
+    If the definition and the base are still the same, this is the old kind. Otherwise, the number
+    in the kind increases by one.
 
     Args:
         kind: the old kind; empty if the table is not a roll-up's.
+        follows_base: true if the base still has the run that the table's windows were made from.
     """
     times, _, table_id = kind.partition("-")
     now = _digest(transform)
-    return kind if table_id == now else f"{int(times or 0) + 1}-{now}"
+    return kind if table_id == now and follows_base else f"{int(times or 0) + 1}-{now}"
 
 
 def identity_suffix(kind: str) -> str:

@@ -28,6 +28,7 @@ from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import conditional, durable, file_list
 from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.leftovers import trim_log, vacuum, written_at
+from tidemark.store.committers.log_entry import version_id
 from tidemark.store.committers.merging import for_datafusion, merge_rows
 from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, spill, stage
@@ -382,6 +383,10 @@ class Committer:
         system, folder = file_system(self.path(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         return None if info.type == pafs.FileType.NotFound else written_at(info)
+
+    def version_id(self, table: str, version: int) -> str | None:
+        """Return the identity of a version (`log_entry`); None if the log lacks its entry."""
+        return version_id(self.path(table), version)
 
     def rows_at(self, table: str, version: int) -> Rows:
         """Return the rows of a version of a table; in memory if they are known to be few."""

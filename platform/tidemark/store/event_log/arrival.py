@@ -1,8 +1,9 @@
 """Define an arrival, and convert arrivals to and from rows of a timeline table."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from operator import attrgetter
+from secrets import token_hex
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,8 +33,15 @@ TIMELINE = pa.schema(
         "future_timestamps": pa.int64(),
         "unreadable_marks": pa.int64(),
         "silent_since": INSTANT,
+        "arrival_id": pa.string(),
     }
 )
+
+
+def new_arrival_id() -> str:
+    return token_hex(8)
+
+
 _REACHED = pa.schema({"arrival": pa.int64(), WATERMARK_AFTER: pa.int64()})
 
 
@@ -63,6 +71,9 @@ class Arrival:
             failed; the watermark ignores these events.
         silent_since: for a heartbeat that an ingest recorded, the time since which polls have
             found no data in the source. None for every other arrival.
+        arrival_id: the identity of the arrival. Its number identifies it only within one history
+            of the timeline: after a timeline was restored from a backup, other arrivals get the
+            same numbers.
     """
 
     arrival: int
@@ -82,6 +93,7 @@ class Arrival:
     future_timestamps: int = 0
     unreadable_marks: int = 0
     silent_since: int | None = None
+    arrival_id: str = field(default_factory=new_arrival_id, compare=False)
 
     @property
     def ends(self) -> bool:

@@ -4,8 +4,9 @@ A step *takes* (reads) one arrival of one base. A chain of changes also has step
 of its asset, such as a correction, which changed windows without an arrival.
 
 In the timeline, the `position` of each arrival stores the step: what it took, and the newest
-arrival of each base that had been taken. It also stores the id of each base's timeline, because a
-base that was dropped and recreated has other arrivals under the same numbers.
+arrival of each base that had been taken, with the identity of that arrival (`TakenArrival`). A base
+that was dropped, restored from a backup, or re-recorded has other arrivals under the same numbers.
+A reader that continues from a step compares the identities first (`store.lineage`).
 
 The *effective watermark* of a base equals the base's own watermark, unless the base is silent. Once
 a base has been silent for `idle`, its heartbeats raise its effective watermark to the lowest
@@ -16,7 +17,7 @@ again. The step of such a heartbeat records the value.
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 
 from tidemark.base.instants import latest
 from tidemark.store.event_log.arrival import Arrival, event_time_range
@@ -26,17 +27,36 @@ _RAISES = "raises"
 
 
 @dataclass(frozen=True)
+class TakenArrival:
+    """The newest arrival of a base that has been taken, as of a step.
+
+    Args:
+        number: the number of the arrival.
+        arrival_id: the identity of the arrival.
+        table_id: the identity of the base's timeline.
+        schema_version: the schema version of the base's event log at that arrival.
+    """
+
+    number: int
+    arrival_id: str
+    table_id: str
+    schema_version: int = 1
+
+
+@dataclass(frozen=True)
 class TakenResults:
     """How far a derived source has read the results of an asset, as of a step.
 
     Args:
         table_id: the identity of the asset.
         commit: the number of the asset's newest published commit that was read.
+        run: the id of the run that made this commit, which identifies the commit.
         released: the number of windows read so far that were released from quarantine.
     """
 
     table_id: str
     commit: int
+    run: str = ""
     released: int = 0
 
 
@@ -64,9 +84,9 @@ class Step:
     Args:
         base: the name of the base whose arrival the step takes; with `change`, the name of the
             asset's source.
-        taken: for each base, the newest arrival that has been taken, including that of this step. A
+        bases: for each base, the newest arrival that has been taken, including that of this step. A
             base of which no arrival has been taken is missing.
-        ids: the id of the timeline of each base in `taken`.
+        derivation: the fingerprint of the derivation that computed the step (`define.identity`).
         results: the results of the asset that have been read; None if the source reads no asset.
         raises: the effective watermark of the base, if the step raises it; else None.
         change: the commit of the asset that the step takes instead of an arrival; None if the step
@@ -74,11 +94,16 @@ class Step:
     """
 
     base: str
-    taken: Mapping[str, int]
-    ids: Mapping[str, str]
+    bases: Mapping[str, TakenArrival]
+    derivation: str = ""
     results: TakenResults | None = None
     raises: int | None = None
     change: ChangedResults | None = None
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """For each base in `bases`, the number of the newest arrival that has been taken."""
+        return {name: arrival.number for name, arrival in self.bases.items()}
 
     @property
     def arrival(self) -> int:
@@ -86,23 +111,23 @@ class Step:
 
         With `change`, the number of the base's newest arrival that earlier steps took.
         """
-        return self.taken[self.base]
+        return self.bases[self.base].number
 
     @property
     def before(self) -> dict[str, int]:
         """For each base, the newest arrival that was read before the step."""
         if self.change is not None:
-            return dict(self.taken)
+            return self.taken
         found = {**self.taken, self.base: self.arrival - 1}
         return {base: number for base, number in found.items() if number >= 0}
 
     def to_position(self) -> str:
-        others = {b: [n, self.ids[b]] for b, n in self.taken.items() if b != self.base}
-        position = {
+        # A list, because a mapping by name could look like the position of another connector.
+        taken = [[name, *astuple(arrival)] for name, arrival in self.bases.items()]
+        position: dict[str, object] = {
             "base": self.base,
-            "arrival": self.arrival,
-            "table_id": self.ids[self.base],
-            "others": others,
+            "taken": taken,
+            "derivation": self.derivation,
         }
         if self.results is not None:
             position["results"] = asdict(self.results)
@@ -115,13 +140,17 @@ class Step:
     @classmethod
     def of_position(cls, position: str) -> "Step":
         found = json.loads(position)
-        base, others = found["base"], found["others"]
-        taken = {name: number for name, (number, _) in others.items()}
-        ids = {name: table_id for name, (_, table_id) in others.items()}
+        bases = {name: TakenArrival(*arrival) for name, *arrival in found["taken"]}
         results = TakenResults(**found["results"]) if "results" in found else None
         change = ChangedResults(**found["change"]) if "change" in found else None
-        taken, ids = {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}
-        return cls(base, taken, ids, results, found.get(_RAISES), change)
+        return cls(
+            base=found["base"],
+            bases=bases,
+            derivation=found["derivation"],
+            results=results,
+            raises=found.get(_RAISES),
+            change=change,
+        )
 
 
 def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int]]]:

@@ -298,4 +298,5 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     for mart in marts.tables():
         properties = _run_unless_dropped(marts, mart, marts.properties) or {}
         versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
-        yield from ((table, at) for table, at in versions.items() if isinstance(at, int))
+        # The other entry is the mart's code.
+        yield from ((table, at[0]) for table, at in versions.items() if isinstance(at, list))

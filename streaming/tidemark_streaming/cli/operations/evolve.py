@@ -1,5 +1,6 @@
 """`tidemark diff` and `tidemark rebuild`: compare and apply changed definitions."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +15,23 @@ from tidemark_streaming.cli.console import (
     print_table,
     step,
 )
-from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range, resolve_windows
+from tidemark_streaming.cli.context import (
+    Asset,
+    AssetOrDerived,
+    From,
+    Home,
+    To,
+    parse_range,
+    resolve_windows,
+)
 from tidemark_streaming.cli.output import Output, with_json
 from tidemark_streaming.cli.processing.compute import run_output
 
 if TYPE_CHECKING:
+    from tidemark.define.derived.derived_source import DerivedSource
     from tidemark.run.change.rebuild import RebuildStatus
     from tidemark.verify.changes import Changes
+    from tidemark_streaming.derived.rebuild import RebuiltSource
 
 
 @with_json
@@ -94,7 +105,7 @@ def _print_changes(found: "Changes") -> None:
 
 @with_json
 def rebuild(
-    asset: Asset,
+    asset: AssetOrDerived,
     promote: Annotated[
         bool, typer.Option("--promote", help="Replace the published tables with the rebuilt ones.")
     ] = False,
@@ -114,12 +125,16 @@ def rebuild(
         ),
     ] = True,
 ) -> Output:
-    """Recompute an asset's tables by its current definition, next to the published ones.
+    """Recompute the tables of an asset or a derived source by its current definition, next to the
+    published ones.
 
-    Its streaming query continues by the earlier definition. `tidemark diff` shows the differences.
+    A streaming query continues by the earlier definition. `tidemark diff` shows the differences.
     **--promote** processes the arrivals since the rebuild, then replaces the published table in one
     commit.
-    **--rollback** restores the previous tables, which are kept for seven days.
+    **--rollback** restores the previous tables of an asset, which are kept for seven days.
+
+    A derived source, such as a join, is computed again from its bases. Its arrivals are then new
+    ones, so everything that reads it is stale until it is recomputed, too.
 
     Example: `tidemark rebuild departures_hourly`
     """
@@ -130,6 +145,13 @@ def rebuild(
     if not keep_backup and not promote:
         raise DefinitionError("--no-backup requires --promote.")
     home = Home()
+    if (derived := home.find_derived(asset)) is not None:
+        if rollback or not keep_backup:
+            raise DefinitionError(
+                f"'{asset}' is a derived source, so there is no backup of its tables. To return to "
+                "an earlier definition, restore it in the code, then rebuild and promote."
+            )
+        return _rebuild_source(home, derived, promote=promote, discard=discard)
     transform = home.asset(asset)
     store = home.warehouse(validates=True)
     if discard:
@@ -149,6 +171,55 @@ def rebuild(
             done = run.roll_back(store, transform)
         work.note = format_count(done.windows, "window")
     return run_output(done)
+
+
+def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, discard: bool) -> Output:
+    from tidemark.define.tables import source as owner_of_source
+    from tidemark.store.graph import Graph
+    from tidemark_streaming.derived import rebuild as run
+
+    name, store = source.name, home.warehouse()
+    if discard:
+        with step(f"discard rebuilt tables of {name}") as work:
+            tables = run.discard(store, source)
+            work.note = format_count(len(tables), "table")
+        return Output({"source": name, "discarded": tables}, lambda: None)
+    if not promote:
+        with step(f"rebuild {name}") as work:
+            for commit in run.rebuild(store, source):
+                work.at(commit.done, commit.pending)
+            made = run.describe_rebuilt(store, source)
+            work.note = format_count(made.arrivals, "arrival")
+        return Output(asdict(made), lambda: _print_rebuilt_source(made))
+    with step(f"promote {name}") as work:
+        arrivals = run.promote(store, source)
+        work.note = format_count(arrivals, "arrival")
+    graph = Graph.of_folder(store.path("").rstrip("/"))
+    below = [node.name for node in graph.below(owner_of_source(name))]
+    result = {"source": name, "arrivals": arrivals, "stale": below}
+    return Output(result, lambda: _print_stale(name, below))
+
+
+def _print_rebuilt_source(made: "RebuiltSource") -> None:
+    print_facts(
+        {
+            "rebuilt tables": ", ".join(made.tables),
+            "arrivals": f"{made.arrivals:,}",
+            "rows": f"{made.rows:,}",
+        }
+    )
+    out().print(
+        f"`tidemark rebuild {made.source} --promote` publishes the rebuilt tables.", markup=False
+    )
+
+
+def _print_stale(name: str, below: Sequence[str]) -> None:
+    if below:
+        out().print(
+            f"These read '{name}', and are stale until they are recomputed: {', '.join(below)}. "
+            "`tidemark status` shows the commands.",
+            markup=False,
+        )
 
 
 def _print_rebuilt(made: "RebuildStatus") -> None:

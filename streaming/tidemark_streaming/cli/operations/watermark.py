@@ -132,9 +132,33 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
                 runner.incremental(store, each)
     if done.first is None:
         err().print(f"All watermarks of '{name}' match the definition.")
+    stale = [] if done.first is None else _list_stale_below(home, source)
     return {
         "lowered_arrivals": done.arrivals,
         "first_arrival": done.first,
         "watermark_before": iso(done.before),
         "recomputed": ", ".join(each.name for each in ran) or None,
+        "stale": ", ".join(stale) or None,
     }
+
+
+def _list_stale_below(home: Home, source: "Source") -> list[str]:
+    """Return the sources and assets below a source that are stale, or that no domain defines."""
+    from tidemark.define import tables
+    from tidemark.store.graph import Graph
+    from tidemark.store.lineage import Lineage
+
+    snapshot, found = home.snapshot(), list[str]()
+    lineage = Lineage(snapshot.tables)
+    folder = f"{home.settings.warehouse}/{home.settings.database}"
+    for node in Graph.of_folder(folder).below(tables.source(source.name)):
+        if (asset := home.known.transforms.get(node.name)) is not None:
+            stale = lineage.of_asset(asset)
+        elif (derived := home.find_derived(node.name)) is not None:
+            stale = lineage.of_source(derived)
+        else:
+            found.append(f"{node.name} (no domain defines it)")
+            continue
+        if stale is not None:
+            found.append(node.name)
+    return found

@@ -13,6 +13,7 @@ from helpers.data.runs import dies
 from helpers.data.support import (
     PER_MINUTE,
     READINGS,
+    filtered_by_nothing,
     ingest,
     published,
     reference,
@@ -136,7 +137,7 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
 def test_no_other_definition_takes_over_after_a_rollback(warehouse: Warehouse) -> None:
     """Not even a definition with which runs could otherwise continue."""
     ran(warehouse)
-    later = replace(PER_MINUTE, allowed_lateness=0)
+    later = replace(PER_MINUTE, function=filtered_by_nothing)
     work.rebuild(warehouse, later)
     work.promote(warehouse, later)
     work.roll_back(warehouse, later)

@@ -253,7 +253,7 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
         bare.merge(numbered(n, value=9), "t", merging, "merger", n)
     marts = opened(bare.location, "db_marts")
     for name, version in (("slow", 60), ("quick", 63)):
-        read = {"code": "x", str(DeltaTable(bare.path("t")).metadata().id): version}
+        read = {"code": "x", str(DeltaTable(bare.path("t")).metadata().id): [version, "then"]}
         properties = {"tidemark.read": json.dumps(read)}
         marts.create_table(name, COLUMNS, "", properties)
     old = Path(bare.path("t"))
@@ -269,7 +269,12 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     assert len(before) == 6
     marts.create_table("other", COLUMNS, "", {})
     DeltaTable(marts.path("slow")).alter.set_table_properties(
-        {"tidemark.read": json.dumps(dict.fromkeys(read, 63))}, raise_if_not_exists=False
+        {
+            "tidemark.read": json.dumps(
+                {str(DeltaTable(bare.path("t")).metadata().id): [63, "then"]}
+            )
+        },
+        raise_if_not_exists=False,
     )
     assert one(bare, retention=0).spared in ("", "unread changes since version 63")
 

@@ -1,0 +1,120 @@
+"""Rebuild a derived source next to its published tables, and promote the rebuilt tables.
+
+A derived source is stale if its definition has changed, or if a base has another history than the
+one that the source has read (`store.lineage`). `rebuild` computes it again from its bases, into
+side tables (`<name>__rebuild_log`, …). `promote` replaces the published tables by these. Everything
+that reads the source is stale afterwards, because all arrivals of the source are new.
+
+`promote` deletes the timeline first and creates it last. A process that is killed in between
+leaves a source without arrivals: either `promote` is repeated, or the next ingest starts from the
+first arrivals of the bases.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DataError
+from tidemark.base.failpoint import pass_fail_point
+from tidemark.compute.materialize import temp_tables
+from tidemark.define.derived.as_of import AsOfSource
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.tables import REBUILD, TableName
+from tidemark.store.event_log.log import Log
+from tidemark.store.lineage import Lineage, WarehouseReader
+from tidemark.store.upkeep.dropping import drop_event_log
+from tidemark.store.upkeep.source_lock import lock_source
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.derived.connector import DerivedConnector
+from tidemark_streaming.ingest.ingest import Ingested, ingest
+from tidemark_streaming.ingest.ingest_files import lock_ingest
+
+
+@dataclass(frozen=True)
+class RebuiltSource:
+    """The rebuilt tables of a derived source.
+
+    Args:
+        tables: the names of the rebuilt tables.
+        arrivals: the number of arrivals that have been computed.
+        rows: the number of rows in the rebuilt event log.
+    """
+
+    source: str
+    tables: list[str]
+    arrivals: int
+    rows: int
+
+
+def rebuild(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
+    """Compute a derived source into side tables, and yield after each commit.
+
+    If the side tables were computed with the present definition from the present bases, only the
+    arrivals since then are computed.
+    """
+    side = source.side(REBUILD)
+    if Lineage(WarehouseReader(warehouse)).of_source(side) is not None:
+        drop_event_log(warehouse, side)
+    yield from ingest(warehouse, DerivedConnector(side), batch=None)
+
+
+def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSource:
+    side = source.side(REBUILD)
+    last = Log(warehouse, side).last() if warehouse.exists(side.timeline_table) else None
+    rows = warehouse.at_most(side.log_table) if warehouse.exists(side.log_table) else 0
+    return RebuiltSource(
+        source=source.name,
+        tables=[table for table in side.tables if warehouse.exists(table)],
+        arrivals=0 if last is None else last.arrival + 1,
+        rows=rows,
+    )
+
+
+def promote(warehouse: Warehouse, source: DerivedSource) -> int:
+    """Replace the tables of a derived source by the rebuilt ones. Return the number of arrivals.
+
+    Runs of the source's assets wait until the tables are replaced.
+
+    Raises:
+        DataError: nothing was rebuilt with the present definition.
+    """
+    side = source.side(REBUILD)
+    if not warehouse.exists(side.timeline_table) or (
+        Lineage(WarehouseReader(warehouse)).of_source(side) is not None
+    ):
+        raise DataError(
+            f"There is nothing to promote: '{source.name}' was not rebuilt with the definition in "
+            f"the code and from its present bases. Run `tidemark rebuild {source.name}` first."
+        )
+    for _ in ingest(warehouse, DerivedConnector(side), batch=None):
+        pass
+    with lock_ingest(warehouse, source), lock_source(warehouse, source):
+        warehouse.drop(source.timeline_table)
+        if isinstance(source, AsOfSource):
+            # The next ingest writes it again if it saves time.
+            warehouse.drop(source.versions_table)
+        pass_fail_point("promoted_log")
+        _replace_rows(warehouse, side.log_table, source.log_table)
+        pass_fail_point("promoted_rows")
+        _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table)
+        pass_fail_point("promoted_timeline")
+        arrivals = _replace_rows(warehouse, side.timeline_table, source.timeline_table)
+    drop_event_log(warehouse, side)
+    return arrivals
+
+
+def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
+    """Delete rebuilt tables that were not promoted. Return their names."""
+    return drop_event_log(warehouse, source.side(REBUILD))
+
+
+def _replace_rows(warehouse: Warehouse, rebuilt: TableName, published: TableName) -> int:
+    """Replace all rows of a table by those of a rebuilt one. Return the number of rows."""
+    rows = warehouse.rows_at(rebuilt, warehouse.version(rebuilt))
+    warehouse.create(published, rows)
+    with temp_tables(warehouse) as place:
+        ready = place.materialize(rows, few=False) if isinstance(rows, DataFrame) else rows
+        app = f"promotion/{uuid4().hex}"
+        return warehouse.replace(ready, published, "TRUE", app, 0) or 0

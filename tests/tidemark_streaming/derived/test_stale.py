@@ -1,0 +1,341 @@
+"""Tables whose base has another history than the one that they were made from are stale.
+
+Each test changes a base or a definition below something that was made from it. The node then
+refuses to continue, names the cause, and equals its definition again after the commands that the
+message names.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.suite.nightly import mostly_nightly
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
+from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.chain import chain
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import Between, join
+from tidemark.define.derived.row_asset import row_asset
+from tidemark.define.derived.union import union
+from tidemark.define.rollup import rollup
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
+from tidemark.run.change import rebuild as asset_rebuild
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.event_log.log import Log
+from tidemark.store.lineage import StaleError
+from tidemark.store.rows import to_dicts
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.parity import parity
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.derived.rebuild import promote, rebuild
+from tidemark_streaming.ingest.future_watermark import lower
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.scenario.read.parse import ScenarioArrival
+from tidemark_streaming.scenario.run.memory import MemoryConnector
+
+SECOND = 1_000_000
+YEAR = 365 * 86_400 * SECOND
+ORDERS, PAYMENTS = (
+    Source(
+        name=name,
+        columns={"t": "TIMESTAMP", "k": "STRING", "v": "INT"},
+        event_time="t",
+        watermark=BoundedOutOfOrderness("2 seconds"),
+    )
+    for name in ("orders", "payments")
+)
+RENAME = {"payments.t": "paid_at", "payments.v": "paid"}
+
+
+def paid_orders(within: str = "5 seconds", orders: Source = ORDERS) -> DerivedSource:
+    return join(
+        name="paid_orders",
+        left=orders,
+        right=PAYMENTS,
+        on=["k"],
+        within=Between("0 seconds", within),
+        how="left",
+        allowed_lateness="1 second",
+        rename=RENAME,
+    )
+
+
+@row_asset(source=ORDERS)
+def kept_orders(orders: Any) -> Any:  # noqa: ANN401
+    return orders
+
+
+DERIVED = [
+    paid_orders(),
+    union(name="movements", of=[ORDERS, PAYMENTS]),
+    as_of(name="priced", left=ORDERS, right=PAYMENTS, on=["k"], how="left", rename=RENAME),
+    kept_orders,
+]
+
+
+def asset(name: str, source: Source, lateness: int = 0) -> WindowedTransform:
+    return WindowedTransform(
+        name=name,
+        description="",
+        source=source,
+        keys=("k",),
+        window=Tumbling("5 seconds"),
+        allowed_lateness=lateness * SECOND,
+        aggregates={"n": agg.count(), "v": agg.sum("v")},
+        function=lambda rows: rows,
+    )
+
+
+def arrive(warehouse: Warehouse, source: Source, *seconds: int) -> None:
+    """Ingest one arrival with an event at each of these seconds."""
+    rows = tuple((second * SECOND, "a", second % 1000) for second in seconds)
+    last = Log(warehouse, source).last() if warehouse.exists(source.timeline_table) else None
+    past = [ScenarioArrival((), 0)] * (0 if last is None else last.arrival + 1)
+    list(ingest(warehouse, MemoryConnector(source, [*past, ScenarioArrival(rows, len(past))])))
+
+
+def take(warehouse: Warehouse, source: DerivedSource) -> int:
+    """Ingest what is pending for a derived source. Return the number of arrivals."""
+    connector = DerivedConnector(source, warehouse.location, warehouse.database)
+    return sum(len(commit.arrivals) for commit in ingest(warehouse, connector, batch=None))
+
+
+def take_again(warehouse: Warehouse, source: DerivedSource) -> None:
+    for _ in rebuild(warehouse, source):
+        pass
+    promote(warehouse, source)
+
+
+class KilledError(Exception):
+    pass
+
+
+class Copies:
+    """Copies of tables of a warehouse in a local folder."""
+
+    def __init__(self, warehouse: Warehouse, folder: Path) -> None:
+        self._place = Path(warehouse.path("").removeprefix("file://"))
+        self._folder = folder
+
+    def keep(self, *tables: str) -> None:
+        for table in tables:
+            shutil.copytree(self._place / table, self._folder / table)
+
+    def restore(self, *tables: str) -> None:
+        for table in tables:
+            shutil.rmtree(self._place / table)
+            shutil.copytree(self._folder / table, self._place / table)
+
+
+def check_settled(warehouse: Warehouse, *nodes: DerivedSource | Definition) -> None:
+    """Check that each node equals its definition, over the recorded arrivals of its bases."""
+    for node in nodes:
+        if isinstance(node, DerivedSource):
+            take(warehouse, node)
+            assert derived_parity(warehouse, node).equal, node.name
+        else:
+            incremental(warehouse, node)
+            assert parity(warehouse, node).equal, node.name
+
+
+# Several ingests and runs for each kind.
+@pytest.mark.slow
+@pytest.mark.parametrize("derived", mostly_nightly(DERIVED, 2), ids=lambda source: source.name)
+def test_a_restored_base_makes_a_derived_source_and_its_asset_stale(
+    warehouse: Warehouse, derived: DerivedSource, tmp_path: Path
+) -> None:
+    copies, hourly = Copies(warehouse, tmp_path), asset("hourly", derived)
+    arrive(warehouse, ORDERS, 1, 2)
+    arrive(warehouse, PAYMENTS, 3)
+    copies.keep(*ORDERS.tables)
+    arrive(warehouse, ORDERS, 8)
+    assert take(warehouse, derived) >= 2
+    incremental(warehouse, hourly)
+    copies.restore(*ORDERS.tables)
+    with pytest.raises(StaleError, match=r"'orders' ends with arrival 0, but its arrival 1 was"):
+        take(warehouse, derived)
+    # Another event gets the number of the lost arrival, and a later arrival follows.
+    arrive(warehouse, ORDERS, 20)
+    arrive(warehouse, ORDERS, 30)
+    with pytest.raises(StaleError, match=r"'orders' has another arrival 1 than the one that was"):
+        take(warehouse, derived)
+    with pytest.raises(StaleError, match=f"'hourly' is stale: it reads '{derived.name}', which is"):
+        incremental(warehouse, hourly)
+    take_again(warehouse, derived)
+    with pytest.raises(StaleError, match="Run `tidemark backfill hourly`"):
+        incremental(warehouse, hourly)
+    backfill(warehouse, hourly)
+    check_settled(warehouse, derived, hourly)
+    rows = to_dicts(warehouse.take(derived.log_table, columns=["t", "k"]))
+    times = {row["t"] for row in rows}
+    assert 8 * SECOND not in times
+    assert {20 * SECOND, 30 * SECOND} & times or derived.name in ("paid_orders", "priced")
+
+
+def test_lowered_watermarks_make_everything_below_stale(warehouse: Warehouse) -> None:
+    paid, hourly = paid_orders(), asset("hourly", ORDERS)
+    hours = chain(name="hours", of=hourly)
+    above = asset("above", paid)
+    arrive(warehouse, ORDERS, 1, 2)
+    arrive(warehouse, PAYMENTS, 3, 70 * YEAR // SECOND)
+    arrive(warehouse, ORDERS, 9)
+    arrive(warehouse, PAYMENTS, 10)
+    arrive(warehouse, ORDERS, 80 * YEAR // SECOND)
+    incremental(warehouse, hourly)
+    for derived in (paid, hours):
+        take(warehouse, derived)
+    incremental(warehouse, above)
+    plausible = replace(PAYMENTS, max_future_skew="1 hour")
+    assert lower(warehouse, plausible).first == 0
+    with pytest.raises(StaleError, match=r"another arrival .* or its watermarks were lowered"):
+        take(warehouse, paid)
+    # The payments are not below the orders' asset.
+    assert take(warehouse, hours) == 0
+    assert lower(warehouse, replace(ORDERS, max_future_skew="1 hour")).first == 2
+    with pytest.raises(StaleError, match="'hourly' is stale: 'orders' has another arrival 2"):
+        incremental(warehouse, hourly)
+    with pytest.raises(StaleError, match="'hours' is stale"):
+        take(warehouse, hours)
+    backfill(warehouse, hourly)
+    for derived in (paid, hours):
+        take_again(warehouse, derived)
+    backfill(warehouse, above)
+    check_settled(warehouse, hourly, paid, hours, above)
+
+
+def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehouse) -> None:
+    narrow, wide = paid_orders("1 second"), paid_orders("8 seconds")
+    arrive(warehouse, ORDERS, 1)
+    arrive(warehouse, PAYMENTS, 6)
+    take(warehouse, narrow)
+    with pytest.raises(StaleError, match="'paid_orders' is stale: its definition has changed"):
+        take(warehouse, wide)
+    assert take(warehouse, narrow) == 0
+    for _ in rebuild(warehouse, wide):
+        pass
+    # The published tables continue with the earlier definition until the promotion.
+    arrive(warehouse, ORDERS, 7)
+    assert take(warehouse, narrow) == 1
+    arrive(warehouse, PAYMENTS, 30)
+    promote(warehouse, wide)
+    check_settled(warehouse, wide)
+    assert [r["v"] for r in to_dicts(warehouse.take(wide.log_table)) if r["paid"] == 6] == [1]
+    with pytest.raises(StaleError, match="its definition has changed"):
+        take(warehouse, narrow)
+    assert not any(warehouse.exists(table) for table in wide.side("rebuild").tables)
+    with pytest.raises(DataError, match="There is nothing to promote: 'paid_orders' was not"):
+        promote(warehouse, wide)
+
+
+@pytest.mark.parametrize("lateness", [0, 4])
+def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, lateness: int) -> None:
+    fives, changed = asset("fives", ORDERS, 2), asset("fives", ORDERS, lateness)
+    hours, now = chain(name="hours", of=fives), chain(name="hours", of=changed)
+    arrive(warehouse, ORDERS, 1, 12)
+    incremental(warehouse, fives)
+    take(warehouse, hours)
+    arrive(warehouse, ORDERS, 3, 9, 17)
+    with pytest.raises(DefinitionError, match="differs in allowed lateness"):
+        incremental(warehouse, changed)
+    with pytest.raises(StaleError, match="'hours' is stale: its definition has changed"):
+        take(warehouse, now)
+    asset_rebuild.rebuild(warehouse, changed)
+    asset_rebuild.promote(warehouse, changed)
+    take_again(warehouse, now)
+    check_settled(warehouse, changed, now)
+
+
+def test_a_process_with_fewer_columns_does_not_ingest_a_derived_source(
+    warehouse: Warehouse,
+) -> None:
+    wider = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
+    earlier, later = (union(name="both", of=[base, PAYMENTS]) for base in (ORDERS, wider))
+    arrive(warehouse, ORDERS, 1)
+    assert take(warehouse, earlier) == 1
+    rows = ((2 * SECOND, "a", 2, "new"),)
+    arrivals = [ScenarioArrival((), 0), ScenarioArrival(rows, 1)]
+    list(ingest(warehouse, MemoryConnector(wider, arrivals)))
+    with pytest.raises(DefinitionChangedError, match="'orders' has the column 'note', which the"):
+        take(warehouse, earlier)
+    assert take(warehouse, later) == 1
+    notes = [row["note"] for row in to_dicts(warehouse.take(later.log_table))]
+    assert sorted(notes, key=str) == [None, "new"]
+
+
+def test_a_roll_up_replaces_its_windows_if_its_base_was_restored(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    copies, fives = Copies(warehouse, tmp_path), asset("fives", ORDERS)
+    tens = rollup(of=fives, name="tens", window=Tumbling("10 seconds"))
+    arrive(warehouse, ORDERS, 1, 13)
+    incremental(warehouse, fives)
+    incremental(warehouse, tens)
+    kept = [*ORDERS.tables, *(t for t in fives.tables if warehouse.exists(t)), "runs"]
+    copies.keep(*kept)
+    arrive(warehouse, ORDERS, 14, 25)
+    incremental(warehouse, fives)
+    incremental(warehouse, tens)
+    copies.restore(*kept)
+    arrive(warehouse, ORDERS, 16, 17, 28)
+    incremental(warehouse, fives)
+    check_settled(warehouse, fives, tens)
+
+
+def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_path: Path) -> None:
+    copies, fives = Copies(warehouse, tmp_path), asset("fives", ORDERS)
+    tens = rollup(of=fives, name="tens", window=Tumbling("10 seconds"))
+    arrive(warehouse, ORDERS, 1, 9)
+    copies.keep(*ORDERS.tables)
+    arrive(warehouse, ORDERS, 3)
+    incremental(warehouse, fives)
+    incremental(warehouse, tens)
+    copies.restore(*ORDERS.tables)
+    arrive(warehouse, ORDERS, 19)
+    arrive(warehouse, ORDERS, 29)
+    for definition in (fives, tens):
+        with pytest.raises(StaleError, match="'fives' is stale: 'orders' has another arrival 1"):
+            incremental(warehouse, definition)
+    with pytest.raises(StaleError, match="'fives' is stale"):
+        backfill(warehouse, fives, 0, 10 * SECOND)
+    backfill(warehouse, fives)
+    check_settled(warehouse, fives, tens)
+
+
+@pytest.mark.parametrize(
+    "point", mostly_nightly(["promoted_timeline", "promoted_log", "promoted_rows"])
+)
+@pytest.mark.parametrize("again", [take_again, take], ids=["promote", "ingest"])
+@pytest.mark.slow
+def test_a_killed_promotion_is_repeated_or_ingested_from_the_start(
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    again: Callable[[Warehouse, DerivedSource], object],
+) -> None:
+    def die(reached: str) -> None:
+        if reached == point:
+            raise KilledError
+
+    paid = paid_orders()
+    arrive(warehouse, ORDERS, 1, 2)
+    arrive(warehouse, PAYMENTS, 3)
+    take(warehouse, paid)
+    arrive(warehouse, ORDERS, 30)
+    for _ in rebuild(warehouse, paid):
+        pass
+    with monkeypatch.context() as dying:
+        dying.setattr("tidemark_streaming.derived.rebuild.pass_fail_point", die)
+        with pytest.raises(KilledError):
+            promote(warehouse, paid)
+    again(warehouse, paid)
+    check_settled(warehouse, paid)
