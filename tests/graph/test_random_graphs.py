@@ -1,0 +1,144 @@
+"""Random graphs under random operations: each node is up to date, behind, or reported as stale.
+
+After each operation, the tables of each node equal its definition over what its bases recorded,
+which is computed in plain Python, or the node refuses to continue with a message. There is no third
+outcome. A failing case is reduced to a short one and printed; saved as a file in `cases`, it is
+replayed by each run of this module.
+
+The seeds follow from the commit, so each commit tests other cases. `TIDEMARK_TEST_EXAMPLES=2000`
+takes that many, from `TIDEMARK_TEST_SEED=5000` on.
+"""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from helpers.graph.case import Part, from_file, to_text, without_node
+from helpers.graph.draw import DISABLED, KIND_DRAWS, random_case
+from helpers.graph.faults import FAULTS, planted
+from helpers.graph.live import Failure, live, live_without_engine
+from helpers.graph.seeds import seeds
+from helpers.graph.shrink import Attempt, shrink
+from tidemark.store.warehouse import Warehouse
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+WITHOUT_WINDOWS = seeds(3)
+WITH_WINDOWS = seeds(3)
+SHRINKING_SECONDS = 300
+MOST_CASES = 20
+"""The number of cases within which a planted fault must be found."""
+
+
+_UNION: Part = {
+    "sources": {"a": {"bound": 0}, "b": {"bound": 0}},
+    "nodes": {"u": {"kind": "union", "of": ["a", "b"]}},
+}
+
+
+def hold(case: Part, attempt: Attempt) -> None:
+    """Live through a case. If the invariant is broken, fail with the shortest case that breaks it.
+
+    The message is the content of a file for the folder `cases`.
+    """
+    try:
+        attempt(case)
+    except Failure as failure:
+        shortest, last = shrink(case, failure, attempt, SHRINKING_SECONDS)
+        pytest.fail(f"{last}\n\n# {case['name']}\n{to_text(shortest)}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", WITHOUT_WINDOWS)
+def test_derived_sources_hold_under_operations(tmp_path: Path, seed: int) -> None:
+    case = random_case(seed, with_windows=False)
+    hold(case, lambda each: live_without_engine(tmp_path, each))
+
+
+# Each operation may take a few runs.
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", WITH_WINDOWS)
+def test_graphs_hold_under_operations(warehouse: Warehouse, seed: int) -> None:
+    hold(random_case(seed), lambda each: live(warehouse, each))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_earlier_failures_hold(warehouse: Warehouse, path: Path) -> None:
+    hold(from_file(path), lambda each: live(warehouse, each))
+
+
+# A planted fault of windows takes a few minutes.
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.with_windows])
+def test_a_fault_of_sources_is_found(tmp_path: Path, name: str) -> None:
+    assert finds(name, lambda case: live_without_engine(tmp_path, case))
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.with_windows])
+def test_a_fault_of_windows_is_found(warehouse: Warehouse, name: str) -> None:
+    assert finds(name, lambda case: live(warehouse, case))
+
+
+def finds(name: str, attempt: Attempt) -> bool:
+    """Return whether one of a few cases fails under a planted fault. The cases hold without it."""
+    fault = FAULTS[name]
+    concerned = 0
+    for seed in count():
+        case = random_case(seed, fault.kinds, with_windows=fault.with_windows)
+        if not fault.concerns(case):
+            continue
+        concerned += 1
+        if concerned > MOST_CASES:
+            return False
+        try:
+            with planted(fault):
+                attempt(case)
+        except Failure:
+            attempt(case)
+            return True
+    raise AssertionError
+
+
+def test_a_case_follows_from_its_seed() -> None:
+    texts = [to_text(random_case(seed)) for seed in range(50)]
+    assert texts == [to_text(random_case(seed)) for seed in range(50)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_disabled_kinds_exist_and_are_not_drawn() -> None:
+    assert set(DISABLED) <= set(KIND_DRAWS)
+    drawn = {
+        operation["do"] for seed in range(200) for operation in random_case(seed)["operations"]
+    }
+    assert {"arrive", "beat", "backfill"} <= drawn
+
+
+def test_a_failing_case_is_reduced_to_the_operations_that_matter() -> None:
+    arrive: Part = {"do": "arrive", "source": "a", "clock": 1, "rows": [{"id": "1"}, {"id": "2"}]}
+    others = [{"do": "beat", "source": "b"}, {"do": "drop", "node": "u"}, {"do": "backup"}]
+    operations = [{**operation, "then": ["u"]} for operation in (arrive, *others, *others)]
+    case: Part = {**_UNION, "operations": operations}
+
+    def attempt(each: Part) -> None:
+        names = [operation["do"] for operation in each["operations"]]
+        if "arrive" in names and "backup" in names:
+            raise Failure("silent", "u", len(names) - 1, "rows are missing")
+
+    with pytest.raises(Failure) as failed:
+        attempt(case)
+    shortest, _ = shrink(case, failed.value, attempt, 10)
+    one_row = {**arrive, "rows": [{"id": "2"}], "then": []}
+    assert shortest["operations"] == [one_row, {"do": "backup", "then": []}]
+    assert (list(shortest["sources"]), shortest["nodes"]) == (["a"], {})
+
+
+def test_a_base_stays_in_a_reduced_case() -> None:
+    case: Part = {**_UNION, "operations": []}
+    assert without_node(case, "a") is None
+    reduced = without_node(case, "u")
+    assert reduced is not None
+    assert not reduced["nodes"]

@@ -1,0 +1,1 @@
+"""Random graphs of sources and assets under random operations."""

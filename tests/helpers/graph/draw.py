@@ -1,0 +1,483 @@
+"""Random cases: a small graph, and a sequence of operations on it. A case follows from its seed."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from random import Random
+
+from helpers.graph.case import Part, below
+from helpers.graph.definitions import define
+from tidemark.base.errors import DefinitionError
+
+Draw = Callable[["Drawn"], Part | list[Part] | None]
+"""A function that draws an operation, or a few that show together what one of them may break."""
+
+DISABLED: Mapping[str, str] = {}
+"""The kinds of operations that are not drawn, because the product does not hold under them yet,
+each with the fault."""
+
+FAIL_POINTS = (
+    *("log", "dead_letters", "timeline", "state", "quarantine", "results", "late", "panes"),
+    *("published", "ledger", "erased", "erasure", "copies", "added", "counted", "watermarks"),
+    *("schema", "columns"),
+)
+
+
+class Drawn:
+    """A case while it is drawn.
+
+    Args:
+        chance: decides everything.
+        kinds: the kinds of operations, with their weights.
+        node_kinds: the kinds of nodes.
+    """
+
+    def __init__(
+        self, chance: Random, kinds: Mapping[str, float], node_kinds: tuple[str, ...]
+    ) -> None:
+        self.chance = chance
+        self.kinds = kinds
+        self.node_kinds = node_kinds
+        self.sources: Part = {}
+        self.nodes: Part = {}
+        self.now = 0
+        self.clock = 0
+        self.ids = list[tuple[str, str]]()
+        self.operations = list[Part]()
+
+    def assets(self) -> list[str]:
+        return [name for name, node in self.nodes.items() if node["kind"] == "asset"]
+
+    def choose_asset(self) -> str | None:
+        assets = self.assets()
+        return self.chance.choice(assets) if assets else None
+
+
+def random_case(
+    seed: int, kinds: Mapping[str, float] | None = None, *, with_windows: bool = True
+) -> Part:
+    """Return the case of a seed.
+
+    Args:
+        kinds: the weights of the kinds of operations; by default, all that are not disabled.
+        with_windows: false for a case that needs no engine: it has only sources.
+    """
+    chance = Random(seed)
+    weights = kinds or {name: w for name, w in KINDS.items() if name not in DISABLED}
+    if not with_windows:
+        weights = {name: w for name, w in weights.items() if name not in NEED_ENGINE}
+    drawn = Drawn(chance, weights, SOURCES if not with_windows else (*SOURCES, *WINDOWS))
+    _draw_graph(drawn)
+    first = {"sources": deepcopy(drawn.sources), "nodes": deepcopy(drawn.nodes)}
+    _draw_operations(drawn)
+    return {"name": f"graph-{seed}", **first, "operations": drawn.operations}
+
+
+# The graph
+
+
+def _draw_graph(drawn: Drawn) -> None:
+    chance = drawn.chance
+    for name in "ab"[: chance.choice([1, 2, 2])]:
+        drawn.sources[name] = {"bound": chance.choice([0, 1, 2])}
+    size = chance.choice([1, 2, 2, 3, 3, 4])
+    attempts = 0
+    while len(drawn.nodes) < size and attempts < 40:
+        attempts += 1
+        name = f"n{len(drawn.nodes)}"
+        node = _draw_node(drawn)
+        if node is None:
+            continue
+        try:
+            define(drawn.sources, {**drawn.nodes, name: node})
+        except (DefinitionError, StopIteration):
+            continue
+        drawn.nodes[name] = node
+
+
+def _draw_node(drawn: Drawn) -> Part | None:
+    chance = drawn.chance
+    logs = [*drawn.sources, *(n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED)]
+    kind = chance.choice(drawn.node_kinds)
+    # The newest log is usually the base.
+    newest = logs[-1] if chance.random() < 0.7 else chance.choice(logs)
+    if kind == "asset":
+        return _draw_asset(chance, newest)
+    if kind == "row_asset":
+        return {"kind": kind, "source": newest, "function": chance.choice(["all", "some"])}
+    if kind in ("rollup", "chain"):
+        windowed = [n for n, d in drawn.nodes.items() if d["kind"] == "asset"]
+        if not windowed:
+            return None
+        of = chance.choice(windowed)
+        if kind == "rollup":
+            return {"kind": kind, "of": of, "size": 2 * drawn.nodes[of]["size"]}
+        return {"kind": kind, "of": of, "rows": chance.choice(["final", "final", "changes"])}
+    others = [name for name in logs if name != newest]
+    if not others:
+        return None
+    pair = [newest, chance.choice(others)]
+    chance.shuffle(pair)
+    if kind == "union":
+        return {"kind": kind, "of": pair}
+    node = {"kind": kind, "left": pair[0], "right": pair[1]}
+    if kind == "as_of":
+        how = chance.choice(["inner", "left"])
+        return {**node, "how": how, "lateness": chance.choice([0, 2])}
+    low = chance.randint(-3, 1)
+    how = chance.choice(["inner", "left", "left", "full"])
+    lateness = chance.choice([0, 2]) if how != "inner" else None
+    within = [low, chance.randint(low, 3)]
+    return {**node, "within": within, "how": how, "lateness": lateness}
+
+
+_WINDOWED = ("asset", "rollup")
+SOURCES = ("union", "join", "join", "as_of", "row_asset")
+WINDOWS = (*(("asset",) * 5), "rollup", *(("chain",) * 3))
+"""The kinds of nodes, as often as they are drawn."""
+
+
+def _draw_asset(chance: Random, source: str) -> Part:
+    node: Part = {
+        "kind": "asset",
+        "source": source,
+        "size": chance.choice([2, 3, 4]),
+        "lateness": chance.choice([0, 2, 4]),
+        "keys": chance.choice([["k"], []]),
+        "function": chance.choice(["all", "all", "some"]),
+        "most": chance.choice([None, None, None, 1, 2]),
+    }
+    if chance.random() < 0.2:
+        node["slide"] = node["size"] // 2 or 1
+    return node
+
+
+# The operations
+
+
+def _draw_operations(drawn: Drawn) -> None:
+    chance = drawn.chance
+    for name in drawn.sources:
+        _append(drawn, _arrive(drawn, name))
+    names, weights = list(drawn.kinds), list(drawn.kinds.values())
+    count = chance.randint(4, 10)
+    while len(drawn.operations) < count + len(drawn.sources):
+        kind = chance.choices(names, weights)[0]
+        operations = KIND_DRAWS[kind](drawn) or []
+        for operation in operations if isinstance(operations, list) else [operations]:
+            _append(drawn, operation)
+
+
+def _append(drawn: Drawn, operation: Part) -> None:
+    chance = drawn.chance
+    share = chance.choice([0.0, 0.6, 1.0, 1.0])
+    then = [name for name in drawn.nodes if chance.random() < share]
+    operation = {**operation, "then": then}
+    # Some progress is that of a part of the graph.
+    if drawn.kinds.get("kill") and chance.random() < 0.12:
+        operation["kill"] = chance.choice(FAIL_POINTS)
+    drawn.operations.append(operation)
+
+
+def _arrive(drawn: Drawn, source: str, ages: tuple[int, int] = (-1, 2)) -> Part:
+    chance = drawn.chance
+    drawn.now += chance.choice([0, 1, 2, 4])
+    drawn.clock = max(drawn.clock + 1, drawn.now)
+    rows = list[Part]()
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        number = len(drawn.ids)
+        row: Part = {
+            "t": drawn.now - chance.randint(*ages),
+            "k": chance.choice(["x", "x", "y"]),
+            "v": chance.choice([1, 2, 3, None]),
+            "id": f"{source}{number}",
+        }
+        for name in drawn.sources[source].get("more", {}):
+            row[name] = chance.choice([7, None])
+        drawn.ids.append((source, row["id"]))
+        rows.append(row)
+    return {"do": "arrive", "source": source, "clock": drawn.clock, "rows": rows}
+
+
+def _on_time(drawn: Drawn) -> Part:
+    return _arrive(drawn, drawn.chance.choice(list(drawn.sources)))
+
+
+def _late(drawn: Drawn) -> Part:
+    return _arrive(drawn, drawn.chance.choice(list(drawn.sources)), (3, 6))
+
+
+def _too_late(drawn: Drawn) -> Part:
+    return _arrive(drawn, drawn.chance.choice(list(drawn.sources)), (8, 14))
+
+
+def _far(drawn: Drawn, source: str | None = None) -> Part:
+    operation = _arrive(drawn, source or drawn.chance.choice(list(drawn.sources)))
+    operation["rows"][0]["t"] = 2_000_000_000
+    return operation
+
+
+def _beat(drawn: Drawn) -> Part:
+    drawn.clock += drawn.chance.choice([3, 6])
+    source = drawn.chance.choice(list(drawn.sources))
+    return {"do": "beat", "source": source, "clock": drawn.clock, "silence": 3}
+
+
+def _on_asset(do: str) -> Draw:
+    def draw(drawn: Drawn) -> Part | None:
+        asset = drawn.choose_asset()
+        return None if asset is None else {"do": do, "node": asset}
+
+    return draw
+
+
+def _backfill(drawn: Drawn) -> Part | None:
+    asset, chance = drawn.choose_asset(), drawn.chance
+    if asset is None:
+        return None
+    operation: Part = {"do": "backfill", "node": asset, "late": chance.random() < 0.5}
+    if chance.random() < 0.6:
+        start = chance.randint(-4, drawn.now)
+        operation["range"] = [start, start + chance.randint(2, 8)]
+    return operation
+
+
+def _redefine(drawn: Drawn, node: str, to: Part) -> Part | None:
+    changed = deepcopy(drawn.nodes)
+    changed[node] |= to
+    if changed == drawn.nodes:
+        return None
+    try:
+        define(drawn.sources, changed)
+    except DefinitionError:
+        return None
+    drawn.nodes = changed
+    return {"do": "redefine", "node": node, "to": to}
+
+
+def _lateness(drawn: Drawn, choices: list[int]) -> list[Part] | None:
+    asset = drawn.choose_asset()
+    if asset is None:
+        return None
+    before = drawn.nodes[asset]["lateness"]
+    after = drawn.chance.choice(choices) + before
+    changed = None if after < 0 else _redefine(drawn, asset, {"lateness": after})
+    return None if changed is None else [changed, _late(drawn), _on_time(drawn)]
+
+
+def _lateness_up(drawn: Drawn) -> list[Part] | None:
+    return _lateness(drawn, [2, 4])
+
+
+def _lateness_down(drawn: Drawn) -> list[Part] | None:
+    return _lateness(drawn, [-4, -2])
+
+
+def _change(
+    drawn: Drawn, kinds: tuple[str, ...], change: Callable[[Random, Part], Part]
+) -> Part | None:
+    names = [n for n, d in drawn.nodes.items() if d["kind"] in kinds]
+    if not names:
+        return None
+    name = drawn.chance.choice(names)
+    return _redefine(drawn, name, change(drawn.chance, drawn.nodes[name]))
+
+
+def _function(drawn: Drawn) -> Part | None:
+    return _change(
+        drawn,
+        ("asset",),
+        lambda _, node: {"function": "some" if node["function"] == "all" else "all"},
+    )
+
+
+def _row_function(drawn: Drawn) -> Part | None:
+    return _change(
+        drawn,
+        ("row_asset",),
+        lambda _, node: {"function": "some" if node["function"] == "all" else "all"},
+    )
+
+
+def _within(drawn: Drawn) -> Part | None:
+    return _change(
+        drawn,
+        ("join",),
+        lambda chance, node: {
+            "within": [node["within"][0] - chance.choice([0, 2]), node["within"][1] + 2]
+        },
+    )
+
+
+def _join_lateness(drawn: Drawn) -> Part | None:
+    return _change(
+        drawn,
+        ("join", "as_of"),
+        lambda _, node: {"lateness": None if node["lateness"] is None else 2 - node["lateness"]},
+    )
+
+
+def _aggregate(drawn: Drawn) -> Part | None:
+    return _change(drawn, ("asset",), lambda _, node: {"greatest": not node.get("greatest", False)})
+
+
+def _keys(drawn: Drawn) -> Part | None:
+    return _change(drawn, ("asset",), lambda _, node: {"keys": [] if node["keys"] else ["k"]})
+
+
+def _most(drawn: Drawn) -> Part | None:
+    return _change(drawn, ("asset",), lambda chance, _: {"most": chance.choice([None, 1, 3])})
+
+
+def _rebuild(drawn: Drawn) -> list[Part] | None:
+    asset = drawn.choose_asset()
+    if asset is None:
+        return None
+    to = drawn.chance.choice([{"greatest": True}, {"lateness": 2}, {"function": "some"}])
+    changed = _redefine(drawn, asset, to)
+    return [*([] if changed is None else [changed]), {"do": "rebuild", "node": asset}]
+
+
+def _rebuild_source(drawn: Drawn) -> Part | None:
+    names = [n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED]
+    return {"do": "rebuild_source", "node": drawn.chance.choice(names)} if names else None
+
+
+def _promote(drawn: Drawn) -> list[Part] | None:
+    rebuilt = _rebuild(drawn)
+    return None if rebuilt is None else [*rebuilt, {"do": "promote", "node": rebuilt[-1]["node"]}]
+
+
+def _erase(drawn: Drawn) -> Part | None:
+    if not drawn.ids:
+        return None
+    source, row = drawn.chance.choice(drawn.ids)
+    return {"do": "erase", "source": source, "id": row}
+
+
+def _erase_unloaded(drawn: Drawn) -> Part | None:
+    operation = _erase(drawn)
+    if operation is None:
+        return None
+    reached = below(drawn.nodes, [operation["source"]])
+    if not reached:
+        return None
+    return {**operation, "unloaded": [drawn.chance.choice(reached)]}
+
+
+def _lower(drawn: Drawn) -> list[Part]:
+    source = drawn.chance.choice(list(drawn.sources))
+    before = [] if drawn.chance.random() < 0.2 else [_far(drawn, source), _arrive(drawn, source)]
+    drawn.sources[source]["skew"] = True
+    return [*before, {"do": "lower", "source": source}, _arrive(drawn, source)]
+
+
+def _drop(drawn: Drawn) -> Part | None:
+    if not drawn.nodes:
+        return None
+    return {"do": "drop", "node": drawn.chance.choice(list(drawn.nodes))}
+
+
+def _recreate(drawn: Drawn) -> Part:
+    return {"do": "recreate", "source": drawn.chance.choice(list(drawn.sources))}
+
+
+def _restore(drawn: Drawn, names: list[str], source: str) -> list[Part]:
+    """Return a backup, arrivals, the restoration of tables, and further arrivals."""
+    chance = drawn.chance
+    before = [_arrive(drawn, source) for _ in range(chance.choice([1, 2]))]
+    restore = {"do": "restore", "names": names, "again": chance.random() < 0.7}
+    after = [_arrive(drawn, source) for _ in range(chance.choice([0, 1, 2]))]
+    return [{"do": "backup"}, *before, restore, *after]
+
+
+def _restore_all(drawn: Drawn) -> list[Part]:
+    return _restore(drawn, [], drawn.chance.choice(list(drawn.sources)))
+
+
+def _restore_one(drawn: Drawn) -> list[Part]:
+    name = drawn.chance.choice([*drawn.sources, *drawn.nodes])
+    source = name if name in drawn.sources else drawn.chance.choice(list(drawn.sources))
+    return _restore(drawn, [name], source)
+
+
+def _column(drawn: Drawn) -> list[Part] | None:
+    source = drawn.chance.choice(list(drawn.sources))
+    more = drawn.sources[source].setdefault("more", {})
+    if more:
+        return None
+    sources = deepcopy(drawn.sources)
+    sources[source]["more"]["extra"] = "BIGINT"
+    try:
+        define(sources, drawn.nodes)
+    except DefinitionError:
+        return None
+    drawn.sources = sources
+    return [{"do": "column", "source": source, "name": "extra"}, _arrive(drawn, source)]
+
+
+def _old(drawn: Drawn) -> Part | list[Part] | None:
+    """Return progress by a process that loaded the definitions before their last change."""
+    names = [n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED]
+    if not names:
+        return None
+    old: Part = {"do": "old", "node": drawn.chance.choice(names)}
+    return [*(_column(drawn) or []), old]
+
+
+def _maintain(drawn: Drawn) -> Part:
+    return {"do": "maintain", "vacuum": drawn.chance.random() < 0.5}
+
+
+KIND_DRAWS: Mapping[str, Draw] = {
+    "on time": _on_time,
+    "late": _late,
+    "too late": _too_late,
+    "far in the future": _far,
+    "heartbeat": _beat,
+    "correct": _on_asset("correct"),
+    "backfill": _backfill,
+    "lateness up": _lateness_up,
+    "lateness down": _lateness_down,
+    "function": _function,
+    "row function": _row_function,
+    "within": _within,
+    "join lateness": _join_lateness,
+    "aggregate": _aggregate,
+    "keys": _keys,
+    "expectation": _most,
+    "rebuild": _rebuild,
+    "rebuild a source": _rebuild_source,
+    "promote": _promote,
+    "rollback": _on_asset("rollback"),
+    "release": _on_asset("release"),
+    "discard": _on_asset("discard"),
+    "erase": _erase,
+    "erase without a definition": _erase_unloaded,
+    "lower": _lower,
+    "drop": _drop,
+    "recreate": _recreate,
+    "restore all": _restore_all,
+    "restore one": _restore_one,
+    "column": _column,
+    "old process": _old,
+    "maintain": _maintain,
+    "kill": _on_time,
+}
+
+KINDS: Mapping[str, float] = {
+    **dict.fromkeys(KIND_DRAWS, 1.0),
+    "on time": 8.0,
+    "late": 4.0,
+    "too late": 3.0,
+    "heartbeat": 3.0,
+    "backfill": 2.0,
+    "maintain": 0.5,
+}
+"""The weight of each kind of operation."""
+
+NEED_ENGINE = (
+    *("correct", "backfill", "lateness up", "lateness down", "function", "aggregate", "keys"),
+    *("expectation", "rebuild", "promote", "rollback", "release", "discard", "erase"),
+    *("erase without a definition", "lower", "maintain"),
+)
+"""The kinds of operations that need windows or an engine."""

@@ -1,0 +1,212 @@
+"""Planted faults: each breaks one rule of the product, so that cases of some kinds must find it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from helpers.graph.case import Part
+from tidemark.define.derived.chain import Chain
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.run import plan, runner, takeover
+from tidemark.run.erase import erase, recovery
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.fence import Fence
+from tidemark_streaming.connector import Chunk
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.snapshot.asset_results import AssetResults
+
+_ARRIVALS = {"on time": 6.0, "late": 3.0}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A planted fault.
+
+    Args:
+        plant: changes the product; the patch takes the change back.
+        kinds: the weights of the operations under which the fault shows.
+        nodes: kinds of nodes, all of which a case must have.
+        with_windows: false if cases without an engine show the fault.
+    """
+
+    plant: Callable[[pytest.MonkeyPatch], None]
+    kinds: Mapping[str, float]
+    nodes: frozenset[str] = frozenset()
+    with_windows: bool = False
+
+    def concerns(self, case: Part) -> bool:
+        """Return whether a case has the nodes that show the fault."""
+        return self.nodes <= {node["kind"] for node in case["nodes"].values()}
+
+
+def _keep_rows_without_arrival(patch: pytest.MonkeyPatch) -> None:
+    take = Fence.take
+    patch.setattr(Fence, "take", lambda fence, removing=None: take(fence))
+
+
+def _take_last_arrival_again(patch: pytest.MonkeyPatch) -> None:
+    pending = DerivedConnector.pending
+
+    def again(connector: DerivedConnector, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return pending(connector, timeline[:-1] if len(timeline) > 1 else timeline)
+
+    patch.setattr(DerivedConnector, "pending", again)
+
+
+def _skip_heartbeats(patch: pytest.MonkeyPatch) -> None:
+    arrivals = DerivedConnector._arrivals
+
+    def some(connector: DerivedConnector, base: Any, first: int) -> list[Arrival]:  # noqa: ANN401
+        found = arrivals(connector, base, first)
+        return [a for a in found if a.rows or a.arrival <= first]
+
+    patch.setattr(DerivedConnector, "_arrivals", some)
+
+
+def _take_latest_watermark(patch: pytest.MonkeyPatch) -> None:
+    def latest(_: DerivedSource, reached: Sequence[int | None]) -> int | None:
+        return max((mark for mark in reached if mark is not None), default=None)
+
+    patch.setattr(DerivedSource, "watermark_of", latest)
+
+
+def _forget_look_back(patch: pytest.MonkeyPatch) -> None:
+    watermark_of = DerivedSource.watermark_of
+
+    def ahead(source: DerivedSource, reached: Sequence[int | None]) -> int | None:
+        found = watermark_of(source, reached)
+        return None if found is None else found + max(source.derivation.look_back)
+
+    patch.setattr(DerivedSource, "watermark_of", ahead)
+
+
+def _do_not_compare_identities(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DerivedConnector, "_demand_current", lambda *_: None)
+
+
+def _classify_by_watermark_after(patch: pytest.MonkeyPatch) -> None:
+    fold = ingest.fold
+
+    def late(*arguments: Any) -> list[Arrival]:  # noqa: ANN401
+        return [replace(a, before=a.after) for a in fold(*arguments)]
+
+    patch.setattr(ingest, "fold", late)
+
+
+def _forget_dependents_in_erasures(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(erase._Work, "_continue", lambda _, report: report)
+
+
+def _do_not_recompute_erased_windows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_recompute", lambda *_: None)
+
+
+def _continue_after_any_change(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(takeover, "check_definition", lambda *_, **__: None)
+
+
+def _ignore_changed_results(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AssetResults, "changes_since", lambda *_: [])
+
+
+def _forget_lateness_in_chains(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chain, "wait", property(lambda _: 0))
+
+
+def _count_late_events_in_backfills(patch: pytest.MonkeyPatch) -> None:
+    planned = plan.plan_backfill
+
+    def including(asset: Any, last: Any, start: Any, end: Any, _: str) -> plan.Plan:  # noqa: ANN401
+        return planned(asset, last, start, end, "include")
+
+    patch.setattr(plan, "plan_backfill", including)
+
+
+def _leave_commits_unpublished(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan, "plan_unpublished", lambda *_: [])
+
+
+def _publish_without_validation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(runner.compute, "is_guarded", lambda _: False)
+
+
+FAULTS: Mapping[str, Fault] = {
+    "rows of an arrival that was not completed are kept": Fault(
+        _keep_rows_without_arrival, {**_ARRIVALS, "kill": 8.0}
+    ),
+    "an arrival is taken twice": Fault(
+        _take_last_arrival_again, _ARRIVALS, frozenset({"row_asset"})
+    ),
+    "heartbeats are not taken": Fault(
+        _skip_heartbeats, {**_ARRIVALS, "heartbeat": 6.0}, frozenset({"union"})
+    ),
+    "the latest watermark of the bases applies": Fault(
+        _take_latest_watermark, _ARRIVALS, frozenset({"union"})
+    ),
+    "a join forgets how far it looks back": Fault(
+        _forget_look_back, _ARRIVALS, frozenset({"join"})
+    ),
+    "the identities of arrivals are not compared": Fault(
+        _do_not_compare_identities, {**_ARRIVALS, "recreate": 6.0}, frozenset({"union"})
+    ),
+    "events are classified by the watermark after their arrival": Fault(
+        _classify_by_watermark_after, _ARRIVALS
+    ),
+    "an erasure forgets what reads the source": Fault(
+        _forget_dependents_in_erasures,
+        {**_ARRIVALS, "erase": 8.0},
+        frozenset({"row_asset"}),
+        with_windows=True,
+    ),
+    "an erasure does not recompute windows": Fault(
+        _do_not_recompute_erased_windows,
+        {**_ARRIVALS, "erase": 8.0},
+        frozenset({"asset"}),
+        with_windows=True,
+    ),
+    "any definition continues from any state": Fault(
+        _continue_after_any_change,
+        {**_ARRIVALS, "aggregate": 4.0, "keys": 4.0},
+        frozenset({"asset"}),
+        with_windows=True,
+    ),
+    "a chain ignores recomputed windows": Fault(
+        _ignore_changed_results,
+        {**_ARRIVALS, "too late": 6.0, "correct": 6.0, "backfill": 4.0},
+        frozenset({"chain"}),
+        with_windows=True,
+    ),
+    "a chain takes windows before they are final": Fault(
+        _forget_lateness_in_chains, _ARRIVALS, frozenset({"chain"}), with_windows=True
+    ),
+    "a backfill counts too-late events": Fault(
+        _count_late_events_in_backfills,
+        {**_ARRIVALS, "too late": 6.0, "backfill": 6.0},
+        frozenset({"asset"}),
+        with_windows=True,
+    ),
+    "a commit that was not published stays so": Fault(
+        _leave_commits_unpublished,
+        {**_ARRIVALS, "kill": 8.0},
+        frozenset({"asset"}),
+        with_windows=True,
+    ),
+    "rows are published without validation": Fault(
+        _publish_without_validation,
+        {**_ARRIVALS, "expectation": 4.0},
+        frozenset({"asset"}),
+        with_windows=True,
+    ),
+}
+
+
+@contextmanager
+def planted(fault: Fault) -> Iterator[None]:
+    """Within the context, the product has a fault."""
+    with pytest.MonkeyPatch.context() as patch:
+        fault.plant(patch)
+        yield

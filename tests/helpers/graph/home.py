@@ -1,0 +1,447 @@
+"""A home with the graph of a case: it executes operations in this process, on real tables."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from helpers.graph.case import DERIVED, EPOCH_MICROS, SECOND, Part, bases_of, below
+from helpers.graph.connector import Sent, SentConnector
+from helpers.graph.definitions import Definitions, define
+from helpers.graph.windows import AssetHistory, Bounds, Place, Recompute, lacking
+from helpers.model.derived_oracle import EventLog
+from tidemark.base.failpoint import FAIL_AT
+from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.source import Source
+from tidemark.quality import quarantine
+from tidemark.quality.quarantine import Choice
+from tidemark.run import runner
+from tidemark.run.change import rebuild
+from tidemark.run.erase.erase import erase
+from tidemark.store.asset import Asset
+from tidemark.store.commits.kinds import Promotion
+from tidemark.store.event_log.log import Log
+from tidemark.store.lineage import Lineage
+from tidemark.store.upkeep import dropping, erasures
+from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintain
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.derived import rebuild as rebuild_source
+from tidemark_streaming.ingest.future_watermark import lower
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.snapshot.staleness import find_stale_source
+from tidemark_streaming.snapshot.tables import Tables
+
+
+class Killed(BaseException):
+    """The process was killed at a fail point."""
+
+
+@contextmanager
+def dying(point: str | None) -> Iterator[None]:
+    """Within the context, a process that reaches a fail point ends with `Killed`."""
+    if point is None:
+        yield
+        return
+
+    def kill(_: int, number: int) -> None:
+        assert number == signal.SIGKILL
+        # The process dies once.
+        os.environ.pop(FAIL_AT, None)
+        raise Killed(point)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAIL_AT, point)
+        patch.setattr("tidemark.base.failpoint.os.kill", kill)
+        yield
+
+
+@dataclass
+class Backup:
+    """A copy of all tables, with what they were made from."""
+
+    folder: Path
+    sent: dict[str, list[Sent]]
+    histories: dict[str, AssetHistory]
+
+
+@dataclass
+class Project:
+    """The code of a project: its sources and nodes, as a case describes them."""
+
+    sources: Part
+    nodes: Part
+
+    def define(self) -> Definitions:
+        return define(self.sources, self.nodes)
+
+
+@dataclass
+class Home:
+    """The tables of a case, and what is known about them without reading them.
+
+    Args:
+        sent: the arrivals of each source that its event log must have.
+        histories: how the tables of each asset were made.
+        erasing: the ids of rows whose erasure was interrupted, each with its source.
+        logs: the event logs that were read since the last change of a table.
+    """
+
+    store: Warehouse
+    project: Project
+    sent: dict[str, list[Sent]] = field(default_factory=dict[str, list[Sent]])
+    histories: dict[str, AssetHistory] = field(default_factory=dict[str, AssetHistory])
+    promoted: dict[str, AssetHistory] = field(default_factory=dict[str, AssetHistory])
+    rebuilt: dict[str, Part] = field(default_factory=dict[str, Part])
+    erasing: dict[str, str] = field(default_factory=dict[str, str])
+    backup: Backup | None = None
+    logs: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
+
+    def __post_init__(self) -> None:
+        self.definitions = self.project.define()
+        self.earlier = self.project, self.definitions
+        self.loaded_project = self.project
+        self.loaded = self.definitions
+        self.sent |= {name: [] for name in self.project.sources}
+
+    @property
+    def nodes(self) -> Part:
+        return self.project.nodes
+
+    @property
+    def folder(self) -> Path:
+        return Path(f"{self.store.location}/{self.store.database}".removeprefix("file://"))
+
+    def reopen(self) -> None:
+        """Continue in another process."""
+        self.store = type(self.store)(self.store.spark, *self.store.place)
+
+    def history(self, name: str) -> AssetHistory:
+        return self.histories.setdefault(name, AssetHistory())
+
+    def has_arrivals(self, source: Source) -> bool:
+        store = self.store
+        return store.exists(source.timeline_table) and Log(store, source).last() is not None
+
+    # Progress
+
+    def progress(self, name: str) -> None:
+        """Ingest a derived source, or run an asset, with everything that is pending.
+
+        Raises:
+            TidemarkError: the node refuses.
+        """
+        self.logs.clear()
+        try:
+            self._progress(name)
+        finally:
+            self.logs.clear()
+
+    def _progress(self, name: str) -> None:
+        known = self.loaded
+        if name in known.derived:
+            list(ingest(self.store, DerivedConnector(known.derived[name]), batch=None))
+            return
+        asset = known.assets[name]
+        if not self.has_arrivals(asset.source):
+            return
+        try:
+            runner.incremental(self.store, asset)
+        finally:
+            self._note_processed(asset)
+
+    def _note_processed(self, asset: Definition) -> None:
+        if asset.follows is not None:
+            return
+        history = self.history(asset.name)
+        last = Asset(self.store, asset).state.last()
+        for arrival in range(last.after.at.arrival + 1):
+            history.processed.setdefault(arrival, deepcopy(self.nodes[asset.name]))
+
+    def reported(self, name: str) -> str | None:
+        """Return why the product reports that a node is stale; None if it does not."""
+        tables = Tables(str(self.folder))
+        if name in self.definitions.derived:
+            stale = find_stale_source(tables, self.definitions.derived[name])
+        else:
+            stale = Lineage(tables).of_asset(self.definitions.assets[name])
+        return None if stale is None else str(stale)
+
+    def recompute(self, name: str) -> None:
+        """Do what a message about a stale node, or about its changed definition, recommends."""
+        if name in self.definitions.derived:
+            self.do_rebuild_source({"node": name})
+        elif self.definitions.assets[name].follows is None:
+            self.do_backfill({"node": name, "late": False})
+
+    # Operations
+
+    def execute(self, operation: Part) -> None:
+        """Execute an operation, without the progress after it."""
+        self.logs.clear()
+        try:
+            getattr(self, f"do_{operation['do']}")(operation)
+        finally:
+            self.logs.clear()
+
+    def do_arrive(self, operation: Part) -> None:
+        self._send(operation["source"], Sent(operation["clock"], list(operation["rows"])))
+
+    def do_beat(self, operation: Part) -> None:
+        if self.sent[operation["source"]]:
+            self._send(operation["source"], Sent(operation["clock"], [], operation["silence"]))
+
+    def _send(self, name: str, arrival: Sent) -> None:
+        self.sent[name].append(arrival)
+        self.ingest(name)
+
+    def ingest(self, name: str) -> None:
+        """Ingest what the outside system has sent for a source."""
+        connector = SentConnector(self.definitions.sources[name], self.sent[name])
+        list(ingest(self.store, connector, batch=None))
+
+    def do_correct(self, operation: Part) -> None:
+        asset = self.definitions.assets[operation["node"]]
+        with self._recomputing(asset, None, late=True, corrects=True):
+            runner.correct(self.store, asset)
+
+    def do_backfill(self, operation: Part) -> None:
+        asset, late = self.definitions.assets[operation["node"]], operation["late"]
+        bounds = operation.get("range")
+        start, end = (None, None) if bounds is None else [_micros(each) for each in bounds]
+        windows = None if start is None or end is None else (start, end)
+        with self._recomputing(asset, windows, late=late):
+            runner.backfill(
+                self.store, asset, start, end, late_events="include" if late else "exclude"
+            )
+
+    @contextmanager
+    def _recomputing(
+        self, asset: Definition, windows: Bounds | None, *, late: bool, corrects: bool = False
+    ) -> Iterator[None]:
+        """Note the commit that recomputes windows within the context, even if it is killed.
+
+        Args:
+            corrects: true if only windows that lack too-late events are recomputed.
+        """
+        history, before = self.history(asset.name), Asset(self.store, asset).state.last()
+        try:
+            yield
+        finally:
+            last = Asset(self.store, asset).state.last()
+            if last.commit_number > before.commit_number and last.recomputed is not None:
+                if windows is None and not corrects:
+                    history.processed = {}
+                self._note_processed(asset)
+                node, through = deepcopy(self.nodes[asset.name]), last.after.through
+                chosen = self._lacking(asset) if corrects else windows
+                history.recomputes.append(
+                    Recompute(last.commit_number, through, chosen, node, late)
+                )
+
+    def _lacking(self, asset: Definition) -> frozenset[Place]:
+        from helpers.graph.check import events_of
+
+        last = Asset(self.store, asset).state.last()
+        events, _ = events_of(self, asset)
+        counted = [e for e in events if e.arrival <= last.after.at.arrival]
+        return lacking(self.history(asset.name), self.nodes[asset.name], counted)
+
+    def do_redefine(self, operation: Part) -> None:
+        changed = deepcopy(self.project)
+        changed.nodes[operation["node"]] |= operation["to"]
+        self._deploy(changed)
+
+    def do_column(self, operation: Part) -> None:
+        changed = deepcopy(self.project)
+        changed.sources[operation["source"]].setdefault("more", {})[operation["name"]] = "BIGINT"
+        self._deploy(changed)
+
+    def _deploy(self, project: Project) -> None:
+        definitions = project.define()
+        self.earlier = self.project, self.definitions
+        self.project = self.loaded_project = project
+        self.definitions = self.loaded = definitions
+
+    def do_old(self, operation: Part) -> None:
+        """Let a process that has loaded the earlier definitions make progress."""
+        self.loaded_project, self.loaded = self.earlier
+        try:
+            if operation["node"] in self.loaded.derived:
+                self.progress(operation["node"])
+        finally:
+            self.loaded_project = self.project
+            self.loaded = self.definitions
+
+    def do_rebuild(self, operation: Part) -> None:
+        rebuild.rebuild(self.store, self.definitions.assets[operation["node"]])
+        self.rebuilt[operation["node"]] = deepcopy(self.nodes[operation["node"]])
+
+    def do_rebuild_source(self, operation: Part) -> None:
+        source = self.definitions.derived[operation["node"]]
+        list(rebuild_source.rebuild(self.store, source))
+        rebuild_source.promote(self.store, source)
+
+    def do_promote(self, operation: Part) -> None:
+        name = operation["node"]
+        asset = self.definitions.assets[name]
+        before, earlier = deepcopy(self.history(name)), Asset(self.store, asset).state.last()
+        try:
+            rebuild.promote(self.store, asset)
+        finally:
+            last = Asset(self.store, asset).state.last()
+            if last.commit_number > earlier.commit_number and isinstance(last, Promotion):
+                self.promoted[name] = before
+                self.histories[name] = AssetHistory()
+                self._note_processed(asset)
+
+    def do_rollback(self, operation: Part) -> None:
+        name = operation["node"]
+        rebuild.roll_back(self.store, self.definitions.assets[name])
+        self.histories[name] = self.promoted.pop(name, AssetHistory())
+
+    def do_release(self, operation: Part) -> None:
+        asset = self.definitions.assets[operation["node"]]
+        quarantine.release(self.store, asset, Choice())
+
+    def do_discard(self, operation: Part) -> None:
+        asset = self.definitions.assets[operation["node"]]
+        quarantine.discard(self.store, asset, Choice())
+
+    def do_lower(self, operation: Part) -> None:
+        """Do what `tidemark watermark --lower` does."""
+        name = operation["source"]
+        changed = deepcopy(self.project)
+        changed.sources[name]["skew"] = True
+        self._deploy(changed)
+        lower(self.store, self.definitions.sources[name])
+        assets = [a for a in self.definitions.assets.values() if a.source.name == name]
+        ran = [a for a in assets if Asset(self.store, a).state.last().commit_number >= 0]
+        for asset in sorted(ran, key=lambda each: each.follows is not None):
+            if asset.follows is None:
+                with self._recomputing(asset, None, late=False):
+                    runner.backfill(self.store, asset)
+            else:
+                runner.incremental(self.store, asset)
+
+    def do_erase(self, operation: Part) -> None:
+        name, row_id = operation["source"], operation["id"]
+        unloaded = operation.get("unloaded", ())
+        hidden = {*unloaded, *below(self.nodes, unloaded)}
+        reached = [n for n in below(self.nodes, [name]) if n not in hidden]
+        derived = [self.definitions.derived[n] for n in reached if n in self.definitions.derived]
+        assets = [self.definitions.assets[n] for n in reached if n in self.definitions.assets]
+        source, where = self.definitions.sources[name], f"id = '{row_id}'"
+        erase(self.store, source, assets, where, derived=derived, dry_run=True)
+        try:
+            erase(self.store, source, assets, where, derived=derived)
+        finally:
+            for asset in assets:
+                self._note_processed(asset)
+            self._note_erased(name, row_id)
+
+    def _note_erased(self, name: str, row_id: str) -> None:
+        source = self.definitions.sources[name]
+        ids = self.store.take(source.log_table, columns=["id"])["id"].to_pylist()
+        if row_id not in ids:
+            for arrival in self.sent[name]:
+                arrival.rows[:] = [row for row in arrival.rows if row["id"] != row_id]
+        if erasures.find_unfinished(self.store, source):
+            self.erasing[name] = row_id
+        else:
+            self.erasing.pop(name, None)
+
+    def do_drop(self, operation: Part) -> None:
+        """Drop a node after everything that reads it, as the command requires."""
+        for name in reversed([operation["node"], *below(self.nodes, [operation["node"]])]):
+            if self.nodes[name]["kind"] in DERIVED:
+                dropping.drop_event_log(self.store, self.definitions.derived[name])
+            else:
+                dropping.drop(self.store, self.definitions.assets[name])
+                self.histories.pop(name, None)
+                self.promoted.pop(name, None)
+
+    def do_recreate(self, operation: Part) -> None:
+        """Remove the tables of a source by hand, and ingest it again, in one arrival."""
+        name = operation["source"]
+        for table in self.tables(name):
+            shutil.rmtree(self.folder / table, ignore_errors=True)
+        rows = [row for arrival in self.sent[name] for row in arrival.rows]
+        clock = max((arrival.clock for arrival in self.sent[name]), default=0)
+        self.sent[name] = [Sent(clock, rows)] if rows else []
+        self.reopen()
+        self.ingest(name)
+
+    def do_backup(self, _: Part) -> None:
+        folder = self.folder.with_name(f"{self.folder.name}-backup")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder, folder)
+        self.backup = Backup(folder, deepcopy(self.sent), deepcopy(self.histories))
+
+    def do_restore(self, operation: Part) -> None:
+        """Replace the tables of sources and nodes by those of the backup.
+
+        The outside system then sends the rows that a source lost once more, in one arrival.
+        """
+        if self.backup is None:
+            return
+        names = operation["names"] or [*self.project.sources, *self.nodes]
+        if not operation["names"]:
+            shutil.rmtree(self.folder)
+            shutil.copytree(self.backup.folder, self.folder)
+        for name in names:
+            if operation["names"]:
+                for table in self.tables(name):
+                    self._restore_table(table)
+            if name in self.sent:
+                lost = [a for a in self.sent[name][len(self.backup.sent[name]) :] if a.rows]
+                self.sent[name] = deepcopy(self.backup.sent[name])
+                if lost and operation["again"]:
+                    rows = [row for arrival in lost for row in arrival.rows]
+                    self.sent[name].append(Sent(lost[-1].clock, rows))
+            elif name in self.definitions.assets:
+                self.histories[name] = deepcopy(self.backup.histories.get(name, AssetHistory()))
+        self.reopen()
+        for name in names:
+            if name in self.sent:
+                self.ingest(name)
+
+    def tables(self, name: str) -> Sequence[str]:
+        if name in self.definitions.assets:
+            return self.definitions.assets[name].tables
+        source = self.definitions.source(name)
+        tables = [source.timeline_table, source.log_table, source.dead_letters_table]
+        more = source.tables if isinstance(source, DerivedSource) else []
+        return list(dict.fromkeys([*tables, *more]))
+
+    def state_of(self, name: str) -> object:
+        """Return a value that differs if the definitions, or a table of a source or node or of its
+        bases, have changed."""
+        bases = [] if name in self.sent else bases_of(self.nodes[name])
+        tables = [table for each in (name, *bases) for table in self.tables(each)]
+        folders = [self.folder / table / "_delta_log" for table in tables]
+        changed = [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
+        return id(self.definitions), changed, str(self.sent.get(name)), str(self.histories)
+
+    def _restore_table(self, table: str) -> None:
+        assert self.backup is not None
+        shutil.rmtree(self.folder / table, ignore_errors=True)
+        if (self.backup.folder / table).exists():
+            shutil.copytree(self.backup.folder / table, self.folder / table)
+
+    def do_maintain(self, operation: Part) -> None:
+        retention = 0 if operation["vacuum"] else RETENTION
+        error = combine_errors(list(maintain(self.store, retention=retention)))
+        if error is not None:
+            raise error
+
+
+def _micros(seconds: int) -> int:
+    return EPOCH_MICROS + seconds * SECOND

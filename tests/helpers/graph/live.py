@@ -1,0 +1,194 @@
+"""Live through a case: execute its operations, and check the invariant after each."""
+
+import re
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from helpers.graph.case import Part, below
+from helpers.graph.check import difference
+from helpers.graph.home import Home, Killed, Project, dying
+from helpers.graph.without_engine import local_warehouse, plain_rows
+from tidemark.base.errors import TidemarkError
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.scenario.run.simulate import small
+
+
+class Failure(AssertionError):  # noqa: N818
+    """A node is neither up to date, nor behind, nor reported as stale.
+
+    Args:
+        kind: what is wrong: `silent` (a wrong result that nothing reports), `crash` (an error that
+            is not for users), or `no way back` (a reported node that can't be recreated).
+        number: the number of the operation after which it was found.
+    """
+
+    def __init__(self, kind: str, node: str, number: int, text: str) -> None:
+        super().__init__(f"{kind}: {node} after operation {number}: {text}")
+        self.kind = kind
+        self.node = node
+        self.number = number
+        self.text = text
+
+    @property
+    def cause(self) -> str:
+        """What failures of the same cause have in common."""
+        if self.kind == "crash":
+            return self.text.rstrip().rpartition("\n")[2].partition(":")[0]
+        words = re.sub(r"[0-9.-]+|'[^']*'|\[.*?\]", "", self.text.partition("\n")[0])
+        return " ".join(words.split()[:6]) if self.kind == "silent" else ""
+
+
+@dataclass
+class Outcome:
+    """What happened in a case that held.
+
+    Args:
+        reported: the nodes that were reported as stale, with the messages.
+        refused: the operations that were refused, by name, with the messages.
+        seconds: the time of each operation with its progress and check.
+    """
+
+    reported: list[str]
+    refused: list[str]
+    seconds: list[tuple[str, float]]
+
+
+def live(warehouse: Warehouse, case: Part) -> Outcome:
+    """Live through a case on new tables.
+
+    Raises:
+        Failure: the invariant was broken.
+    """
+    name = f"_graphs/{uuid4().hex[:12]}"
+    own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
+    with small(own) as store:
+        return _live_in(Home(store, _project(case)), case)
+
+
+def live_without_engine(folder: Path, case: Part) -> Outcome:
+    """Live through a case of plain and derived sources, without an engine.
+
+    Raises:
+        Failure: the invariant was broken.
+    """
+    home = Home(local_warehouse(str(folder), uuid4().hex[:12]), _project(case))
+    with plain_rows(home):
+        return _live_in(home, case)
+
+
+def _project(case: Part) -> Project:
+    return Project(deepcopy(case["sources"]), deepcopy(case["nodes"]))
+
+
+def _live_in(home: Home, case: Part) -> Outcome:
+    try:
+        return _Life(home, case).live()
+    finally:
+        for folder in (home.folder, home.folder.with_name(f"{home.folder.name}-backup")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Life:
+    def __init__(self, home: Home, case: Part) -> None:
+        self.home, self.case = home, case
+        self.outcome = Outcome([], [], [])
+        self.number = 0
+        self._right = dict[str, object]()
+
+    def live(self) -> Outcome:
+        for number, operation in enumerate(self.case["operations"]):
+            self.number = number
+            began = time.monotonic()
+            self._execute(operation)
+            self._check()
+            self.outcome.seconds.append((operation["do"], time.monotonic() - began))
+        began = time.monotonic()
+        self.number += 1
+        self._settle()
+        self.outcome.seconds.append(("settle", time.monotonic() - began))
+        return self.outcome
+
+    def _execute(self, operation: Part) -> None:
+        home = self.home
+        # A node may have been removed from the case.
+        names = {*home.project.sources, *home.nodes}
+        try:
+            with dying(operation.get("kill")):
+                self._try(operation["do"], lambda: home.execute(operation), self.outcome.refused)
+                for name in operation["then"]:
+                    if name in names:
+                        self._progress(name)
+        except Killed:
+            home.reopen()
+            for name in home.sent:
+                self._try(name, partial(home.ingest, name), self.outcome.refused)
+
+    def _try(self, name: str, work: Callable[[], None], refused: list[str]) -> bool:
+        """Return whether some work was done; false if it was refused."""
+        try:
+            work()
+        except TidemarkError as error:
+            refused.append(f"{name}: {error}")
+            return False
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            raise Failure("crash", name, self.number, text) from error
+        return True
+
+    def _progress(self, name: str) -> bool:
+        """Let a node make progress. Return false if it refused, which is a report."""
+        return self._try(name, partial(self.home.progress, name), self.outcome.reported)
+
+    def _check(self) -> None:
+        home = self.home
+        for name in home.sent:
+            if wrong := self._difference(name):
+                raise Failure("silent", name, self.number, wrong)
+        unfinished = below(home.nodes, home.erasing)
+        for name in home.nodes:
+            if name in unfinished or self._difference(name) is None:
+                continue
+            if (cause := home.reported(name)) is not None:
+                self.outcome.reported.append(f"{name}: {cause}")
+            elif self._progress(name) and (wrong := self._difference(name)):
+                raise Failure("silent", name, self.number, wrong)
+
+    def _difference(self, name: str) -> str | None:
+        """Return how a source or node is wrong, if its tables or definitions have changed since it
+        was right."""
+        state = self.home.state_of(name)
+        if self._right.get(name) == state:
+            return None
+        found = difference(self.home, name)
+        if found is None:
+            self._right[name] = state
+        return found
+
+    def _settle(self) -> None:
+        """Finish everything, recompute what is stale, and compare everything."""
+        home = self.home
+        for name, row_id in dict(home.erasing).items():
+            erasure = {"source": name, "id": row_id}
+            self._try(name, partial(home.do_erase, erasure), self.outcome.refused)
+            if name in home.erasing:
+                raise Failure("no way back", name, self.number, "an erasure can't be finished")
+        self._check()
+        for name in home.nodes:
+            refused = list[str]()
+            if home.reported(name) is not None or not self._progress(name):
+                self._try(name, partial(home.recompute, name), refused)
+            self._try(name, partial(home.progress, name), refused)
+            if cause := home.reported(name):
+                refused.append(cause)
+            if refused:
+                raise Failure("no way back", name, self.number, "\n".join(refused))
+            if wrong := self._difference(name):
+                raise Failure("silent", name, self.number, wrong)
+        self._check()
