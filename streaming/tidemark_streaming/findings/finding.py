@@ -17,6 +17,7 @@ class Kind(StrEnum):
     DAMAGED_TABLE = "damaged_table"
     UNREADABLE = "unreadable"
     UNFINISHED = "unfinished_operation"
+    STALE = "stale"
     BLOCKED_SOURCE = "blocked_source"
     STOPPED_INGEST = "stopped_ingest"
     STOPPED_STREAM = "stopped_stream"

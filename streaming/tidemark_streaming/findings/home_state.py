@@ -21,6 +21,7 @@ from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, ERASURES, LEDGER
 from tidemark.store import integrity
 from tidemark.store.integrity import Damage
+from tidemark.store.lineage import Stale
 from tidemark.store.rows import to_dicts
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.findings.polls import Answers, Backlog, Backlogs, SinkOverview, Sinks
@@ -33,6 +34,7 @@ from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.snapshot.check_results import IntegrityFault, find_integrity_fault
 from tidemark_streaming.snapshot.held_back import BaseProgress, HeldBack, find_slow_base
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.staleness import find_stale_asset, find_stale_source
 from tidemark_streaming.snapshot.windows import QuarantineCounts, count_quarantined
 
 BROKERS_SECONDS = 2.0
@@ -54,12 +56,14 @@ class SourceState:
     Args:
         ahead: the watermark, if it is far ahead of the processing clock.
         held_back: for a derived source, the base that holds it back, if there is one.
+        stale: why the source is stale; None if it is not.
         backlog: the lag in Kafka; None if the source does not read from Kafka.
     """
 
     snapshot: SourceSnapshot
     ahead: FutureWatermark | None = None
     held_back: HeldBack | None = None
+    stale: Stale | None = None
     backlog: Backlog | None = None
 
 
@@ -69,11 +73,13 @@ class AssetState:
 
     Args:
         fault: windows in which Tidemark lost or duplicated events, if there are any.
+        stale: why the asset is stale; None if it is not.
     """
 
     snapshot: AssetSnapshot
     quarantine: QuarantineCounts = field(default_factory=QuarantineCounts)
     fault: IntegrityFault | None = None
+    stale: Stale | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,7 @@ class HomeReader:
             snapshot=snapshot,
             ahead=self._find_ahead(source, snapshot),
             held_back=self._find_slow_base(source, snapshot),
+            stale=find_stale_source(self.snapshot.tables, source),
             backlog=None if connector is None else self.backlogs.backlog(connector, position),
         )
 
@@ -242,6 +249,7 @@ class HomeReader:
                 evidence,
                 lambda: find_integrity_fault(self.snapshot, definition),
             ),
+            stale=find_stale_asset(tables, definition),
         )
 
     def _find_damages(self) -> Sequence[Damage]:

@@ -86,6 +86,15 @@ def _unfinished_operations(state: HomeState) -> Iterator[Finding]:
         )
 
 
+def _stale_nodes(state: HomeState) -> Iterator[Finding]:
+    sources = [(source_node(name), source.stale) for name, source in state.sources.items()]
+    assets = [(asset_node(name), asset.stale) for name, asset in state.assets.items()]
+    for node, stale in (*sources, *assets):
+        if stale is not None:
+            cause = f"{stale.node} is stale: {stale.cause}."
+            yield Finding(Kind.STALE, "error", node, cause, f"{stale.remedy}.")
+
+
 def _blocked_sources(state: HomeState) -> Iterator[Finding]:
     for name, ingest in state.services.ingests.items():
         if ingest.refused is not None:
@@ -351,6 +360,7 @@ _RULES: Sequence[_Rule] = (
     _damaged_tables,
     _unreadable,
     _unfinished_operations,
+    _stale_nodes,
     _integrity_faults,
     _blocked_sources,
     _stopped_ingests,

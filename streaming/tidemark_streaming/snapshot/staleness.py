@@ -1,6 +1,4 @@
-"""List the sources and assets that are stale, without the engine."""
-
-from collections.abc import Iterable, Iterator
+"""Determine without the engine whether sources and assets are stale (`store.lineage`)."""
 
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import Chain
@@ -16,47 +14,35 @@ from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 
-def list_stale(
-    tables: Tables, sources: Iterable[Source], assets: Iterable[Definition]
-) -> list[Stale]:
-    """Return the stale nodes among some sources and assets, each once.
+def find_stale_source(tables: Tables, source: Source) -> Stale | None:
+    """Return why a source is stale; None if it is not. Only derived sources can be stale."""
+    if not isinstance(source, DerivedSource):
+        return None
+    key = source.name, "stale source"
+    return tables.read_if_changed(key, _tables_of(source), lambda: _compare(tables, source))
+
+
+def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
+    """Return why an asset is stale; None if it is not.
 
     A roll-up is never stale: its next run replaces all windows if its base has another history.
     """
-    found = [*_of_sources(tables, sources), *_of_assets(tables, assets)]
-    return [each for each in found if each is not None]
+    if isinstance(asset, RollUp):
+        return None
+    read = [asset.state_table, *_tables_of(asset.source)]
+    key = asset.name, "stale asset"
+    return tables.read_if_changed(key, read, lambda: Lineage(tables).of_asset(asset))
 
 
-def find_stale_source(tables: Tables, source: DerivedSource) -> Stale | None:
-    """Return why a derived source is stale; None if it is not."""
+def _compare(tables: Tables, source: DerivedSource) -> Stale | None:
     stale = Lineage(tables).of_source(source)
-    if stale is not None or not isinstance(source.derivation, Chain):
-        return stale
-    return _find_unreadable_change(tables, source, source.derivation)
+    if stale is None and isinstance(source.derivation, Chain):
+        return _find_unreadable_run(tables, source, source.derivation)
+    return stale
 
 
-def _of_sources(tables: Tables, sources: Iterable[Source]) -> Iterator[Stale | None]:
-    for source in sources:
-        if isinstance(source, DerivedSource):
-            yield tables.read_if_changed(
-                (source.name, "stale"),
-                _tables_of(source),
-                lambda source=source: find_stale_source(tables, source),
-            )
-
-
-def _of_assets(tables: Tables, assets: Iterable[Definition]) -> Iterator[Stale | None]:
-    for asset in assets:
-        if not isinstance(asset, RollUp):
-            yield tables.read_if_changed(
-                (asset.name, "stale asset"),
-                [asset.state_table, *_tables_of(asset.source)],
-                lambda asset=asset: Lineage(tables).of_asset(asset),
-            )
-
-
-def _find_unreadable_change(tables: Tables, source: DerivedSource, chain: Chain) -> Stale | None:
-    """Return that a chain can't follow a run that changed windows; None if there is no such run."""
+def _find_unreadable_run(tables: Tables, source: DerivedSource, chain: Chain) -> Stale | None:
+    """Return that a chain can't follow a run that changed windows; None if there is none."""
     newest = tables.read_newest(source.timeline_table, "arrival", None, 1)
     if newest is None or newest.num_rows == 0:
         return None

@@ -8,9 +8,12 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import ADMITTED
+from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.store import ledger
 from tidemark.store.event_log.arrival import TIMELINE
+from tidemark.store.event_log.steps import Step, TakenArrival
 
 _INSTANT = pa.timestamp("us", "UTC")
 _WINDOWS = pa.schema(
@@ -55,6 +58,22 @@ def arrive(
         for n in range(first, last + 1)
     ]
     _append(settings, f"{source}_timeline", rows, TIMELINE)
+
+
+def position_of(settings: Settings, source: DerivedSource, base: str, **taken: int) -> str:
+    """Return the position of a step that took the newest arrival in `taken` of a base.
+
+    Args:
+        taken: for each base, the number of the newest arrival, as `arrive` adds it.
+    """
+    folder = f"{settings.warehouse}/{settings.database}"
+    bases = {
+        name: TakenArrival(
+            number, f"{name} {number}", str(DeltaTable(f"{folder}/{name}_timeline").metadata().id)
+        )
+        for name, number in taken.items()
+    }
+    return Step(base, bases, derivation_fingerprint(source)).to_position()
 
 
 def beat(

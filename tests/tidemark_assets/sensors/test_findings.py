@@ -10,7 +10,7 @@ import pytest
 
 from helpers.dagster.ticks import of_part
 from helpers.data.judgements import judged, withhold, write
-from helpers.data.tables import arrive
+from helpers.data.tables import arrive, position_of
 from helpers.processes.commands import call
 from helpers.processes.ending import end_with_an_error
 from helpers.suite.scrapes import Values, scraped
@@ -27,6 +27,7 @@ from tidemark_streaming.home.domains import load
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.streams import desired_streams
+from till.sources import paid_orders
 
 DOMAINS = ("till", "gated")
 HOUR = duration("1 hour")
@@ -43,6 +44,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     judged(settings, 1, (3, "a"))
     withhold(settings, (3, "a"))
     arrive(settings, "orders", 0, 0, newest=10 * HOUR)
+    taken = position_of(settings, paid_orders, "orders", orders=0)
+    restored = taken.replace('"orders 0"', '"another arrival"')
+    arrive(settings, "paid_orders", 0, 0, positions=[restored])
     end_with_an_error(settings, INGEST, "payments")
     end_with_an_error(settings, SINK, "gated")
     desired_streams.request(settings, "gated")
@@ -70,9 +74,9 @@ def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.Dagste
         ("damaged_table", "error", "home"),
         ("held_back", "warning", "source located_payments"),
         ("held_back", "warning", "source movements"),
-        ("held_back", "warning", "source paid_orders"),
         ("integrity_fault", "error", "asset gated"),
         ("quarantine", "warning", "asset gated"),
+        ("stale", "error", "source paid_orders"),
         ("stopped_ingest", "error", "source payments"),
         ("stopped_sink", "error", "asset gated"),
         ("stopped_stream", "error", "asset gated"),

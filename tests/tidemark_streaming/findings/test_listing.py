@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,12 @@ import pytest
 
 from gated.transforms import gated
 from helpers.data.judgements import judged, withhold, write
-from helpers.data.tables import arrive
+from helpers.data.tables import arrive, position_of
 from helpers.processes.commands import call
 from helpers.processes.ending import GONE, end_with_an_error
 from tidemark.base.errors import DataError
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
-from tidemark.store.event_log.steps import Step
 from tidemark.store.upkeep import erasures
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
@@ -137,10 +137,10 @@ def test_the_side_that_holds_a_join_back_is_named(settings: Settings) -> None:
     for base, mark in marks.items():
         arrive(settings, base, 0, 0, newest=mark)
     taken = {"orders": 0, "payments": 0}
-    position = Step("orders", taken, dict.fromkeys(taken, "id")).to_position()
     for source in (paid_orders, movements, located_payments):
         watermark = source.watermark_of([marks[base.name] for base in source.bases])
         assert watermark is not None
+        position = position_of(settings, source, "orders", **taken)
         arrive(settings, source.name, 0, 0, newest=watermark, positions=[position])
     held = [node for kind, _, node in found_in(settings) if kind == Kind.HELD_BACK]
     assert held == ["source paid_orders", "source movements", "source located_payments"]
@@ -151,6 +151,22 @@ def test_the_side_that_holds_a_join_back_is_named(settings: Settings) -> None:
     ) in shown()
     arrive(settings, "payments", 1, 1, newest=10 * HOUR)
     assert Kind.HELD_BACK not in [kind for kind, _, _ in found_in(settings)]
+
+
+def test_a_join_is_stale_if_a_base_has_another_history(settings: Settings) -> None:
+    for base in ("orders", "payments"):
+        arrive(settings, base, 0, 1)
+    position = position_of(settings, paid_orders, "orders", orders=1, payments=0)
+    arrive(settings, "paid_orders", 0, 0, positions=[position])
+    assert found_in(settings) == []
+    shutil.rmtree(Path(settings.warehouse, settings.database, "orders_timeline"))
+    arrive(settings, "orders", 0, 1)
+    assert found_in(settings) == [("stale", "error", "source paid_orders")]
+    assert (
+        "paid_orders is stale: 'orders' was dropped and ingested again after 'paid_orders' had "
+        "read it. Run `tidemark rebuild paid_orders`"
+    ) in shown()
+    assert "tidemark rebuild paid_orders --promote" in shown()
 
 
 def test_status_shows_all_else_if_a_module_has_a_definition_error(

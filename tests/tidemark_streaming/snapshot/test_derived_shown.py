@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from helpers.data.tables import arrive
+from helpers.data.tables import arrive, position_of
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
-from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.metrics import METRICS
 from tidemark_streaming.monitor.overview import Monitor
+from till.sources import paid_orders
 
 
 def test_a_join_is_shown_with_its_lag_and_its_unjoined_rows(
@@ -26,7 +26,7 @@ def test_a_join_is_shown_with_its_lag_and_its_unjoined_rows(
     arrive(settings, "payments", 0, 1)
     steps = [{"orders": 0}, {"orders": 0, "payments": 0}, {"orders": 1, "payments": 0}]
     positions = [
-        Step(base, {b: TakenArrival(n, "arrival", "id") for b, n in taken.items()}).to_position()
+        position_of(settings, paid_orders, base, **taken)
         for base, taken in zip(("orders", "payments", "orders"), steps, strict=True)
     ]
     arrive(settings, "paid_orders", 0, 2, positions=positions)
