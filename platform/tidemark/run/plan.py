@@ -21,10 +21,12 @@ from tidemark.compute.affected.by_events import (
 )
 from tidemark.compute.affected.by_time import can_change
 from tidemark.compute.lifecycle.fragments import widen_to_cells
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.identity.parts import parts
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
+from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_superseded
 from tidemark.store.commits.conditions import Condition
@@ -118,6 +120,7 @@ def plan_increment(
             the newest commit, only they are taken.
     """
     if asset.rolls_up:
+        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
         planned = rollups.plan(asset)
         if planned is None:
             return None
@@ -129,10 +132,13 @@ def plan_increment(
     arrivals = [a for a in known if a.arrival > seen]
     if _can_wait(asset, last, arrivals):
         return None
+    is_recent = bool(known)
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
+        is_recent = False
         arrivals = asset.log.timeline(seen, through)
         if _can_wait(asset, last, arrivals):
             return None
+    _demand_continuation(asset, last, arrivals, is_recent=is_recent)
     arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None
@@ -145,6 +151,24 @@ def plan_increment(
     again = Planning.for_repeated_query(rows) if known else None
     begun = _begin(asset, last, marker)
     return Plan(begun, rows <= thresholds.SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
+
+
+def _demand_continuation(
+    asset: Asset, last: StateCommit, arrivals: Sequence[Arrival], *, is_recent: bool
+) -> None:
+    """Raise `StaleError` if an asset can't continue with these arrivals.
+
+    Usually, the first arrival shows by itself that it follows the last one that was counted, so
+    that nothing has to be read.
+
+    Args:
+        is_recent: true if the process that calls has just ingested the arrivals. It has then
+            checked whether the source is stale.
+    """
+    checks_source = isinstance(asset.transform.source, DerivedSource) and not is_recent
+    follows = bool(arrivals) and arrivals[0].follows == last.after.at.arrival_id
+    if not follows or last.after.covers or checks_source:
+        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
 
 
 def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> bool:
@@ -185,6 +209,8 @@ def plan_backfill(
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
     complete, ranges = late_events == "include", between(start, end)
+    if ranges:
+        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
     if ranges and can_recompute_in_part(asset, last):
         return _plan_in_place(asset, last, Cause.BACKFILL, ranges, complete=complete)
     if asset.transform.window.merges:
@@ -214,6 +240,8 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
     newest = asset.log.last()
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
+    if not into_empty:
+        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
     through = newest.arrival if into_empty else last.after.through
     ranges = find_affected_windows(asset.log, asset.counting, since, through)
     if ranges is None:
@@ -231,6 +259,7 @@ def plan_correction(asset: Asset, last: StateCommit) -> Plan | None:
 
     Each window stays up to date through the same arrival as before.
     """
+    lineage.demand_current_asset(asset.warehouse, asset.transform, last)
     ranges = find_windows_with_late_loss(asset.warehouse, asset.transform)
     if ranges is None:
         return None
@@ -242,6 +271,7 @@ def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
 
     Each window stays up to date through the same arrival as before.
     """
+    lineage.demand_current_asset(asset.warehouse, asset.transform, last)
     return _plan_in_place(asset, last, Cause.ERASURE, ranges)
 
 

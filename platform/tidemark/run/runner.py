@@ -276,7 +276,6 @@ def _run(
                     _leave_stale_history(asset, last)
                 else:
                     takeover.check_definition(asset, last, pinned_definition=pinned_definition)
-                    lineage.demand_current_asset(warehouse, transform, last)
                 if asset.rolls_up:
                     takeover.renew_rollup(asset, pinned_definition=pinned_definition)
                 facts = _attempt(

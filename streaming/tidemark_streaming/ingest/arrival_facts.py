@@ -266,6 +266,7 @@ def fold(
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
             future_timestamps=found.future_timestamps,
             silent_since=chunk.silent_since,
+            follows="" if last is None else last.arrival_id,
         )
         arrivals.append(last)
     return arrivals

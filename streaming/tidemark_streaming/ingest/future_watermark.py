@@ -237,7 +237,11 @@ def _with_new_ids(arrivals: Sequence[Arrival]) -> list[Arrival]:
 
     Everything that was computed from the earlier watermarks then recognizes that it is stale.
     """
-    return [replace(arrival, arrival_id=new_arrival_id()) for arrival in arrivals]
+    renewed = list[Arrival]()
+    for arrival in arrivals:
+        follows = renewed[-1].arrival_id if renewed else arrival.follows
+        renewed.append(replace(arrival, arrival_id=new_arrival_id(), follows=follows))
+    return renewed
 
 
 def _record(log: Log, arrivals: Sequence[Arrival]) -> None:

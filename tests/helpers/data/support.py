@@ -122,6 +122,7 @@ def ingest(
             position="{}",
             watermark_state=state,
             lookups=versions,
+            follows="" if last is None else last.arrival_id,
         )
         added.append(last)
         rows += [(e.ts, e.key, e.value, number, p) for p, e in enumerate(events)]

@@ -34,6 +34,7 @@ TIMELINE = pa.schema(
         "unreadable_marks": pa.int64(),
         "silent_since": INSTANT,
         "arrival_id": pa.string(),
+        "follows": pa.string(),
     }
 )
 
@@ -74,6 +75,7 @@ class Arrival:
         arrival_id: the identity of the arrival. Its number identifies it only within one history
             of the timeline: after a timeline was restored from a backup, other arrivals get the
             same numbers.
+        follows: the identity of the arrival before this one; empty for the first arrival.
     """
 
     arrival: int
@@ -94,6 +96,7 @@ class Arrival:
     unreadable_marks: int = 0
     silent_since: int | None = None
     arrival_id: str = field(default_factory=new_arrival_id, compare=False)
+    follows: str = field(default="", compare=False)
 
     @property
     def ends(self) -> bool:
