@@ -263,6 +263,11 @@ class HomeReader:
 
     def _find_erasures(self) -> list[UnfinishedErasure]:
         """Return the erasures that have begun and not ended, the oldest first."""
+        return self.snapshot.tables.read_if_changed(
+            (ERASURES, "unfinished"), [ERASURES], self._read_erasures
+        )
+
+    def _read_erasures(self) -> list[UnfinishedErasure]:
         rows = self.snapshot.tables.read(ERASURES, ["erasure", "source", "phase", "at"])
         phases = dict[tuple[str, str], list[int]]()
         for row in [] if rows is None else to_dicts(rows):
