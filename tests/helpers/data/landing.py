@@ -8,8 +8,11 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import iso
+from tidemark.define import aggregates as agg
 from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
@@ -23,6 +26,17 @@ SOURCE = Source(
     columns={"at": "TIMESTAMP", "sensor": "STRING", "value": "INT"},
     event_time="at",
     watermark=BoundedOutOfOrderness("1 minute"),
+)
+
+BY_MINUTE = WindowedTransform(
+    name="by_minute",
+    description="Readings by sensor and minute.",
+    source=SOURCE,
+    keys=("sensor",),
+    window=Tumbling("1 minute"),
+    allowed_lateness=0,
+    aggregates={"readings": agg.count()},
+    function=lambda rows: rows,
 )
 
 
@@ -46,6 +60,13 @@ def land_some(folder: Path, count: int, seed: int = 5) -> None:
         rows += [",c,1", "gibberish,c,1"] if number % 3 == 1 else []
         rows = [] if number == 2 else rows
         land(folder, f"{number:03}.csv", HEADER + "".join(f"{r}\n" for r in rows), number * 60)
+
+
+def land_minutes(folder: Path, first: int, last: int) -> None:
+    """Write a file with two readings for each minute."""
+    for minute in range(first, last):
+        rows = f"{clock(minute * 60)},a,{minute}\n{clock(minute * 60 + 30)},b,{minute}\n"
+        land(folder, f"{minute:03}.csv", f"at,sensor,value\n{rows}", minute * 60)
 
 
 def clock(seconds: int) -> str | None:

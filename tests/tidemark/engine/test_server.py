@@ -13,6 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from conftest import SHORT_LIVED
+from helpers.data.landing import BY_MINUTE, connector, land_minutes, log_rows
+from helpers.data.runs import run_all
 from helpers.processes.ending import left
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
@@ -22,6 +24,10 @@ from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming.ingest.ingest import ingest
 
 # Starts, kills and hangs its own engine.
 pytestmark = pytest.mark.slow
@@ -38,6 +44,19 @@ while is_listening(Settings().engine_port):
     pass
 # As in who runs tests, where filters do not last.
 warnings.filterwarnings("always", r"\\[RETRIES_EXCEEDED\\]")
+"""
+
+FOLLOWER = """
+import sys
+from pathlib import Path
+from helpers.data.landing import connector
+from tidemark.base.settings import Settings
+from tidemark.engine import session
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.ingest import follow
+warehouse = Warehouse(session(Settings()), *sys.argv[1:3], registered=False)
+for commit in follow(warehouse, connector(Path(sys.argv[3])), 0.1):
+    print(commit.arrivals[-1].arrival, flush=True)
 """
 
 ENSURE = """
@@ -183,6 +202,37 @@ def test_a_killed_server_restarts_with_its_tables(own: Settings) -> None:
     assert pid_of(own) != before
     session = spark_engine.session(own)
     assert session.table("kept").collect()[0].n == 7
+    session.stop()
+
+
+def test_each_event_counts_once_after_all_processes_were_killed(
+    own: Settings, tmp_path: Path
+) -> None:
+    """This is a restart of the machine, without the loss of what the disk had not yet written."""
+    place, landing = (own.warehouse, "restarted"), tmp_path / "landing"
+    land_minutes(landing, 0, 4)
+    with subprocess.Popen(
+        [sys.executable, "-c", FOLLOWER, *place, str(landing)],
+        env=environment(own) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as follower:
+        assert follower.stdout is not None
+        assert any(line == "3\n" for line in follower.stdout)
+        incremental(Warehouse(spark_engine.session(own), *place, registered=False), BY_MINUTE)
+        land_minutes(landing, 4, 8)
+        engine = psutil.Process(pid_of(own))
+        engine.kill()
+        follower.kill()
+    assert left([engine]) == []
+    spark_engine.ensure(own)
+    session = spark_engine.session(own)
+    warehouse = Warehouse(session, *place, registered=False)
+    list(ingest(warehouse, connector(landing)))
+    run_all(warehouse, BY_MINUTE)
+    rows = log_rows(warehouse)
+    assert len(rows) == len(set(rows)) == 16
+    assert parity(warehouse, BY_MINUTE).equal
     session.stop()
 
 

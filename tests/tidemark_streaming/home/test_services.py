@@ -28,6 +28,9 @@ def test_no_archive_is_built_if_disabled_or_present(
     assert not (tmp_path / "logs" / "archive.log").exists()
 
 
+# Only `make test-nightly` builds the archive.
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_archive_is_built_by_a_process_that_checks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +70,36 @@ def test_shared_databases_are_created_before_the_services_start(
     services.start(settings, tmp_path / "workspace.yaml")
     assert [name for name, _ in found] == ["webserver", "daemon"]
     assert all("runs" in tables for _, tables in found)
+
+
+# Starts Dagster's processes.
+@pytest.mark.slow
+def test_a_killed_daemon_is_restarted_and_the_web_interface_keeps_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    settings = Settings(webserver_port=free_port())
+    monkeypatch.setenv("TIDEMARK_WEBSERVER_PORT", str(settings.webserver_port))
+    workspace = tmp_path / "workspace.yaml"
+    workspace.write_text("load_from: []\n")
+    names = ("webserver", "daemon")
+    try:
+        services.start(settings, workspace)
+        started = {name: services.service(settings, name).running() for name in names}
+        assert started["daemon"] is not None
+        daemon = psutil.Process(started["daemon"].pid)
+        daemon.kill()
+        assert left([daemon]) == []
+        services.start(settings, workspace)
+        for name in names:
+            services.await_ready(settings, name)
+        assert services.service(settings, "webserver").running() == started["webserver"]
+        restarted = services.service(settings, "daemon").running()
+        assert restarted is not None
+        assert restarted.pid != daemon.pid
+    finally:
+        for name in names:
+            services.service(settings, name).stop()
 
 
 def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:

@@ -12,15 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from helpers.data.landing import SOURCE, clock, connector, land, log_rows
+from helpers.data.landing import BY_MINUTE, SOURCE, connector, land_minutes, log_rows
 from helpers.data.runs import run_all
 from helpers.data.whole import damaged
 from helpers.processes.disks import Disk, disk
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, EngineError
-from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
@@ -35,17 +33,6 @@ from tidemark_streaming.streams.direct import Direct
 
 # Mounts and fills small disks, and waits for streams that fail and recover.
 pytestmark = pytest.mark.slow
-
-BY_MINUTE = WindowedTransform(
-    name="by_minute",
-    description="Readings by sensor and minute.",
-    source=SOURCE,
-    keys=("sensor",),
-    window=Tumbling("1 minute"),
-    allowed_lateness=0,
-    aggregates={"readings": agg.count()},
-    function=lambda rows: rows,
-)
 
 _NO_LOOK: Any = None
 
@@ -62,13 +49,6 @@ def stored(spark: SparkSession, small: Disk) -> Warehouse:
     return Warehouse(
         spark, str(small.path / "warehouse"), f"disk_{uuid4().hex[:8]}", registered=False
     )
-
-
-def land_minutes(folder: Path, first: int, last: int) -> None:
-    """Write a file with two readings for each minute."""
-    for minute in range(first, last):
-        rows = f"{clock(minute * 60)},a,{minute}\n{clock(minute * 60 + 30)},b,{minute}\n"
-        land(folder, f"{minute:03}.csv", f"at,sensor,value\n{rows}", minute * 60)
 
 
 def check(stored: Warehouse, arrivals: int) -> None:

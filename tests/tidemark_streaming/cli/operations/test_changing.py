@@ -89,7 +89,6 @@ def test_a_replay_writes_the_table_or_a_separate_one(store: Warehouse) -> None:
 
 
 # Several commands and a rebuild.
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_promoting_over_a_killed_run_requires_no_backup(
     store: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
