@@ -16,6 +16,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from helpers.kafka.topics import Topics
 from helpers.suite.durations import Durations
+from helpers.suite.fast import FAST_WITH_ENGINE
 from helpers.suite.interruption import HOMES, Interruption
 from helpers.suite.shared_engine import start_or_join
 from tidemark import engine as spark_engine
@@ -90,17 +91,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the shared engine or broker, for `-m "not engine"`.
+    """Mark the tests that use the shared engine or broker, and those that are not fast as slow.
 
     A nightly test must also be slow, so that exactly one target runs it.
     """
     for item in items:
+        if isinstance(item, pytest.Function):
+            file, _, _ = item.nodeid.partition("::")
+            is_fast = item.originalname in FAST_WITH_ENGINE.get(file, ())
+            if not {"engine", "topics"}.isdisjoint(item.fixturenames):
+                item.add_marker("engine")
+                if not is_fast:
+                    item.add_marker("slow")
+            elif is_fast:
+                raise pytest.UsageError(f"{item.nodeid} is in FAST_WITH_ENGINE, and needs none.")
         if item.get_closest_marker("nightly") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is nightly, and not marked as slow.")
-        if isinstance(item, pytest.Function) and not {"engine", "topics"}.isdisjoint(
-            item.fixturenames
-        ):
-            item.add_marker("engine")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -112,6 +112,7 @@ def test_backfills_count_each_event_once(logged: Warehouse) -> None:
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_backfill_between_runs_counts_each_event_once(logged: Warehouse) -> None:
     asset = named("in_between")
@@ -145,6 +146,8 @@ def test_the_state_counts_duplicates(logged: Warehouse) -> None:
     assert rows.where(ADMITTED).isEmpty()
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_run_reads_files_only_within_the_horizon(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

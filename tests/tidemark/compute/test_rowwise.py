@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE, READINGS, some_arrivals
 from helpers.data.support import ingest as bring
+from helpers.suite.nightly import mostly_nightly
 from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.compute import pane
@@ -104,12 +105,12 @@ REFUSED: dict[str, tuple[Function, str]] = {
 PATH: list[str] = []
 
 
-@pytest.mark.parametrize("name", ALLOWED)
+@pytest.mark.parametrize("name", mostly_nightly(ALLOWED, 5))
 def test_a_function_may_work_row_by_row(log: Log, name: str) -> None:
     checked(log, ALLOWED[name])
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", mostly_nightly(REFUSED, 5))
 def test_a_function_that_uses_other_rows_is_refused(log: Log, name: str) -> None:
     function, said = REFUSED[name]
     PATH[:] = [log.warehouse.path("places")]

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, minutes
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import INFINITY
 from tidemark.compute import pane, slices
 from tidemark.compute.events.prepare import prepare_rows
@@ -143,7 +144,7 @@ def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTrans
     return want
 
 
-@pytest.mark.parametrize("window", SHARING, ids=str)
+@pytest.mark.parametrize("window", mostly_nightly(SHARING), ids=str)
 def test_slices_give_the_partials_of_separately_counted_windows(log: Log, window: Window) -> None:
     transform = replace(ROLLING, window=window)
     sliced = pane.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
@@ -161,7 +162,7 @@ def test_slices_give_the_partials_of_separately_counted_windows(log: Log, window
     check_same(rows[0], rows[1])
 
 
-@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("complete", mostly_nightly([False, True]))
 @pytest.mark.parametrize("window", [UNEVENLY, GROWING], ids=str)
 def test_only_windows_that_start_in_the_ranges_are_computed(
     log: Log, window: Window, complete: bool
@@ -179,13 +180,16 @@ def test_only_windows_that_start_in_the_ranges_are_computed(
 
 @pytest.mark.parametrize(
     "trigger",
-    [
-        Trigger(early=Every("2 minutes"), late=Every("3 minutes")),
-        Trigger(early=EachArrival()),
-        Trigger(early=EachArrival(), late=Every("90 seconds")),
-        Trigger(early=Count(3)),
-        Trigger(late=Count(2)),
-    ],
+    mostly_nightly(
+        [
+            Trigger(early=Every("2 minutes"), late=Every("3 minutes")),
+            Trigger(early=Count(3)),
+            Trigger(early=EachArrival()),
+            Trigger(early=EachArrival(), late=Every("90 seconds")),
+            Trigger(late=Count(2)),
+        ],
+        2,
+    ),
     ids=str,
 )
 def test_slices_assign_events_to_the_same_firing_slots(log: Log, trigger: Trigger) -> None:
@@ -219,8 +223,17 @@ def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before:
 
 @pytest.mark.parametrize(
     "ranges",
-    [(), (minutes(-3, 0),), (minutes(-3, 2),), (minutes(-9, -5),), (minutes(-9, -1),)],
-    ids=["all", "in one cover", "in two covers", "in none", "across a bound"],
+    mostly_nightly(
+        [
+            ((),),
+            ((minutes(-3, 2),),),
+            ((minutes(-3, 0),),),
+            ((minutes(-9, -5),),),
+            ((minutes(-9, -1),),),
+        ],
+        2,
+    ),
+    ids=["all", "in two covers", "in one cover", "in none", "across a bound"],
 )
 def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)

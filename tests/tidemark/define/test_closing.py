@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from helpers.model.oracle import windows_of
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
 from tidemark.define.windows import Calendar, Cumulating, Global, Sliding, Tumbling, Window
 
@@ -32,7 +33,7 @@ DST_CHANGES = ("2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18", "2010-11-
     ],
     ids=str,
 )
-@pytest.mark.parametrize("day", DST_CHANGES)
+@pytest.mark.parametrize("day", mostly_nightly(DST_CHANGES))
 def test_last_window_end_matches_the_assigned_windows(
     spark: SparkSession, window: Window, day: str
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_wrong_token_is_reported_through_tls(
     assert "some-wrong-token" not in said + done.stdout
 
 
+@pytest.mark.nightly
 def test_a_certificate_of_an_untrusted_authority_is_refused(
     proxy: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_an_engine_without_tls_is_refused(engine: Settings, tmp_path: Path) -> N
         )
 
 
+@pytest.mark.nightly
 def test_an_engine_that_requires_tls_is_reported(proxy: int, tmp_path: Path) -> None:
     sentence = refused(Settings(home=tmp_path, remote=f"sc://localhost:{proxy}"))
     assert f"requires TLS: set TIDEMARK_REMOTE to sc://localhost:{proxy}/;use_ssl=true" in sentence

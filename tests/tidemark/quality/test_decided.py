@@ -40,8 +40,8 @@ CASES = [
     for (n, point), (m, before), (k, after), replacing in product(
         enumerate(POINTS), enumerate(EXPECTATIONS), enumerate(EXPECTATIONS), (False, True)
     )
-    # An eighth of them has all pairs of fail points and expectations.
-    for is_usual in [(n + m + k) % 4 == 0 and replacing == (n % 2 == m // 2)]
+    # One for each fail point; at night, all combinations.
+    for is_usual in [m == n % 4 and k == (n + 1 + n // 4) % 4 and replacing == (n % 2 == 0)]
 ]
 
 

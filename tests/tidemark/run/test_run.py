@@ -42,6 +42,8 @@ def test_runs_of_any_size_publish_the_same_rows(
     assert published(logged, asset) == reference(ARRIVALS)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_order_within_an_arrival_does_not_matter(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, [events[::-1] for events in ARRIVALS])
     run_all(warehouse, PER_MINUTE, 3)

@@ -187,6 +187,7 @@ def test_an_undamaged_home_has_no_damage(home: Path) -> None:
     assert repaired(home) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("table", TABLES, ids=str)
 def test_damage_is_found_and_repaired(
@@ -217,6 +218,7 @@ def published_through(home: Path) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 2])
 @pytest.mark.parametrize("damage", [without_commit, with_half_commit, with_half_file])
 @pytest.mark.parametrize("table", SIDE_TABLES, ids=str)

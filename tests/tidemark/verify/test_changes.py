@@ -155,6 +155,8 @@ def test_a_range_limits_the_windows_that_are_compared(made: Warehouse) -> None:
     assert part.rows["changed"] < whole.rows["changed"]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_other_keys_replace_all_rows(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, keys=()))
     starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
@@ -162,6 +164,8 @@ def test_other_keys_replace_all_rows(made: Warehouse) -> None:
     assert found.rows == {"new": len(starts), "removed": count}
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_new_column_is_reported_without_value_changes(made: Warehouse) -> None:
     more = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "final_value": agg.max("ts")})
     found = compute_changes(made, more)
@@ -183,6 +187,7 @@ def test_runs_are_refused_if_the_tables_need_a_rebuild(made: Warehouse, name: st
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

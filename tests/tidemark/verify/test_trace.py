@@ -164,11 +164,15 @@ def test_a_quarantined_window_is_reported_with_its_reason(log: Warehouse) -> Non
     assert held.quarantined["failed_expectations"][0]["observed"] == "9"
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_event_that_the_function_drops_is_left_out(log: Warehouse) -> None:
     assert [f.state for f in fates(log, "2:0", BELOW_9)] == [LEFT_OUT]
     assert place(log, "0:0", BELOW_9).in_row
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_asset_that_has_not_read_the_event_says_so(log: Warehouse) -> None:
     assert [f.state for f in fates(log, "3:0", SOME, NONE)] == [NOT_YET, NOT_RUN]
 
@@ -179,6 +183,8 @@ def test_an_open_window_counts_the_event_without_a_row(log: Warehouse) -> None:
     assert (waiting.row, waiting.quarantined) == (None, None)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_event_awaiting_a_count_is_not_in_the_row(log: Warehouse) -> None:
     first, third = place(log, "4:0", BY_TWO), place(log, "4:2", BY_TWO)
     assert first.row is not None
@@ -194,6 +200,8 @@ def test_an_events_session_is_the_merged_one(log: Warehouse) -> None:
     assert (first.row["n"], first.in_row, late.in_row) == (4, True, True)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_events_panes_are_those_that_contain_it(log: Warehouse) -> None:
     early, late = place(log, "1:0", PANES), place(log, "3:0", PANES)
     told = [(p["pane"], p["timing"], p["n"]) for p in early.panes]
@@ -201,6 +209,8 @@ def test_an_events_panes_are_those_that_contain_it(log: Warehouse) -> None:
     assert [(p["pane"], p["timing"]) for p in late.panes] == [(2, "LATE")]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_every_sliding_window_of_an_event_is_reported(log: Warehouse) -> None:
     (fate,) = fates(log, "1:0", OVERLAPPING)
     assert sorted(map(minute, fate.places)) == [(0, 2), (1, 3)]

@@ -42,6 +42,7 @@ def test_every_flight_lands_once(records: pd.DataFrame) -> None:
     assert list(records.columns[:-2]) == list(flights.columns)
 
 
+@pytest.mark.slow
 def test_rows_are_ordered_and_within_the_interval_of_their_file(records: pd.DataFrame) -> None:
     scheduled = records["time_hour"] + pd.to_timedelta(records["minute"], unit="min")
     delay = pd.to_timedelta(records["dep_delay"].fillna(0), unit="min")

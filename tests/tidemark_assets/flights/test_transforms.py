@@ -78,6 +78,7 @@ def test_congestion_covers_three_hours_every_half_hour(
         assert row.median_delay == delay.quantile(0.5, "lower")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_aircraft_session_ends_after_six_hours_on_the_ground(
     days: Warehouse, records: pd.DataFrame
@@ -122,6 +123,8 @@ def test_carrier_months_follow_the_new_york_calendar(
         assert row["top_destinations"][0]["count"] == of_month["dest"].value_counts().max()
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_open_month_fires_an_early_pane(days: Warehouse) -> None:
     panes = days.read(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
     united = panes[(panes["carrier"] == "UA") & (panes["window_end"] == "2013-02-01T05:00")]
@@ -129,6 +132,8 @@ def test_an_open_month_fires_an_early_pane(days: Warehouse) -> None:
     assert united["flights"].is_monotonic_increasing
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_day_totals_grow_by_the_hour(days: Warehouse, records: pd.DataFrame) -> None:
     found = complete(days, transforms.day_totals)
     for row in found[found["origin"] == "EWR"].itertuples():

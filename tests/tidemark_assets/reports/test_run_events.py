@@ -24,6 +24,7 @@ ARRIVALS = some_arrivals(count=9)
 NONE = "No new runs except those that report themselves."
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_partitions_closed_by_an_increment_keep_its_run(
     engine: Settings,

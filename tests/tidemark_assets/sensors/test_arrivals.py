@@ -404,6 +404,7 @@ def refuse(tables: Warehouse) -> None:
 
 
 # Starts a broker.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_kafka_records_launch_an_ingest(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics

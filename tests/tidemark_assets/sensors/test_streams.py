@@ -373,6 +373,7 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
 
 
 # Waits for a supervisor and a stream.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_changed_definition_restarts_a_running_stream(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance, tmp_path: Path

@@ -51,6 +51,8 @@ def test_an_hourly_window_equals_its_recorded_reading(days: Warehouse) -> None:
         assert both[ours].equals(both[theirs]), ours
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_day_of_the_clock_change_has_23_readings(days: Warehouse) -> None:
     backfill(days, weather_days, late_events="include")
     found = days.read("weather_days").where("origin = 'JFK'").toPandas()

@@ -20,7 +20,7 @@ from helpers.model.chain_oracle import (
 )
 from helpers.model.join_oracle import BaseArrival, derived_watermarks
 from helpers.model.telling import LONG
-from helpers.suite.nightly import NIGHTLY, mostly_nightly
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.base.settings import Settings
@@ -218,10 +218,7 @@ FAST = (3, 10)
 """Windows become final at an instant of the watermark, and sessions only after their gap."""
 SLOW = [n for n in range(LONG or 4) if n not in FAST]
 """One of each kind of window, or as many as `TIDEMARK_TEST_EXAMPLES`."""
-SEEDS = [
-    *FAST,
-    *(pytest.param(n, marks=NIGHTLY) for n in SLOW),
-]
+SEEDS = mostly_nightly([*FAST, *SLOW])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -396,7 +393,7 @@ def change_by_backfill(warehouse: Warehouse, fives: WindowedTransform) -> None:
     backfill(warehouse, fives, late_events="include")
 
 
-@pytest.mark.parametrize("change", [change_by_correction, change_by_backfill])
+@pytest.mark.parametrize("change", mostly_nightly([change_by_correction, change_by_backfill]))
 def test_a_chain_refuses_windows_that_changed_without_an_arrival(
     warehouse: Warehouse, change: Callable[[Warehouse, WindowedTransform], None]
 ) -> None:
@@ -473,6 +470,8 @@ def test_a_correction_is_a_step_of_a_chain_of_changes(warehouse: Warehouse) -> N
         take(warehouse, changes)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Warehouse) -> None:
     fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
     changes = chain(name="changes", of=fives, rows="changes")
@@ -497,7 +496,7 @@ def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Wa
     assert derived_parity(warehouse, changes).equal
 
 
-@pytest.mark.parametrize("lags", [False, True])
+@pytest.mark.parametrize("lags", mostly_nightly([True, False]))
 def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
     warehouse: Warehouse, lags: bool
 ) -> None:
@@ -547,6 +546,8 @@ def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> No
         assert derived_parity(warehouse, changes).equal
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) -> None:
     fives = asset(
         "fives", ORDERS, Tumbling("5 seconds"), "v", expectations=(between("n", 2, None),)

@@ -278,6 +278,7 @@ def stream(warehouse: Warehouse, asset: WindowedTransform) -> None:
     assert continuous.start(warehouse, asset, available_now=True).awaitTermination(120)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_erasure_that_is_killed_anywhere_is_completed_by_the_next(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
@@ -59,6 +60,7 @@ def many_joins(prefix: str) -> list[DerivedSource]:
 
 
 # All kinds of joins, each as many rows and as few.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_many_rows_and_few_give_the_same_event_log(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +196,9 @@ def sorted_rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["arrival"], row.get("position", 0)))
 
 
-@pytest.mark.parametrize("condition", ["l.amount > 1", "l.id >", "CAST(l.id AS INT) > 1"])
+@pytest.mark.parametrize(
+    "condition", mostly_nightly(["CAST(l.id AS INT) > 1", "l.amount > 1", "l.id >"])
+)
 def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: str) -> None:
     source = join(
         name="paid",

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.define import aggregates as agg
@@ -135,7 +136,7 @@ WRONG: dict[str, tuple[Callable[[DataFrame], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", mostly_nightly(WRONG, 2))
 def test_a_function_that_is_not_possible_is_refused(warehouse: Warehouse, case: str) -> None:
     function, message = WRONG[case]
     base = replace(ORDERS, lookups=())

@@ -94,8 +94,10 @@ def connector(form: str, folder: Path, names: Sequence[str]) -> Connector:
     return DeltaConnector(of, str(folder))
 
 
-@pytest.mark.parametrize("few", [True, False])
-@pytest.mark.parametrize(("form", "step"), [("csv", 5), ("json", 5), ("parquet", 1), ("delta", 1)])
+@pytest.mark.parametrize("few", mostly_nightly([True, False]))
+@pytest.mark.parametrize(
+    ("form", "step"), mostly_nightly([("csv", 5), ("delta", 1), ("json", 5), ("parquet", 1)], 2)
+)
 def test_source_columns_may_have_internal_names(
     warehouse: Warehouse,
     tmp_path: Path,

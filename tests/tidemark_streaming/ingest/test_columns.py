@@ -14,6 +14,7 @@ from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land, lan
 from helpers.data.runs import dies
 from helpers.data.support import PER_MINUTE
 from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -81,7 +82,7 @@ def write(folder: Path, form: str, number: int, row: dict[str, object]) -> None:
         land(folder, f"{number}.parquet", sink.getvalue().to_pybytes(), number * 60)
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("form", mostly_nightly(["csv", "json", "parquet"]))
 def test_files_with_old_and_new_columns_are_ingested_together(
     warehouse: Warehouse, engine: Settings, tmp_path: Path, form: Literal["csv", "json", "parquet"]
 ) -> None:
@@ -114,7 +115,7 @@ def test_a_header_must_be_a_prefix_of_the_columns(warehouse: Warehouse, tmp_path
         list(ingest(warehouse, files(folder, replace(WIDER, name="others"))))
 
 
-@pytest.mark.parametrize("where", ["schema", "columns", "log", "timeline"])
+@pytest.mark.parametrize("where", mostly_nightly(["columns", "schema", "log", "timeline"]))
 def test_a_kill_while_columns_are_added_loses_nothing(
     engine: Settings, warehouse: Warehouse, tmp_path: Path, where: str
 ) -> None:

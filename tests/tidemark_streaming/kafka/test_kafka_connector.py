@@ -213,6 +213,8 @@ def test_records_deleted_by_retention_are_reported_and_skipped_if_accepted(
     assert numbers(warehouse) == [0, 1, 5, 6]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_second_loss_stops_a_following_ingest(warehouse: Warehouse, topics: Topics) -> None:
     """This also holds if no records follow the first loss, because its acceptance is recorded."""
     name = topics.create()
@@ -232,6 +234,8 @@ def test_a_second_loss_stops_a_following_ingest(warehouse: Warehouse, topics: To
     assert numbers(warehouse) == [0, 3]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_an_accepted_loss_does_not_cover_later_losses_before_its_commit(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -261,6 +265,8 @@ def test_records_deleted_between_poll_and_read_are_reported(
         connector.read(warehouse.spark, chunks)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_records_deleted_after_an_empty_first_poll_are_reported(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -321,6 +327,8 @@ def test_a_recreated_topic_is_detected(warehouse: Warehouse, topics: Topics) -> 
     assert numbers(warehouse) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_topic_recreated_between_poll_and_read_is_detected(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -338,6 +346,8 @@ def test_a_topic_recreated_between_poll_and_read_is_detected(
     assert numbers(warehouse) == [2, 3]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_topic_left_out_for_a_while_resumes_at_its_position(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -410,6 +420,8 @@ def test_only_committed_transactions_are_read(warehouse: Warehouse, topics: Topi
     assert topics.connector(name).lag(newest.position).waiting == {(name, 0): 0}
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -430,6 +442,8 @@ def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
     assert numbers(warehouse) == [0, 1]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_the_timestamp_type_distinguishes_broker_and_producer_time(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -623,6 +637,8 @@ def test_slow_partitions_hold_the_watermark_but_idle_ones_do_not(
     assert later(8) == [], "time moves nothing any more"
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_partition_with_pending_records_is_not_idle_after_a_pause(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

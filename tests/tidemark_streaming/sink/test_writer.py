@@ -123,6 +123,7 @@ def test_the_topic_equals_the_published_table(
                 assert SinkWriter(played.warehouse, asset).publish().transactions == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_discarding_panes_have_only_the_events_of_their_firing(
     played: Played, topics: Topics
@@ -286,6 +287,8 @@ def test_a_new_epoch_replaces_everything_before_it(
     assert_same(played, topics, asset)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_table_recreated_during_publishing_starts_one_epoch(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +323,8 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
     assert SinkWriter(played.warehouse, asset).publish().transactions == 0
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics) -> None:
     """This is the result of a killed drop, which deletes the state table first."""
     asset = emitting(topics, played, "retracting")
@@ -372,6 +377,8 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     assert sink_status(played.warehouse, asset).version == -1
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["by it", "by others"])
 def test_a_following_publisher_fills_a_recreated_topic(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch, made: str
@@ -398,6 +405,8 @@ def test_a_following_publisher_fills_a_recreated_topic(
     assert_same(played, topics, asset)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_deleting_the_positions_starts_an_epoch(played: Played, topics: Topics) -> None:
     """This also holds for a running publisher: its successor could not determine the position."""
     asset = emitting(topics, played, "retracting")

@@ -93,6 +93,7 @@ def test_a_stream_without_its_checkpoint_loses_nothing(warehouse: Warehouse) -> 
 
 
 # Waits for a stream that fails and recovers.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Warehouse) -> None:
     """Listing a transaction log may miss a version that is written at the same time."""

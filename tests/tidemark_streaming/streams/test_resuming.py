@@ -85,6 +85,7 @@ def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     assert published_through(warehouse, whole) == 0
 
 
+@pytest.mark.nightly
 def test_a_stream_keeps_a_checkpoint_that_is_up_to_date(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)

@@ -50,6 +50,7 @@ def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Tr
 
 
 # It computes the join in each of three ways.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_transform_of_a_join_has_the_arrivals_of_both_sources(tidemark_scenario: Trials) -> None:
     order = {"at": "2026-01-01 10:00", "order_id": "1", "city": "Ulm"}

@@ -66,6 +66,7 @@ def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_continues_during_a_rebuild_and_ends_at_promotion(
     warehouse: Warehouse,
@@ -197,6 +198,7 @@ def test_a_run_completes_a_killed_promotion_or_rollback(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_promotion_includes_commits_made_just_before_it(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

@@ -88,6 +88,7 @@ def test_a_backfill_includes_concurrent_commits_of_a_stream(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+@pytest.mark.nightly
 def test_a_session_that_grows_during_release_is_published_once(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

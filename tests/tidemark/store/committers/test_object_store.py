@@ -172,6 +172,7 @@ def test_a_store_that_overwrites_a_key_is_refused(
     assert Committer(cast("SparkSession", None), careless).tables() == []
 
 
+@pytest.mark.nightly
 def test_a_verified_store_is_not_verified_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_verified_store_is_not_verified_again(
     assert (tried, direct.tables()) == ([], ["more", "numbers"])
 
 
+@pytest.mark.nightly
 def test_a_client_with_conditional_writes_disabled_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
