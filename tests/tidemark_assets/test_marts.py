@@ -267,7 +267,6 @@ def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     assert platform.marked() == {FIRST}
 
 
-@pytest.mark.nightly
 def test_asset_reliability_reads_only_existing_tables(platform: Platform) -> None:
     every, *_ = commands("docs/dbt.md")
     built = call(*every)

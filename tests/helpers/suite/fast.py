@@ -1,6 +1,7 @@
 """The tests of `make test` that need an engine: at least one for each rule, and few in all.
 
-All other tests with an engine get the marker `slow`, also new ones: so `make test` stays short.
+All other tests with an engine get the marker `slow`, also new ones: so `make test` stays short. If
+the tests of a module depend on their order, list all of them or none.
 """
 
 FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
@@ -121,24 +122,23 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
         "test_an_on_time_event_is_in_base_and_roll_up",
         "test_a_late_event_is_in_the_row_that_it_revised",
     ),
-    "tests/tidemark_assets/checks/test_checks.py": ("test_each_expectation_is_a_check",),
     "tests/tidemark_assets/jobs/test_corrections.py": (
         "test_a_correction_counts_too_late_events_once",
-    ),
-    "tests/tidemark_assets/tables/test_materialize.py": (
-        "test_an_ingest_reports_its_arrivals_and_rows",
-        "test_a_partition_contains_only_the_windows_of_its_day",
-        "test_a_rollup_is_computed_from_its_base_partition",
     ),
     "tests/tidemark_streaming/cli/ingestion/test_dead_letters.py": (
         "test_dead_letters_are_counted_shown_and_replayed",
     ),
     "tests/tidemark_streaming/cli/ingestion/test_end.py": (
+        "test_ending_a_source_needs_arrivals_confirmation_and_no_ingest",
         "test_all_windows_close_when_the_source_ends",
+        "test_commands_report_a_source_that_has_ended",
     ),
     "tests/tidemark_streaming/cli/inspection/test_quarantine.py": (
         "test_quarantined_windows_are_listed_and_shown",
+        "test_each_result_is_returned_once_and_in_order",
+        "test_invalid_selections_of_windows_are_refused",
         "test_windows_are_released_and_discarded",
+        "test_each_quarantine_command_has_an_example_in_its_help",
     ),
     "tests/tidemark_streaming/cli/inspection/test_show.py": (
         "test_windows_are_shown_as_table_and_csv_and_late_events_too",
@@ -148,6 +148,7 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
     ),
     "tests/tidemark_streaming/cli/inspection/test_trace.py": (
         "test_trace_shows_an_event_as_text_and_as_json",
+        "test_unknown_events_and_sources_are_refused",
     ),
     "tests/tidemark_streaming/cli/operations/test_changing.py": (
         "test_a_replay_writes_the_table_or_a_separate_one",
@@ -155,16 +156,16 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
     "tests/tidemark_streaming/cli/operations/test_erase.py": (
         "test_erase_needs_confirmation_and_a_stopped_stream",
     ),
-    "tests/tidemark_streaming/cli/operations/test_maintain.py": (
-        "test_files_are_compacted_and_the_result_is_shown",
-    ),
-    "tests/tidemark_streaming/cli/processing/test_correct.py": (
-        "test_a_correction_reports_its_changes_and_a_second_one_none",
-    ),
     "tests/tidemark_streaming/cli/test_commands.py": (
+        "test_playing_the_same_days_twice_adds_no_arrivals",
         "test_run_processes_some_arrivals_and_a_backfill_all",
+        "test_a_backfill_of_a_range_reports_its_counts",
+        "test_lateness_recommends_a_bound",
         "test_status_shows_the_progress_of_sources_and_assets",
         "test_parity_exits_with_0_if_all_rows_are_equal",
+        "test_a_stream_can_be_detached_and_stopped_later",
+        "test_status_shows_why_a_stream_does_not_run",
+        "test_a_range_without_windows_is_refused",
     ),
     "tests/tidemark_streaming/delta/test_delta.py": (
         "test_windows_are_equal_for_any_batch_size",

@@ -123,8 +123,6 @@ def test_carrier_months_follow_the_new_york_calendar(
         assert row["top_destinations"][0]["count"] == of_month["dest"].value_counts().max()
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
 def test_an_open_month_fires_an_early_pane(days: Warehouse) -> None:
     panes = days.read(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
     united = panes[(panes["carrier"] == "UA") & (panes["window_end"] == "2013-02-01T05:00")]

@@ -165,8 +165,6 @@ def test_a_partition_range_is_one_run_that_equals_a_backfill(platform: Platform)
     assert {table: rows(warehouse, table) for table in tables} == published
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
 def test_run_config_can_include_late_events(platform: Platform) -> None:
     config = {"ops": {"departures_hourly": {"config": {"late_events": "include"}}}}
     assert platform.materialize(WINDOWS, partition_key="2013-01-02", run_config=config).success
@@ -185,8 +183,6 @@ def test_a_partition_without_events_fails_with_a_message(platform: Platform) -> 
     assert "DataError" not in error
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
 def test_an_increment_after_full_backfills_changes_nothing(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +210,6 @@ def test_an_increment_after_full_backfills_changes_nothing(
     assert ticks.skipped() == "No new runs except those that report themselves."
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_session_backfill_reports_every_day_it_computed(platform: Platform) -> None:
     platform.resource.warehouse.drop("aircraft_days_state")
@@ -233,8 +228,6 @@ def test_a_session_backfill_reports_every_day_it_computed(platform: Platform) ->
     assert {day for day in counts if runs[day] != again[day]} == {"2013-01-02"}
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
 def test_a_new_york_month_is_one_partition(platform: Platform) -> None:
     name, panes = carrier_months.table, carrier_months.panes_table
     assert platform.materialize(name, partition_key="2013-01-01").success
@@ -305,8 +298,6 @@ def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> Non
     assert "Materialize 'departures_hourly' for that range" in error
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
 def test_a_partition_without_events_between_others_is_empty(platform: Platform) -> None:
     """Dagster 17745, 34219: a day on which nothing happened is computed like any other."""
     settings = platform.resource.settings

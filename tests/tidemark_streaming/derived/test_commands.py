@@ -216,7 +216,6 @@ def test_a_changed_event_log_fails_parity(till: Settings, spark: Any) -> None:  
     assert f"1 difference in {report['rows']} rows" in shown.stdout
 
 
-@pytest.mark.nightly
 def test_a_range_of_a_derived_source_is_refused(till: Settings) -> None:
     refused = call("parity", "movements", "--from", "2026-01-01")
     assert refused.exit_code == 2
