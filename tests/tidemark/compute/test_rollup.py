@@ -165,6 +165,7 @@ def test_a_larger_window_is_complete_through_its_least_complete_part(logged: War
 
 
 # Once for each fail point.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_killed_roll_up_run_is_repeated(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch

@@ -209,6 +209,7 @@ def unkilled(logged: Warehouse) -> WindowedTransform:
 
 
 # Once for each fail point.
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("step", mostly_nightly(["published", "ledger", "quarantine"]))
 def test_a_killed_range_backfill_is_published_by_the_next_run(

@@ -59,6 +59,7 @@ def withheld(warehouse: Warehouse) -> list[tuple[Any, ...]]:
 
 
 # A dozen runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Warehouse) -> None:
     """Window 0 of b fails from the start. Window 1 of b passes until a late event makes it fail.

@@ -126,6 +126,7 @@ def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse
 
 
 # Many runs.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_correction_takes_in_no_new_arrival(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)

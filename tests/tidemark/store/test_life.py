@@ -83,6 +83,7 @@ def test_a_killed_drop_has_removed_the_checkpoint_first(
     assert not offsets.exists()
 
 
+@pytest.mark.nightly
 def test_a_killed_run_of_a_recreated_asset_is_completed(
     logged: Warehouse, engine: Settings
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -
     assert [len(each) for each in lives(logged, "stays_5")] == [1, 1]
 
 
+@pytest.mark.nightly
 def test_windows_left_by_an_interrupted_drop_are_not_doubled(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "half")
     run_all(logged, asset)

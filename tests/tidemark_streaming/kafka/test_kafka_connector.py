@@ -115,6 +115,7 @@ while True:
 
 
 # Starts and kills many processes.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_ingest_killed_at_any_instant_loses_and_doubles_nothing(
     engine: Settings, warehouse: Warehouse, topics: Topics

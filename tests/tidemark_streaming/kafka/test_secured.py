@@ -20,6 +20,7 @@ from helpers.kafka.rebuilt import records
 from helpers.kafka.secured import Secured, secured
 from helpers.kafka.topics import CLICKS, Topics, clicks
 from helpers.processes.following import Following
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.run.runner import incremental
 from tidemark.secret import Secret, secret
@@ -117,30 +118,51 @@ def test_a_password_can_be_read_from_a_private_file(broker: Secured, tmp_path: P
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [
-        (
-            {"sasl.password": secret("env:NOT_ANN")},
-            "rejects the user 'ann'. Correct sasl.",
-        ),
-        ({"sasl.username": "bob"}, "the broker rejects the user 'bob'. Correct sasl.username"),
-        ({"sasl.mechanism": "SCRAM-SHA-256"}, "supported mechanisms: SCRAM-SHA-512. Correct sasl."),
-        ({"ssl.ca.location": "{other}"}, "for another host, or {other} can't verify it. In the"),
-        ({"ssl.ca.location": None}, "or the system's authorities can't verify it. In the"),
-        ({"ssl.ca.location": "/no/ca.pem"}, "is '/no/ca.pem', but there is no such file"),
-        ({"security.protocol": "PLAINTEXT"}, "requires TLS, but security.protocol is PLAINTEXT."),
-        ({"security.protocol": "SASL_PLAINTEXT"}, "requires TLS, but security.protocol is SASL_"),
-        ({"security.protocol": "SSL"}, "connections without a user. Set security.protocol to SASL"),
-        ({"security.protocol": "TLS"}, 'Invalid value "TLS" for configuration property "security.'),
-        (
-            {"sasl.password": None},
-            "sasl.username and sasl.password must be set. Correct the `client`",
-        ),
-        ({"sasl.password": secret("env:NOBODY")}, "set the environment variable NOBODY"),
-        (
-            {"sasl.mechanism": secret("env:ANN")},
-            "Unsupported SASL mechanism: ***. Correct the `client`",
-        ),
-    ],
+    mostly_nightly(
+        [
+            (
+                {"sasl.password": secret("env:NOT_ANN")},
+                "rejects the user 'ann'. Correct sasl.",
+            ),
+            ({"sasl.username": "bob"}, "the broker rejects the user 'bob'. Correct sasl.username"),
+            (
+                {"sasl.mechanism": "SCRAM-SHA-256"},
+                "supported mechanisms: SCRAM-SHA-512. Correct sasl.",
+            ),
+            (
+                {"ssl.ca.location": "{other}"},
+                "for another host, or {other} can't verify it. In the",
+            ),
+            ({"ssl.ca.location": None}, "or the system's authorities can't verify it. In the"),
+            ({"ssl.ca.location": "/no/ca.pem"}, "is '/no/ca.pem', but there is no such file"),
+            (
+                {"security.protocol": "PLAINTEXT"},
+                "requires TLS, but security.protocol is PLAINTEXT.",
+            ),
+            (
+                {"security.protocol": "SASL_PLAINTEXT"},
+                "requires TLS, but security.protocol is SASL_",
+            ),
+            (
+                {"security.protocol": "SSL"},
+                "connections without a user. Set security.protocol to SASL",
+            ),
+            (
+                {"security.protocol": "TLS"},
+                'Invalid value "TLS" for configuration property "security.',
+            ),
+            (
+                {"sasl.password": None},
+                "sasl.username and sasl.password must be set. Correct the `client`",
+            ),
+            ({"sasl.password": secret("env:NOBODY")}, "set the environment variable NOBODY"),
+            (
+                {"sasl.mechanism": secret("env:ANN")},
+                "Unsupported SASL mechanism: ***. Correct the `client`",
+            ),
+        ],
+        5,
+    ),
 )
 def test_wrong_client_settings_are_reported_within_seconds(
     broker: Secured, tmp_path: Path, change: dict[str, Any], sentence: str
@@ -181,15 +203,20 @@ def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Se
 
 @pytest.mark.parametrize(
     ("lacks", "sentence"),
-    [
-        ("write", "topic '{0}' does not exist, or the user '{0}' may not see it; and that"),
-        ("read of positions", "the user '{0}' may not read from the topic '{0}_positions'. Allow"),
-        ("write of positions", "the user '{0}' may not write to '{0}' or to '{0}_positions'."),
-        (
-            "transactions",
-            "not write with the transactional id 'tidemark per_minute {0}'. Allow",
-        ),
-    ],
+    mostly_nightly(
+        [
+            ("write", "topic '{0}' does not exist, or the user '{0}' may not see it; and that"),
+            (
+                "read of positions",
+                "the user '{0}' may not read from the topic '{0}_positions'. Allow",
+            ),
+            ("write of positions", "the user '{0}' may not write to '{0}' or to '{0}_positions'."),
+            (
+                "transactions",
+                "not write with the transactional id 'tidemark per_minute {0}'. Allow",
+            ),
+        ]
+    ),
 )
 def test_a_missing_right_of_a_sink_is_reported(broker: Secured, lacks: str, sentence: str) -> None:
     topic = f"lacks_{lacks.replace(' ', '_')}"

@@ -61,6 +61,7 @@ def bring(warehouse: Warehouse, settings: Settings) -> None:
         pass
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_up_behind_its_base_is_reported(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ def found(warehouse: Warehouse, example: Example) -> list[Found]:
 
 # Each example runs as a batch, and again after every kind of event in an asset's history.
 @pytest.mark.slow
-@pytest.mark.parametrize("number", mostly_nightly(range(LONG or FEW), LONG or 2))
+@pytest.mark.parametrize("number", mostly_nightly(range(LONG or FEW), LONG or 1))
 def test_tables_equal_the_oracle_for_random_scenarios_and_histories(
     outcome_of: Callable[[str], list[Found]], number: int
 ) -> None:

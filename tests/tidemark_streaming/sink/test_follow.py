@@ -57,6 +57,7 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_publishes_its_windows_and_those_of_a_backfill(
     warehouse: Warehouse, topics: Topics

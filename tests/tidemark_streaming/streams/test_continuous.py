@@ -122,6 +122,7 @@ def test_a_batch_that_misses_an_arrival_still_processes_it(warehouse: Warehouse)
 
 
 # Waits for two streams.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))

@@ -194,6 +194,8 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
         assert parity(warehouse, transform).equal
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_run_respects_its_limit_and_the_next_takes_the_rest(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -276,6 +278,8 @@ def test_a_transform_of_another_source_is_refused(engine: Settings) -> None:
         check(engine, CLICKS.name, [other])
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_roll_up_needs_its_base_and_runs_after_it(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:

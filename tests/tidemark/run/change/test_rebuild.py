@@ -236,6 +236,7 @@ def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehous
 
 
 # Several runs and a rebuild.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
     ran(warehouse)

@@ -127,6 +127,7 @@ def test_a_session_that_grows_during_release_is_published_once(
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
 
 
+@pytest.mark.nightly
 def test_rows_are_reread_if_the_application_commits_in_between(
     warehouse: Warehouse,
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_function_without_a_lookup_parameter_joins_nothing(logged: Warehouse) 
 
 
 # Backfills and runs in several cuts.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_duplicates_are_found_before_the_join(logged: Warehouse) -> None:
     once = Deduplicate(("sensor", "value"), within="0 seconds")
