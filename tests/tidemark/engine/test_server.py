@@ -219,12 +219,14 @@ def test_each_event_counts_once_after_all_processes_were_killed(
     ) as follower:
         assert follower.stdout is not None
         assert any(line == "3\n" for line in follower.stdout)
-        incremental(Warehouse(spark_engine.session(own), *place, registered=False), BY_MINUTE)
+        session = spark_engine.session(own)
+        incremental(Warehouse(session, *place, registered=False), BY_MINUTE)
         land_minutes(landing, 4, 8)
         engine = psutil.Process(pid_of(own))
         engine.kill()
         follower.kill()
     assert left([engine]) == []
+    session.client.close()
     spark_engine.ensure(own)
     session = spark_engine.session(own)
     warehouse = Warehouse(session, *place, registered=False)
