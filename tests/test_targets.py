@@ -15,6 +15,9 @@ import typer
 
 from tidemark_streaming.cli import app
 
+# Collects tests in another process.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 TEST = re.compile(r"`(tests/[\w/]+\.py(?:::test_\w+)?)`")
 SCENARIOS = "tests/tidemark_streaming/scenario/test_simulate.py"
