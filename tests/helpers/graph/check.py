@@ -329,7 +329,8 @@ def _windows(home: Home, asset: Definition, through: Mapping[Bounds | None, int]
     node, history = home.nodes[asset.name], home.history(asset.follows or asset.name)
     events, reached = events_of(home, asset)
     if asset.follows is None:
-        return compute(node, events, history.admits, through, reached)
+        latenesses = [*history.latenesses(), node["lateness"] * SECOND]
+        return compute(node, events, history.admits, through, reached, latenesses)
     return _roll_up(home.nodes[asset.follows], node, events, history, through, reached)
 
 
@@ -351,7 +352,8 @@ def _roll_up(
 
     whole: dict[Bounds | None, int] = {None: max(through.values())}
     wide = {**base, "size": node["size"]}
-    return compute(wide, events, admits, whole, reached)
+    latenesses = [*history.latenesses(), base["lateness"] * SECOND]
+    return compute(wide, events, admits, whole, reached, latenesses)
 
 
 def _published(home: Home, asset: Definition, table: str) -> dict[Any, Row]:
@@ -376,6 +378,7 @@ def _compare_windows(
         return {column: row[column] for column in asset.aggregates}
 
     for window, row in expected.items():
+        final = row["final"]
         wanted = values(row)
         if node.get("most") is not None and row["n"] > node["most"]:
             held = quarantined.get(window)
@@ -389,6 +392,8 @@ def _compare_windows(
             return f"{_window(window)}: {wanted} is not published"
         if values(published[window]) != wanted:
             return f"{_window(window)}: {values(published[window])} instead of {wanted}"
+        if final not in (None, published[window]["final"]):
+            return f"{_window(window)}: final is {not final}"
         if window in quarantined:
             return f"{_window(window)}: both published and quarantined"
     for window, row in published.items():

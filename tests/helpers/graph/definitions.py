@@ -75,7 +75,7 @@ def keeps(function: str, value: int | None) -> bool:
 def _source(name: str, spec: Part) -> Source:
     return Source(
         name=name,
-        columns={**COLUMNS, **spec.get("more", {})},
+        columns={**COLUMNS, "id": spec.get("id", "STRING"), **spec.get("more", {})},
         event_time="t",
         watermark=BoundedOutOfOrderness(_seconds(spec["bound"]), idle="3 seconds"),
         heartbeat="1 second",

@@ -415,6 +415,11 @@ def _column(drawn: Drawn) -> list[Part] | None:
     return [{"do": "column", "source": source, "name": "extra"}, _arrive(drawn, source)]
 
 
+def _retype(drawn: Drawn) -> Part:
+    source, removed = drawn.chance.choice(list(drawn.sources)), drawn.chance.random() < 0.5
+    return {"do": "retype", "source": source, "removed": removed}
+
+
 def _old(drawn: Drawn) -> Part | list[Part] | None:
     """Return progress by a process that loaded the definitions before their last change."""
     names = [n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED]
@@ -460,6 +465,7 @@ KIND_DRAWS: Mapping[str, Draw] = {
     "restore one": _restore_one,
     "column": _column,
     "old process": _old,
+    "column changed": _retype,
     "maintain": _maintain,
     "kill": _on_time,
 }

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from helpers.graph.connector import Sent, SentConnector
 from helpers.graph.definitions import Definitions, define
 from helpers.graph.windows import AssetHistory, Bounds, Place, Recompute, lacking
 from helpers.model.derived_oracle import EventLog
+from tidemark.base.errors import TidemarkError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -51,8 +52,12 @@ def dying(point: str | None) -> Iterator[None]:
         yield
         return
 
-    def kill(_: int, number: int) -> None:
-        assert number == signal.SIGKILL
+    send = os.kill
+
+    def kill(process: int, number: int) -> None:
+        if number != signal.SIGKILL or process != os.getpid():
+            send(process, number)
+            return
         # The process dies once.
         os.environ.pop(FAIL_AT, None)
         raise Killed(point)
@@ -70,6 +75,7 @@ class Backup:
     folder: Path
     sent: dict[str, list[Sent]]
     histories: dict[str, AssetHistory]
+    promoted: dict[str, AssetHistory]
 
 
 @dataclass
@@ -264,6 +270,28 @@ class Home:
         changed.sources[operation["source"]].setdefault("more", {})[operation["name"]] = "BIGINT"
         self._deploy(changed)
 
+    def do_retype(self, operation: Part) -> None:
+        """Deploy a source that has lost a column or changed its type, and then take that back.
+
+        In between, everything that reads the source tries to make progress.
+        """
+        name = operation["source"]
+        project, definitions = self.project, self.definitions
+        changed = deepcopy(project)
+        spec = changed.sources[name]
+        if operation["removed"] and spec.get("more"):
+            spec["more"] = {}
+        else:
+            spec["id"] = "BIGINT"
+        self._deploy(changed)
+        try:
+            for each in (name, *below(self.nodes, [name])):
+                with suppress(TidemarkError):
+                    (self.ingest if each == name else self.progress)(each)
+        finally:
+            self.project = self.loaded_project = project
+            self.definitions = self.loaded = definitions
+
     def _deploy(self, project: Project) -> None:
         definitions = project.define()
         self.earlier = self.project, self.definitions
@@ -383,7 +411,8 @@ class Home:
         folder = self.folder.with_name(f"{self.folder.name}-backup")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.folder, folder)
-        self.backup = Backup(folder, deepcopy(self.sent), deepcopy(self.histories))
+        known = deepcopy((self.sent, self.histories, self.promoted))
+        self.backup = Backup(folder, *known)
 
     def do_restore(self, operation: Part) -> None:
         """Replace the tables of sources and nodes by those of the backup.
@@ -408,6 +437,9 @@ class Home:
                     self.sent[name].append(Sent(lost[-1].clock, rows))
             elif name in self.definitions.assets:
                 self.histories[name] = deepcopy(self.backup.histories.get(name, AssetHistory()))
+                self.promoted.pop(name, None)
+                if name in self.backup.promoted:
+                    self.promoted[name] = deepcopy(self.backup.promoted[name])
         self.reopen()
         for name in names:
             if name in self.sent:

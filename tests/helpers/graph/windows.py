@@ -117,10 +117,12 @@ def compute(
     admits: Callable[[Event, Bounds], bool],
     through: Mapping[Bounds | None, int],
     reached: Mapping[int, int | None],
+    latenesses: Sequence[int],
 ) -> Rows:
-    """Return the rows of an asset.
+    """Return the rows of an asset, with `final`, which is None if either value is right.
 
     Args:
+        latenesses: each allowed lateness that was in force, in microseconds.
         admits: returns whether a window counts an event.
         through: the last arrival of each window, by ranges of window starts; None for the others.
         reached: the watermark after each arrival.
@@ -134,7 +136,9 @@ def compute(
     for (window, key), counted in members.items():
         watermark = reached.get(last_arrival(through, window))
         if watermark is not None and window[1] <= watermark:
-            rows[window, key] = _row(node, counted)
+            latest, earliest = window[1] + max(latenesses), window[1] + min(latenesses)
+            final = True if watermark >= latest else False if watermark < earliest else None
+            rows[window, key] = {**_row(node, counted), "final": final}
     return rows
 
 
