@@ -8,6 +8,7 @@ node equals what a fresh home computes.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.graph.case import EPOCH, EPOCH_MICROS, SECOND, Part, bases_of
@@ -124,7 +125,31 @@ def _read_event_log(home: Home, name: str) -> EventLog:
         )
         for a in timeline(home, source)
     ]
-    return EventLog(source.event_time, columns, arrivals, tuple(added))
+    log = _SkewedLog(source.event_time, columns, arrivals, tuple(added))
+    if source.max_future_skew is not None:
+        for arrival in arrivals:
+            latest = arrival.clock + _SKEW
+            rows_ahead = [row for row in arrival.rows if (log.time(row) or 0) > latest]
+            log.ahead |= {id(row) for row in rows_ahead}
+    return log
+
+
+_SKEW = 86_400 * SECOND
+"""The `max_future_skew` of sources that have one."""
+
+
+@dataclass
+class _SkewedLog(EventLog):
+    """An event log some of whose rows are dated too far after their arrival.
+
+    Args:
+        ahead: the Python identities of these rows.
+    """
+
+    ahead: set[int] = field(default_factory=set[int])
+
+    def time(self, row: Row) -> int | None:
+        return None if id(row) in self.ahead else super().time(row)
 
 
 def _instant(watermark: int | None, sign: int) -> float:
@@ -236,13 +261,17 @@ def _check_unjoined(home: Home, source: DerivedSource, expected: EventLog) -> st
         (
             r["read_from"].partition(" ")[0],
             r["arrival"],
-            r["reason"].partition(" in ")[0],
+            _REASONS.get(reason := r["reason"].partition(" in ")[0], reason),
         )
         for r in recorded
     )
     if wanted != found:
         return f"unjoined rows: expected {dict(wanted - found)}, recorded {dict(found - wanted)}"
     return None
+
+
+_REASONS = {"future_timestamp": "no_event_time"}
+"""The reasons that the oracle does not distinguish."""
 
 
 def _seconds(watermark: float) -> str:
@@ -286,8 +315,6 @@ def events_of(home: Home, asset: Definition) -> tuple[list[Event], dict[int, int
         watermark = None if math.isinf(arrival.before) else int(arrival.before)
         for row in arrival.rows:
             time = log.time(row)
-            if source.max_future_skew is not None and time is not None:
-                time = None if time > arrival.clock + 86_400 * SECOND else time
             key = tuple(row[k] for k in asset.keys)
             sign = -1 if row.get("retraction") else 1
             events.append(Event(number, time, key, row[column], watermark, sign))

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from helpers.graph.check import derive_node
 from helpers.graph.home import Home
+from tidemark.base.errors import DataError
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
@@ -111,7 +112,11 @@ def _compute(home: Home, source: DerivedSource, chunks: Sequence[Chunk]) -> pa.T
             rows.append({**dict.fromkeys(source.columns), **row, **place})
     types = {name: arrow_type(kind) for name, kind in source.columns.items()}
     types |= {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
-    table = pa.Table.from_pylist(rows, schema=pa.schema(types))
+    try:
+        table = pa.Table.from_pylist(rows, schema=pa.schema(types))
+    except pa.ArrowInvalid as error:
+        # The engine refuses values of another type, too.
+        raise DataError(str(error)) from error
     if reasons:
         table = table.append_column(DEAD, dead_letters_of(len(rows), reasons, {}))
     return table
