@@ -94,6 +94,8 @@ class DeltaConnector:
         accept_loss: continue past versions that are already lost at the first poll of this
             connector. The position of the next arrival records the loss. A later loss is an error
             again.
+        accept_change: ingest rows even if none of many rows has an event time, or each has a value
+            that no table can store. By default, such rows stop the source.
 
     Raises:
         DefinitionError: `start` is negative, `path` has a character that delta-rs can't read, both
@@ -107,6 +109,7 @@ class DeltaConnector:
     skip_change_commits: bool = False
     accept_loss: bool = False
     time_zone: str | None = None
+    accept_change: bool = False
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -59,8 +59,8 @@ class FileConnector:
         names: a pattern, or several, for the names of the files to read, as in `"*.csv"` (`*` and
             `?` are wildcards). Other files are skipped. By default, all files are read except those
             that Windows and Excel create: `Thumbs.db`, `desktop.ini`, and `~$` files.
-        accept_change: write rows to the dead letters even if none of many rows can be decoded. By
-            default, such rows stop the source.
+        accept_change: ingest files even if none of many rows can be decoded, or no event of a file
+            has an event time. By default, such files stop the source.
     """
 
     source: Source
@@ -70,6 +70,7 @@ class FileConnector:
     names: str | Sequence[str] = ()
     accept_change: bool = False
     protects: ClassVar[bool] = True
+    has_uniform_arrivals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self.source, f"The connector of source '{self.source.name}'")

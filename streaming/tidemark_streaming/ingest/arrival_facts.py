@@ -1,9 +1,7 @@
-"""Summarize the rows of arrivals, refuse arrivals without a decodable row, and advance the
-watermark.
-"""
+"""Summarize the rows of arrivals, refuse unusable arrivals, and advance the watermark."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -12,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.helper_columns import helper
@@ -272,13 +271,13 @@ def fold(
     return arrivals
 
 
-MIN_UNDECODABLE_ROWS = 100
-"""The minimum number of consecutive rows that, if none of them can be decoded, show that the format
-of the data has changed."""
+MIN_UNUSABLE_ROWS = 100
+"""The minimum number of consecutive rows that, if none of them can be decoded or none has an event
+time, show that the format of the data has changed."""
 
 
-class UndecodableArrivalError(DataError):
-    """An arrival of which no row can be decoded.
+class UnusableArrivalError(DataError):
+    """An arrival of which no row can be decoded, or no row has an event time.
 
     Args:
         before: the number of arrivals of the same commit that come before this arrival.
@@ -304,20 +303,20 @@ def check_decodable(source: str, facts: Mapping[int, Facts], timeline: Sequence[
         timeline: the arrivals before the commit.
 
     Raises:
-        UndecodableArrivalError: the rows of an arrival, and many rows before them, can't be
+        UnusableArrivalError: the rows of an arrival, and many rows before them, can't be
             decoded.
     """
-    undecodable = _count_undecodable(timeline)
+    undecodable = _count_unusable(timeline, _has_events, _dead_letters)
     for index, summary in sorted(facts.items()):
         if summary.rows:
             undecodable = 0
             continue
         undecodable += summary.dead_letters
-        if not summary.dead_letters or undecodable < MIN_UNDECODABLE_ROWS:
+        if not summary.dead_letters or undecodable < MIN_UNUSABLE_ROWS:
             continue
         reason = (summary.reason or "").removesuffix(".")
         beginning = "One of several reasons is" if summary.has_several_reasons else "The reason is"
-        raise UndecodableArrivalError(
+        raise UnusableArrivalError(
             f"None of the next {undecodable:,} rows of source '{source}' can be decoded. "
             f"{beginning}: {reason}. The producers have probably changed their format, or the "
             "source is declared with another one, so the source stops: the next arrival is not "
@@ -328,18 +327,92 @@ def check_decodable(source: str, facts: Mapping[int, Facts], timeline: Sequence[
         )
 
 
-def _count_undecodable(timeline: Sequence[Arrival]) -> int:
-    """Return the number of dead letters since the last event, or since the last time that a person
-    accepted undecodable rows."""
-    run = list[int]()
+def check_event_times(
+    source: Source,
+    facts: Mapping[int, Facts],
+    timeline: Sequence[Arrival],
+    *,
+    has_uniform_arrivals: bool,
+) -> None:
+    """Refuse arrivals of which no event has an event time, because the field is not in the data.
+
+    An event without an event time goes to the late tables, and the stream continues. If no event of
+    a source has one, the field probably has another name or spelling. A stream that is followed may
+    have few events in each arrival, and those of one arrival can lack an event time by chance.
+    After the first events, only many such events in a row stop a source, therefore.
+
+    Args:
+        facts: the summaries of a commit's arrivals, by index.
+        timeline: the arrivals before the commit.
+        has_uniform_arrivals: whether the rows of an arrival were written together, as in a file, so
+            that a single arrival without an event time stops the source.
+
+    Raises:
+        UnusableArrivalError: no event of an arrival has an event time.
+    """
+    untimed = _count_unusable(timeline, _has_event_time, _events)
+    has_events = any(arrival.rows for arrival in timeline)
+    for index, summary in sorted(facts.items()):
+        if not summary.rows:
+            continue
+        if _has_event_time(summary):
+            untimed = 0
+            has_events = True
+            continue
+        untimed += summary.rows
+        if has_events and not has_uniform_arrivals and untimed < MIN_UNUSABLE_ROWS:
+            continue
+        name = source.name
+        events = format_count(summary.rows, "event")
+        raise UnusableArrivalError(
+            f"None of the {events} of the next arrival of source '{name}' has an event time: the "
+            f"field '{source.field_of(source.event_time)}' is missing, null, or not a possible "
+            "time in all of them. Names of JSON, Avro, and Protobuf fields are case-sensitive. The "
+            "source stops: the arrival is not ingested, and remains pending. Correct the data, or "
+            f"map the right field to the column '{source.event_time}' by `rename`. To write these "
+            f"events to the late tables instead, run `tidemark ingest {name} "
+            "--allow-schema-change`.",
+            index,
+        )
+
+
+def _count_unusable(
+    timeline: Sequence[Arrival],
+    is_usable: Callable[[Arrival], bool],
+    count: Callable[[Arrival], int],
+) -> int:
+    """Return the number of unusable rows since the last usable arrival, or since the last time that
+    a person accepted unusable rows.
+
+    Args:
+        count: returns the number of unusable rows of an arrival that is not usable.
+    """
+    counts = list[int]()
     for arrival in reversed(timeline):
-        if arrival.rows:
+        if is_usable(arrival):
             break
-        run.append(arrival.dead_letters)
-    undecodable = 0
-    for dead_letters in reversed(run):
-        undecodable += dead_letters
+        counts.append(count(arrival))
+    total = 0
+    for unusable in reversed(counts):
+        total += unusable
         # These rows would not be in the timeline if a person had not accepted them.
-        if undecodable >= MIN_UNDECODABLE_ROWS:
-            undecodable = 0
-    return undecodable
+        if total >= MIN_UNUSABLE_ROWS:
+            total = 0
+    return total
+
+
+def _has_events(arrival: Arrival) -> bool:
+    return arrival.rows > 0
+
+
+def _dead_letters(arrival: Arrival) -> int:
+    return arrival.dead_letters
+
+
+def _has_event_time(summary: Arrival | Facts) -> bool:
+    # A time that is too far in the future is an event time, too.
+    return summary.min_event_time is not None or summary.future_timestamps > 0
+
+
+def _events(arrival: Arrival) -> int:
+    return arrival.rows

@@ -52,8 +52,9 @@ from tidemark_streaming.connector import (
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import (
-    UndecodableArrivalError,
+    UnusableArrivalError,
     check_decodable,
+    check_event_times,
     fold,
     observe,
 )
@@ -322,16 +323,16 @@ def _bring(
     done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:
         while part:
-            stops: UndecodableArrivalError | None = None
+            stops: UnusableArrivalError | None = None
             following = _together(
                 chunks[done + len(part) :], timeline, batch, thresholds.COMMIT_BYTES
             )
             try:
                 arrivals, rows = _commit(log, connector, timeline, part, following)
-            except UndecodableArrivalError as error:
+            except UnusableArrivalError as error:
                 if not error.before:
                     raise
-                # The arrivals before the undecodable one are ingested first.
+                # The arrivals before the unusable one are ingested first.
                 stops = error
                 part = part[: error.before]
                 arrivals, rows = _commit(log, connector, timeline, part)
@@ -413,6 +414,12 @@ def _commit(
                 facts = observe(log.source, rows, chunks, log.warehouse.spark, planning(mode))
                 if not getattr(connector, "accept_change", True):
                     check_decodable(log.source.name, facts, timeline)
+                    check_event_times(
+                        log.source,
+                        facts,
+                        timeline,
+                        has_uniform_arrivals=getattr(connector, "has_uniform_arrivals", False),
+                    )
                 if isinstance(connector, ReportsUndeclared):
                     seen = connector.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}

@@ -91,8 +91,9 @@ class KafkaConnector:
         accept_loss: continue past records that are already lost at the first poll of this
             connector. The position of the next arrival records the loss. A later loss is an error
             again.
-        accept_change: write records to the dead letters even if none of many records can be
-            decoded. By default, such records stop the source.
+        accept_change: ingest records even if none of many records can be decoded or has an event
+            time, or if the first records have no event time. By default, such records stop the
+            source.
 
     Raises:
         DefinitionError: `topics` is empty, `start`, `format`, `options` or `rows` is invalid, a

@@ -27,7 +27,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
-from tidemark_streaming.ingest.arrival_facts import MIN_UNDECODABLE_ROWS, UndecodableArrivalError
+from tidemark_streaming.ingest.arrival_facts import MIN_UNUSABLE_ROWS, UnusableArrivalError
 from tidemark_streaming.ingest.dead_letters import replay
 from tidemark_streaming.ingest.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
@@ -538,26 +538,24 @@ def test_a_changed_column_type_stops_the_source_unless_accepted(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name, connector = topics.create(), topics.connector
-    topics.send(name, clicks(*range(MIN_UNDECODABLE_ROWS)))
-    changed = [
-        value.replace(b'"n": ', b'"n": "a') for value in clicks(*range(MIN_UNDECODABLE_ROWS))
-    ]
+    topics.send(name, clicks(*range(MIN_UNUSABLE_ROWS)))
+    changed = [value.replace(b'"n": ', b'"n": "a') for value in clicks(*range(MIN_UNUSABLE_ROWS))]
     changed = [value.replace(b"}", b'"}') for value in changed]
     topics.send(name, changed)
-    rows = f"None of the next {MIN_UNDECODABLE_ROWS} rows of source 'clicks'"
+    rows = f"None of the next {MIN_UNUSABLE_ROWS} rows of source 'clicks'"
     message = rf"{rows} can be decoded\. The reason is: .* is not a valid INT\. "
     for _ in range(2):
-        with pytest.raises(UndecodableArrivalError, match=message):
-            bring(warehouse, connector(name, rows=MIN_UNDECODABLE_ROWS))
-        assert numbers(warehouse) == list(range(MIN_UNDECODABLE_ROWS))
+        with pytest.raises(UnusableArrivalError, match=message):
+            bring(warehouse, connector(name, rows=MIN_UNUSABLE_ROWS))
+        assert numbers(warehouse) == list(range(MIN_UNUSABLE_ROWS))
         (arrival,) = Log(warehouse, CLICKS).timeline()
-        assert (arrival.rows, arrival.dead_letters) == (MIN_UNDECODABLE_ROWS, 0)
-    (arrival,) = bring(warehouse, connector(name, rows=MIN_UNDECODABLE_ROWS, accept_change=True))
-    assert (arrival.rows, arrival.dead_letters) == (0, MIN_UNDECODABLE_ROWS)
+        assert (arrival.rows, arrival.dead_letters) == (MIN_UNUSABLE_ROWS, 0)
+    (arrival,) = bring(warehouse, connector(name, rows=MIN_UNUSABLE_ROWS, accept_change=True))
+    assert (arrival.rows, arrival.dead_letters) == (0, MIN_UNUSABLE_ROWS)
     # If one record is valid, the others are dead letters.
-    topics.send(name, [*changed, *clicks(MIN_UNDECODABLE_ROWS)])
+    topics.send(name, [*changed, *clicks(MIN_UNUSABLE_ROWS)])
     (arrival,) = bring(warehouse, connector(name))
-    assert (arrival.rows, arrival.dead_letters) == (1, MIN_UNDECODABLE_ROWS)
+    assert (arrival.rows, arrival.dead_letters) == (1, MIN_UNUSABLE_ROWS)
 
 
 def test_undeclared_fields_are_recorded_in_the_timeline(

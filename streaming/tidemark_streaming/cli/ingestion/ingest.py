@@ -58,7 +58,8 @@ def command(
         bool,
         typer.Option(
             "--allow-schema-change",
-            help="Write rows to the dead letters even if none of many rows can be decoded.",
+            help="Continue even if none of many rows can be decoded, or no event of an arrival has "
+            "an event time.",
         ),
     ] = False,
 ) -> Output:
@@ -167,11 +168,11 @@ def _line(facts: "RunFacts") -> str:
 
 
 def _accept(connector: "Connector", what: str) -> "Connector":
-    """Return a copy of the connector that accepts data loss or undecodable rows.
+    """Return a copy of the connector that accepts data loss or unusable rows.
 
     Args:
         what: `loss` to continue after records that were deleted before they were ingested, or
-            `change` to write rows to the dead letters even if none of many rows can be decoded.
+            `change` to continue even if none of many rows can be decoded or has an event time.
 
     Raises:
         DefinitionError: connectors of this class do not have the option.
@@ -188,8 +189,8 @@ def _accept(connector: "Connector", what: str) -> "Connector":
         ),
         "change": (
             "--allow-schema-change",
-            (KafkaConnector, FileConnector),
-            "neither from Kafka nor as files",
+            (KafkaConnector, FileConnector, DeltaConnector),
+            "from no Kafka topic, files, or Delta table",
         ),
     }[what]
     if not isinstance(connector, kinds):
