@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BYTES",
     "CHUNK",
+    "CONTENT",
     "DEAD",
     "Arrival",
     "Chunk",
@@ -53,6 +54,10 @@ CHUNK = helper("chunk")
 
 BYTES = helper("bytes")
 """The column of a connector's rows with the size of each row in bytes."""
+
+CONTENT = helper("content")
+"""The column of a connector's rows with the fields that a dead letter of the row has, like `DEAD`,
+but for all rows. Only the rows of a source with computed columns have it."""
 
 CLOCK_SLACK = duration("1 minute")
 """How far the clock of another machine may be ahead of the clock of this machine."""
@@ -137,13 +142,15 @@ class Connector(Protocol):
         table, which is read table by table. A source with protected columns is only ingested if the
         connector's `protects` is true.
 
-        The columns are those of the source and:
+        The columns are those that the source reads from the data (`Source.record_columns`) and:
 
         - `CHUNK` BIGINT, the index in `chunks`;
         - `position` BIGINT, ascending from 0 in each chunk, and the same at every read;
         - `read_from` STRING;
         - `DEAD`, as the function `dead_letter` creates it, if some rows may not fit the source's
           columns. In these rows, the source's columns are null;
+        - `CONTENT`, as the function `content_of` creates it, if the source has computed columns and
+          its dead letters should keep the content of the row;
         - `correlation_id` STRING, if the connector knows it; the event log generates an id for
           null;
         - `BYTES` BIGINT, if the connector knows the size of each row. The sizes are added to the

@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
+from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, describe, duration
 from tidemark.define import tables
@@ -72,9 +73,10 @@ class Source:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
             timestamp; the watermark's column is missing; a column has an unsupported type; the name
             of a column or a field is not valid, is used twice, or is reserved for a column that
-            Tidemark adds; a lookup table has no usable name; `max_future_skew` is
-            negative; `heartbeat` is shorter than a second or longer than `idle` of the watermark,
-            or is missing although the watermark has `idle`; a column can't be protected as `mask`
+            Tidemark adds; a field in `rename` is a path; `computed` or `transient_fields` are
+            not valid; a lookup table has no usable name; `max_future_skew` is negative;
+            `heartbeat` is shorter than a second or longer than `idle` of the watermark, or is
+            missing although the watermark has `idle`; a column can't be protected as `mask`
             specifies.
     """
 
@@ -87,6 +89,8 @@ class Source:
     mask: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     heartbeat: str | timedelta | None = None
+    computed: Mapping[str, Sql] = field(default_factory=dict[str, str])
+    transient_fields: Mapping[str, str] = field(default_factory=dict[str, str])
 
     dead_letter_noun: ClassVar[str] = "dead letter"
     """The term that messages use for a row of `dead_letters_table`."""
@@ -125,13 +129,15 @@ class Source:
                     f"Source '{self.name}': rename maps two fields to the column '{column}': "
                     "remove one."
                 )
-            if column not in self.columns:
+            if column not in {**self.columns, **self.transient_fields}:
                 raise DefinitionError(
                     f"Source '{self.name}': rename maps the field '{name}' to the column "
                     f"'{column}', which is not among its columns: {', '.join(self.columns)}."
                 )
-        self._check_names("column", list(self.columns))
-        self._check_names("field", [self.field_of(column) for column in self.columns])
+            self._check_field(name, column)
+        self._check_computed()
+        self._check_names("column", [*self.columns, *self.transient_fields])
+        self._check_names("field", [self.field_of(column) for column in self.record_columns])
         if self.max_future_skew is not None and duration(self.max_future_skew) < 0:
             raise DefinitionError(
                 f"Source '{self.name}': max_future_skew must not be negative "
@@ -153,6 +159,52 @@ class Source:
                 )
         for column, way in self.mask.items():
             self._check_protection(column, way)
+
+    def _check_field(self, field_name: str, column: str) -> None:
+        """Refuse a path in `rename`: it would be read as a name, which no field has."""
+        if "." in field_name and not _is_quoted(field_name):
+            raise DefinitionError(
+                f"Source '{self.name}': rename has '{field_name}', but it takes names of fields, "
+                "not paths. For a nested field, compute the column: "
+                f"computed={{'{column}': '{field_name}'}}, and declare "
+                f"'{field_name.partition('.')[0]}' in transient_fields. If the name of the field "
+                f"has a period, write it in backticks: '`{field_name}`'."
+            )
+
+    def _check_computed(self) -> None:
+        if self.transient_fields and not self.computed:
+            raise DefinitionError(
+                f"Source '{self.name}' has transient_fields, which only expressions of computed "
+                "use: set computed, or declare the fields as columns."
+            )
+        for name, kind in self.transient_fields.items():
+            if name in self.columns:
+                raise DefinitionError(
+                    f"Source '{self.name}': '{name}' is a column and a transient field: remove it "
+                    "from transient_fields."
+                )
+            _ = self._kind(name, kind)
+        for column, expression in self.computed.items():
+            if column not in self.columns:
+                raise DefinitionError(
+                    f"Source '{self.name}': computed has the column '{column}', which is not among "
+                    f"its columns: {', '.join(self.columns)}. Declare it with its type."
+                )
+            if column in self.rename.values():
+                raise DefinitionError(
+                    f"Source '{self.name}': the column '{column}' is computed, but rename maps a "
+                    "field to it: remove it from rename or from computed."
+                )
+            if not expression.strip():
+                raise DefinitionError(
+                    f"Source '{self.name}': computed must have a SQL expression for the column "
+                    f"'{column}' (got {expression!r})."
+                )
+        if not self.record_columns:
+            raise DefinitionError(
+                f"Source '{self.name}': all of its columns are computed. Declare the fields that "
+                "the expressions use in transient_fields."
+            )
 
     def _check_names(self, what: str, names: Sequence[str]) -> None:
         for name in names:
@@ -200,12 +252,24 @@ class Source:
 
     def field_of(self, column: str) -> str:
         """Return the name of a column's field in the data."""
-        return next((name for name, own in self.rename.items() if own == column), column)
+        renamed = next((name for name, own in self.rename.items() if own == column), None)
+        if renamed is None:
+            return column
+        return renamed[1:-1] if _is_quoted(renamed) else renamed
+
+    @property
+    def record_columns(self) -> dict[str, str]:
+        """The columns that connectors read from the data, with their types.
+
+        These are the columns that are not computed, and the transient fields.
+        """
+        stored = {name: kind for name, kind in self.columns.items() if name not in self.computed}
+        return {**stored, **self.transient_fields}
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of the data and their types, in the order of the columns."""
-        return {self.field_of(column): kind for column, kind in self.columns.items()}
+        """The fields of the data and their types, in the order of `record_columns`."""
+        return {self.field_of(column): kind for column, kind in self.record_columns.items()}
 
     def _kind(self, column: str, kind: str) -> str:
         try:
@@ -217,7 +281,7 @@ class Source:
 
     def _check_protection(self, column: str, way: Protection) -> None:
         what = f"Source '{self.name}' can't protect the column '{column}'"
-        kinds = {**self.columns, CORRELATION: "STRING"}
+        kinds = {**self.columns, **self.transient_fields, CORRELATION: "STRING"}
         if column not in kinds:
             raise DefinitionError(f"{what}, which is not among its columns: {', '.join(kinds)}.")
         for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
@@ -297,6 +361,10 @@ def untimed_reason(time: Column) -> Column:
     """
     reason = F.when(time.isNull(), "no_event_time").when(~_is_possible(time), "invalid_timestamp")
     return reason.otherwise("future_timestamp")
+
+
+def _is_quoted(field_name: str) -> bool:
+    return len(field_name) > len("``") and field_name[0] == field_name[-1] == "`"
 
 
 def lookup_name(lookup: str) -> str:

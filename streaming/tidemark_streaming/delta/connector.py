@@ -265,7 +265,9 @@ class DeltaConnector:
         return rows.select(
             *(
                 own.get(column, F.col(f"`{field}`")).alias(column)
-                for column, field in zip(self.source.columns, self.source.fields, strict=True)
+                for column, field in zip(
+                    self.source.record_columns, self.source.fields, strict=True
+                )
             ),
             CHUNK,
             F.col(POSITION).alias("position"),
@@ -331,13 +333,13 @@ class DeltaConnector:
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
         columns = {
             name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
-            for name, field in zip(self.source.columns, self.source.fields, strict=True)
+            for name, field in zip(self.source.record_columns, self.source.fields, strict=True)
         }
         if self.time_zone is not None:
             zone = zone_of(self.time_zone, self._what)
             columns |= {
                 name: in_utc(columns[name], zone)
-                for name, kind in self.source.columns.items()
+                for name, kind in self.source.record_columns.items()
                 if simple_type(kind) == "timestamp" and _is_local(columns[name].type)
             }
         found = pa.table(columns)

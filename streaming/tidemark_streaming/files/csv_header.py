@@ -38,9 +38,10 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
         raise WrongHeaderError(
             f"its header can't be read: {str(error).removesuffix('.')}"
         ) from None
-    columns = dict(list(source.columns.items())[: len(names)])
+    columns = dict(list(source.record_columns.items())[: len(names)])
     expected = [source.field_of(column).lower() for column in columns]
-    if [name.lower() for name in names] != expected or source.event_time not in columns:
+    lacks_event_time = source.event_time not in (*columns, *source.computed)
+    if [name.lower() for name in names] != expected or lacks_event_time:
         raise WrongHeaderError(_explain(names, source, form))
     return columns
 

@@ -117,7 +117,7 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
     left out.
     """
     found = dict[str, str]()
-    for column in source.columns:
+    for column in source.record_columns:
         if isinstance(source.mask.get(column), Drop):
             continue
         own = source.field_of(column)
@@ -133,7 +133,7 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
 def _decode(path: Path, batch: _Batch, source: Source, zone: str) -> Decoded:
     names, rows, nanos = batch
     found = Results(rows.num_rows)
-    for column, kind in source.columns.items():
+    for column, kind in source.record_columns.items():
         wanted = arrow_type(kind)
         if column not in names:
             found.add(column, pa.nulls(rows.num_rows, wanted))

@@ -11,8 +11,8 @@ import pyarrow as pa
 from tidemark.base.errors import DataError
 from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
-from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
-from tidemark_streaming.connector import CHUNK
+from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
+from tidemark_streaming.connector import CHUNK, CONTENT
 from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
@@ -31,7 +31,7 @@ def read_text(
         chunk: the value of the column `CHUNK` in all rows of the file.
     """
     path = folder / name
-    columns = dict(source.columns)
+    columns = source.record_columns
     place = 0
     has_read_header = False
     for records in _records(path, source, form):
@@ -43,7 +43,10 @@ def read_text(
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)
-        yield arrival_rows(_columns(events, source), letters, (chunk, place, name))
+        read = _columns(events, source)
+        if source.computed:
+            read[CONTENT] = content_of(events.rows, _letter_fields(values, source))
+        yield arrival_rows(read, letters, (chunk, place, name))
         place += len(records)
 
 
@@ -98,12 +101,12 @@ def check_missing(folder: Path, name: str, source: Source, columns: Collection[s
         name: the path of the file relative to `folder`.
         columns: the source's columns that the file has.
     """
-    if source.event_time not in columns:
+    if source.event_time in source.record_columns and source.event_time not in columns:
         field = source.field_of(source.event_time)
         raise unreadable_error(folder / name, source, f"it has no column '{field}', the event time")
     missing = {
         source.field_of(column).lower()
-        for column in source.columns
+        for column in source.record_columns
         if column not in columns and not isinstance(source.mask.get(column), Drop)
     }
     for part in name.split("/")[:-1]:
@@ -142,7 +145,7 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
         name: events.columns[name]
         if name in events.columns
         else pa.nulls(events.rows, arrow_type(kind))
-        for name, kind in source.columns.items()
+        for name, kind in source.record_columns.items()
     }
 
 
@@ -157,12 +160,17 @@ def _dead_letters_of_events(
     Args:
         values: the bytes of each row.
     """
-    return dead_letters_of(events.rows, events.reasons, {} if source.mask else {"bytes": values})
+    return dead_letters_of(events.rows, events.reasons, _letter_fields(values, source))
+
+
+def _letter_fields(values: pa.ChunkedArray, source: Source) -> dict[str, pa.ChunkedArray]:
+    """Return the fields that dead letters of rows have."""
+    return {} if source.mask else {"bytes": values}
 
 
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:
     """Decode dead letters into rows in the form of `read_text`."""
-    events = decode_protected(letters["bytes"], dict(source.columns), source, form)
+    events = decode_protected(letters["bytes"], source.record_columns, source, form)
     rows: dict[str, Any] = _columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}
     rows[DEAD] = _dead_letters_of_events(events, letters["bytes"], source)

@@ -100,13 +100,17 @@ class Recording:
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is null."""
+        names = list(self.source.record_columns)
+        fields = list(self.source.fields)
+        if self.source.event_time not in names:
+            return records[names].set_axis(fields, axis="columns")
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
         whole = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
         unit = "s" if whole.all() else "us"
         text = np.datetime_as_string(happened, unit=unit, timezone="UTC").astype(object)
         text[np.isnat(happened)] = None
-        columns = records.assign(**{self.source.event_time: text})[list(self.source.columns)]
-        return columns.set_axis(list(self.source.fields), axis="columns")
+        columns = records.assign(**{self.source.event_time: text})[names]
+        return columns.set_axis(fields, axis="columns")
 
     def _name(self, opens: int, step: int) -> str:
         return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_suffix(step)}"

@@ -364,14 +364,17 @@ def check_event_times(
             continue
         name = source.name
         events = format_count(summary.rows, "event")
+        event_time = source.event_time
+        origin = f"the field '{source.field_of(event_time)}'"
+        if event_time in source.computed:
+            origin = f"the expression {source.computed[event_time]!r} of '{event_time}'"
         raise UnusableArrivalError(
-            f"None of the {events} of the next arrival of source '{name}' has an event time: the "
-            f"field '{source.field_of(source.event_time)}' is missing, null, or not a possible "
-            "time in all of them. Names of JSON, Avro, and Protobuf fields are case-sensitive. The "
-            "source stops: the arrival is not ingested, and remains pending. Correct the data, or "
-            f"map the right field to the column '{source.event_time}' by `rename`. To write these "
-            f"events to the late tables instead, run `tidemark ingest {name} "
-            "--allow-schema-change`.",
+            f"None of the {events} of the next arrival of source '{name}' has an event time: "
+            f"{origin} is missing, null, or not a possible time in all of them. Names of JSON, "
+            "Avro, and Protobuf fields are case-sensitive. The source stops: the arrival is not "
+            "ingested, and remains pending. Correct the data, or map the right field to the column "
+            f"'{event_time}' by `rename`. To write these events to the late tables instead, run "
+            f"`tidemark ingest {name} --allow-schema-change`.",
             index,
         )
 

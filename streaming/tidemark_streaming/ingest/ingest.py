@@ -58,6 +58,7 @@ from tidemark_streaming.ingest.arrival_facts import (
     fold,
     observe,
 )
+from tidemark_streaming.ingest.computed_columns import compute_columns
 from tidemark_streaming.ingest.ingest_files import lock_ingest, record_error
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.ingest.value_checks import check_values
@@ -406,6 +407,7 @@ def _commit(
                     computed = _compute(log.source, rows, last, chunks, place)
                     rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
                 else:
+                    rows = compute_columns(log.warehouse.spark, log.source, rows)
                     rows = check_values(log.source, rows)
                     if isinstance(rows, DataFrame):
                         rows = place.materialize(rows, few=few)

@@ -17,21 +17,21 @@ def check(source: Source, what: str) -> None:
         what: the connector that reads the source, for the error message.
     """
     for name, way in source.mask.items():
-        kind = source.columns.get(name, "STRING").replace(" ", "").upper()
+        kind = source.record_columns.get(name, "STRING").replace(" ", "").upper()
         if isinstance(way, Tokenize) and kind == HEADERS:
             raise DefinitionError(
                 f"{what} can tokenize only text and bytes, but '{name}' is declared as "
-                f"{source.columns[name]}: use Drop()."
+                f"{source.record_columns[name]}: use Drop()."
             )
 
 
 def mask_columns(rows: pa.Table, source: Source) -> dict[str, Any]:
-    """Return the columns of `rows` that belong to the source, by name, protected as the source
+    """Return the columns of `rows` that are read from the data, by name, protected as the source
     declares."""
-    return {name: _column(rows, source, name) for name in source.columns}
+    return {name: mask_column(rows, source, name) for name in source.record_columns}
 
 
-def _column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (an array of any)
+def mask_column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (an array of any)
     way = source.mask.get(name)
     if way is None:
         return rows[name]

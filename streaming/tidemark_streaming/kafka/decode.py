@@ -8,9 +8,9 @@ import pyarrow as pa
 from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop, Tokenize
 from tidemark.define.source import CORRELATION, Source
-from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
+from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.connector import BYTES, CHUNK
+from tidemark_streaming.connector import BYTES, CHUNK, CONTENT
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import (
@@ -70,7 +70,7 @@ def check(source: Source, what: str) -> None:
     Args:
         what: the connector, for the error message.
     """
-    for name, kind in source.columns.items():
+    for name, kind in source.record_columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
         allowed += ["STRING"] if name == "kafka_key" else []
         if allowed and _plain(kind) not in map(_plain, allowed):
@@ -108,18 +108,18 @@ def decode_records(
             moment.
         DefinitionError: the key for tokens does not exist.
     """
-    own = {n: t for n, t in source.columns.items() if n not in RECORD}
+    own = {n: t for n, t in source.record_columns.items() if n not in RECORD}
     events = decode_protected(records["value"], own, source, payload)
     columns, reasons = {**events.columns, **_record(records, source)}, dict(events.reasons)
     for name, written in WRITTEN_FIELDS.items():
         if name in columns:
             for row in undecoded_rows(records[written], columns[name]):
-                reasons.setdefault(row, misfit_reason(name, source.columns[name]))
+                reasons.setdefault(row, misfit_reason(name, source.record_columns[name]))
     place = _join_columns(records, "topic", "partition", "offset")
     header = _header(records, correlation)
     rows: dict[str, Any] = {
         name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
-        for name, kind in source.columns.items()
+        for name, kind in source.record_columns.items()
     }
     if reasons:
         rows = {name: null_rows(column, reasons) for name, column in rows.items()}
@@ -129,19 +129,21 @@ def decode_records(
     rows[BYTES] = _sizes(records)
     if reasons:
         rows[DEAD] = _letters(records, reasons, source)
+    if source.computed:
+        rows[CONTENT] = content_of(len(records), _letter_fields(records, source))
     return pa.table(rows)
 
 
 def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
     found = dict[str, Any]()
-    for name in RECORD.keys() & source.columns.keys():
+    for name in RECORD.keys() & source.record_columns.keys():
         if isinstance(source.mask.get(name), Drop):
             continue
         if name == "kafka_topic_partition":
             found[name] = _join_columns(records, "topic", "partition")
             continue
         found[name] = records[name.removeprefix("kafka_")]
-        if name == "kafka_key" and _plain(source.columns[name]) == "STRING":
+        if name == "kafka_key" and _plain(source.record_columns[name]) == "STRING":
             found[name] = decode_utf8(found[name])
     return found
 
@@ -165,13 +167,18 @@ def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> p
     Args:
         reasons: why records could not be decoded, by the index of the record.
     """
+    return dead_letters_of(len(records), reasons, _letter_fields(records, source))
+
+
+def _letter_fields(records: pa.Table, source: Source) -> dict[str, "pa.ChunkedArray[Any]"]:
+    """Return the fields that dead letters of records have."""
     kept = [
         name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]
     fields = {name: records[name] for name in kept}
     if not source.mask:
         fields["bytes"] = records["value"]
-    return dead_letters_of(len(records), reasons, fields)
+    return fields
 
 
 def _join_columns(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":

@@ -58,10 +58,11 @@ class Intake:
         self._source = source
         self._payload = payload
         self._correlation = correlation
-        costly = {column for name, column in _COSTLY.items() if name in source.columns}
+        costly = {column for name, column in _COSTLY.items() if name in source.record_columns}
         costly |= {"headers"} if correlation is not None else set()
         self._wanted = [n for n in SCHEMA.names if n not in _COSTLY.values() or n in costly]
-        self._few_fields = True
+        # The dead letter of any record may be needed if columns are computed.
+        self._few_fields = not source.computed
 
     def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the decoded rows at the given positions, and for each chunk the JSON fields that
@@ -111,7 +112,7 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
     columns: dict[str, Any] = {
         "key": _protected_key(records["key"], source),
         "headers": [
-            _protected_headers(each, "kafka_headers" in source.columns, correlation, ways)
+            _protected_headers(each, "kafka_headers" in source.record_columns, correlation, ways)
             for each in records["headers"].to_pylist()
         ],
     }
@@ -127,7 +128,7 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
 def _protected_key(
     keys: "pa.ChunkedArray[Any]", source: Source
 ) -> "pa.Array[Any] | pa.ChunkedArray[Any]":
-    if "kafka_key" not in source.columns:
+    if "kafka_key" not in source.record_columns:
         return pa.nulls(len(keys), keys.type)
     way = source.mask.get("kafka_key")
     return keys if way is None else way.protect(keys)

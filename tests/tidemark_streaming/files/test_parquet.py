@@ -167,7 +167,7 @@ def test_texts_that_claim_to_be_utf8_are_checked(tmp_path: Path) -> None:
 def test_columns_are_found_by_name_whatever_its_case(tmp_path: Path) -> None:
     columns = {"at": "TIMESTAMP", "x": "BIGINT"}
     source = Source(
-        "values", columns, "at", BoundedOutOfOrderness("0 seconds"), rename={"a.B": "x"}
+        "values", columns, "at", BoundedOutOfOrderness("0 seconds"), rename={"`a.B`": "x"}
     )
     at = pa.array([0], pa.timestamp("us", "UTC"))
     rows = {"at": at, "A.b": [1], "a": [{"b": 2}], "other": [3]}

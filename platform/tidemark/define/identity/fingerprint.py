@@ -47,10 +47,12 @@ def fingerprint(transform: Definition) -> str:
     # Without `max_future_skew`, nothing is added. Fingerprints that are older than this argument
     # therefore stay valid.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
+    # The same holds for computed columns.
+    expressions = [dict(source.computed)] if source.computed else []
     definition = {
         # The source's columns are left out: a log never changes the type of a column, and the
         # function's code names the columns that it uses.
-        "source": [source.name, source.event_time, joined, *believed],
+        "source": [source.name, source.event_time, joined, *believed, *expressions],
         "function": own.function,
         "keys": transform.keys,
         "window": transform.window,

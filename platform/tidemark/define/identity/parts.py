@@ -8,7 +8,7 @@ definition stores its parts, so that Tidemark can report what has changed when t
 | the source's columns, the description | none |
 | expectations | the next run validates windows against them; nothing is recomputed |
 | function, `deduplicate`, event time, | runs continue, and apply the change to new |
-| `max_future_skew`, lookup tables | arrivals; earlier results stay as they are |
+| `computed`, `max_future_skew`, lookup tables | arrivals; earlier results stay as they are |
 | window, keys, aggregates, lateness, trigger, | runs can't continue with the stored state |
 | accumulation | |
 | the source's name | the same, because another event log numbers its own arrivals from 0 |
@@ -134,7 +134,12 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     description = f"{source.name}{_BY}{source.event_time}"
     description += f", joined with {', '.join(map(lookup_name, joined))}" if joined else ""
     description += "" if skew is None else f", dated at most {describe(skew)} after arrival"
-    yield SOURCE, description, [source.name, source.event_time, joined, skew]
+    for name, expression in source.computed.items():
+        description += f", {name} = {expression}"
+    identity = [source.name, source.event_time, joined, skew]
+    if source.computed:
+        identity.append(dict(source.computed))
+    yield SOURCE, description, identity
     yield "code", f"version {digest(own.function)}", own.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"

@@ -105,6 +105,15 @@ def dead_letters_of(
     return pa.chunked_array([letters.take(pa.array(places, mask=places < 0))])
 
 
+def content_of(rows: int, record: Mapping[str, "pa.ChunkedArray[Any]"]) -> "pa.ChunkedArray[Any]":
+    """Return the fields of a dead letter for each row, with an empty reason.
+
+    Args:
+        record: as for `dead_letters_of`.
+    """
+    return dead_letters_of(rows, dict.fromkeys(range(rows), ""), record)
+
+
 def is_dead(columns: Collection[str]) -> Column:
     """Return a BOOLEAN column: true for dead letters. Always false without a dead-letter column."""
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)

@@ -122,7 +122,7 @@ class Lane:
                 f"{self} can decode only JSON: ingest its source to decode "
                 f"{type(self.connector.format).__name__}."
             )
-        for column, kind in self.source.columns.items():
+        for column, kind in self.source.record_columns.items():
             if column not in RECORD and isinstance(data_type(kind), _NESTED):
                 raise DefinitionError(
                     f"{self} can't decode the column '{column}' exactly, because it is declared as "

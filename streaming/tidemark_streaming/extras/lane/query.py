@@ -30,6 +30,7 @@ from tidemark_streaming.extras.lane.checkpoints import recreated_topics
 from tidemark_streaming.extras.lane.definition import Lane
 from tidemark_streaming.extras.lane.options import isolation, options
 from tidemark_streaming.extras.lane.records import dead_letters, decode_records, output_records
+from tidemark_streaming.ingest.computed_columns import check_types
 from tidemark_streaming.kafka.cluster import Cluster
 
 Trigger = Literal["real-time", "micro-batch"]
@@ -136,6 +137,8 @@ def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> 
     Args:
         lookups: the lookup tables that the function takes, by name.
     """
+    fields = ", ".join(f"`{name}` {kind}" for name, kind in lane.source.record_columns.items())
+    check_types(lane.source, spark.createDataFrame([], fields))
     kinds = {**lane.source.columns, **ARRIVAL_COLUMNS}
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     rows = spark.createDataFrame([], ddl).alias(plan_check.STREAM)

@@ -16,6 +16,7 @@ from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark_streaming.extras.lane import json_members
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
 from tidemark_streaming.extras.lane.exact_values import value_of
+from tidemark_streaming.ingest.computed_columns import computed_columns, failure_reason
 from tidemark_streaming.kafka.decode import RECORD, WRITTEN_FIELDS
 from tidemark_streaming.payloads.payload import misfit_reason
 from tidemark_streaming.payloads.text_values import TimeFormats
@@ -39,7 +40,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {
         source.field_of(name): kind
-        for name, kind in source.columns.items()
+        for name, kind in source.record_columns.items()
         if name not in RECORD and name not in dropped
     }
     rows = records.withColumnsRenamed(_NAMES)
@@ -48,10 +49,10 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
     correlation = F.coalesce(_header(connector.correlation), place)
-    columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
+    columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.record_columns.items()}
     lost = [
         _record_fault(name, kind)
-        for name, kind in source.columns.items()
+        for name, kind in source.record_columns.items()
         if name in RECORD and name not in dropped
     ]
     rows = rows.select(
@@ -65,11 +66,24 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
             else F.col("value").alias(_VALUE),
         ),
     )
+    if source.computed:
+        rows = _with_computed_columns(rows, lane)
     faults = [
         F.when(~F.expr(condition), F.lit(f"The record does not meet the condition: {condition}."))
         for condition in lane.valid
     ]
     return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
+
+
+def _with_computed_columns(rows: DataFrame, lane: Lane) -> DataFrame:
+    source = lane.source
+    kept = [F.col(f"`{n}`") for n in source.record_columns if n not in source.transient_fields]
+    computed = [
+        _mask(value, source.columns[name], lane, name).alias(name)
+        for name, value in computed_columns(source).items()
+    ]
+    reason = F.coalesce(F.col(REASON), failure_reason(source)).alias(REASON)
+    return rows.select(*kept, *computed, READ_FROM, CORRELATION, reason, _VALUE)
 
 
 def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
@@ -141,7 +155,7 @@ def _headers(*names: str) -> Column:
 
 def _column(name: str, lane: Lane) -> Column:
     """Return the expression of a source's column on rows that `decode_json` has returned."""
-    kind, way = lane.source.columns[name], lane.source.mask.get(name)
+    kind, way = lane.source.record_columns[name], lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
     if name in RECORD:
