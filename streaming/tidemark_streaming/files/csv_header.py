@@ -11,10 +11,12 @@ _SEPARATORS = (",", ";", "\t", "|")
 _SEP_LINE = "sep="
 """The beginning of the first line with which Excel states the separator of a file."""
 
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""The first bytes of UTF-16 files. If a file lacks them, its ASCII characters have zero bytes."""
-
 _SHOWN_CHARACTERS = 200
+
+
+def is_separator_line(record: bytes, form: Csv) -> bool:
+    """Return whether a record is the line with which Excel states the format's separator."""
+    return record.strip().lower() == f"{_SEP_LINE}{form.sep}".encode()
 
 
 class WrongHeaderError(Exception):
@@ -30,8 +32,8 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
         WrongHeaderError: the header does not name the source's columns in order, or lacks the event
             time.
     """
-    if header.startswith(_UTF_16) or b"\0" in header:
-        raise WrongHeaderError("it is UTF-16: write it as UTF-8")
+    if b"\0" in header:
+        raise WrongHeaderError("it seems to be UTF-16 without a byte order mark: write it as UTF-8")
     try:
         names = [(name or "").strip() for name in form.fields(header)]
     except UndecodableError as error:
@@ -54,8 +56,8 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     wanted = f"its header must name the columns {', '.join(fields)}"
     if names[0].lower().startswith(_SEP_LINE):
         return (
-            f"{wanted}, but its first line is '{names[0][: len(_SEP_LINE)]}…', which only Excel "
-            "reads: remove this line, and set the option sep to the separator"
+            f"{wanted}, but its first line is {names[0][: len(_SEP_LINE) + 1]!r}: set the option "
+            "sep to this separator"
         )
     other = _separator_of(names, form)
     if other is not None:

@@ -13,7 +13,11 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
 from tidemark_streaming.connector import CHUNK, CONTENT
-from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
+from tidemark_streaming.files.csv_header import (
+    WrongHeaderError,
+    columns_of_header,
+    is_separator_line,
+)
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
@@ -33,13 +37,18 @@ def read_text(
     path = folder / name
     columns = source.record_columns
     place = 0
+    has_read_separator = False
     has_read_header = False
     for records in _records(path, source, form):
-        # The first batch may have only the header, because the first row may be large.
-        if isinstance(form, Csv) and form.header and records and not has_read_header:
-            columns = _read_header(records.pop(0), path, source, form)
-            check_missing(folder, name, source, columns)
-            has_read_header = True
+        if isinstance(form, Csv) and form.header and not has_read_header:
+            if records and not has_read_separator and is_separator_line(records[0], form):
+                records.pop(0)
+                has_read_separator = True
+            # The first batch may have only the header, because the first row may be large.
+            if records:
+                columns = _read_header(records.pop(0), path, source, form)
+                check_missing(folder, name, source, columns)
+                has_read_header = True
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)

@@ -338,8 +338,9 @@ def check_event_times(
 
     An event without an event time goes to the late tables, and the stream continues. If no event of
     a source has one, the field probably has another name or spelling. A stream that is followed may
-    have few events in each arrival, and those of one arrival can lack an event time by chance.
-    After the first events, only many such events in a row stop a source, therefore.
+    have few events in each arrival, and those of one arrival can lack an event time by chance, for
+    example if they are tombstones. Such a source stops only if its first events have undeclared
+    fields instead, or after many events.
 
     Args:
         facts: the summaries of a commit's arrivals, by index.
@@ -360,7 +361,9 @@ def check_event_times(
             has_events = True
             continue
         untimed += summary.rows
-        if has_events and not has_uniform_arrivals and untimed < MIN_UNUSABLE_ROWS:
+        is_misspelled = not has_events and bool(summary.undeclared)
+        has_events = True
+        if not (has_uniform_arrivals or is_misspelled or untimed >= MIN_UNUSABLE_ROWS):
             continue
         name = source.name
         events = format_count(summary.rows, "event")
@@ -368,12 +371,16 @@ def check_event_times(
         origin = f"the field '{source.field_of(event_time)}'"
         if event_time in source.computed:
             origin = f"the expression {source.computed[event_time]!r} of '{event_time}'"
+        undeclared = ""
+        if summary.undeclared:
+            undeclared = f"; the undeclared fields are {', '.join(summary.undeclared)}"
         raise UnusableArrivalError(
             f"None of the {events} of the next arrival of source '{name}' has an event time: "
             f"{origin} is missing, null, or not a possible time in all of them. Names of JSON, "
-            "Avro, and Protobuf fields are case-sensitive. The source stops: the arrival is not "
-            "ingested, and remains pending. Correct the data, or map the right field to the column "
-            f"'{event_time}' by `rename`. To write these events to the late tables instead, run "
+            f"Avro, and Protobuf fields are case-sensitive{undeclared}. The source stops: the "
+            "arrival is not ingested, and remains pending. Correct the data, or map the right "
+            f"field to the column '{event_time}' by `rename`. To write these events to the late "
+            "tables instead, run "
             f"`tidemark ingest {name} --allow-schema-change`.",
             index,
         )

@@ -6,7 +6,7 @@ dead letter, so that it does not stop the other rows.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -29,12 +29,6 @@ _ROW = helper("row")
 _ITEM = helper("item")
 
 
-@overload
-def compute_columns(spark: SparkSession, source: Source, rows: pa.Table) -> pa.Table: ...
-@overload
-def compute_columns(
-    spark: SparkSession, source: Source, rows: Rows | Iterator[pa.Table]
-) -> Rows | Iterator[pa.Table]: ...
 def compute_columns(
     spark: SparkSession, source: Source, rows: Rows | Iterator[pa.Table]
 ) -> Rows | Iterator[pa.Table]:
@@ -53,8 +47,38 @@ def compute_columns(
         # Columns are protected in this process.
         rows = fetch(rows)
     if isinstance(rows, pa.Table):
-        return _in_memory(spark, source, rows)
-    return (_in_memory(spark, source, table) for table in rows)
+        return compute_in_memory(spark, source, rows)
+    return (compute_in_memory(spark, source, table) for table in rows)
+
+
+def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa.Table:
+    """Return rows in memory as `compute_columns` returns them."""
+    if set(source.computed) <= set(rows.column_names):
+        return rows
+    needed = _needed_columns(source)
+    numbers = pa.array(range(len(rows)), pa.int64())
+    sent = rows.select(needed).append_column(_ROW, numbers)
+    records = frame(spark, sent)
+    check_types(source, records)
+    found = fetch(
+        records.select(
+            F.col(_ROW), *computed_columns(source).values(), failure_reason(source).alias(DEAD)
+        )
+    )
+    found = found.sort_by(_ROW)
+    reasons = {n: text for n, text in enumerate(found[DEAD].to_pylist()) if text is not None}
+    columns = dict[str, Any]()
+    for name in rows.column_names:
+        if name not in (*source.transient_fields, DEAD, CONTENT):
+            columns[name] = rows[name]
+    for name in source.computed:
+        columns[name] = found[name].cast(arrow_type(source.columns[name]))
+    result = pa.table(columns)
+    for name in source.mask.keys() & source.computed.keys():
+        columns[name] = mask_column(result, source, name)
+    # All tables of a commit have the same columns.
+    columns[DEAD] = _dead_letters(rows, reasons)
+    return pa.table(columns)
 
 
 def computed_columns(source: Source) -> dict[str, Column]:
@@ -118,35 +142,6 @@ def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
         letter = F.coalesce(F.col(DEAD), letter).alias(DEAD)
     kept = [F.col(f"`{n}`") for n in rows.columns if n != DEAD and n not in source.transient_fields]
     return rows.select(*kept, *computed_columns(source).values(), letter)
-
-
-def _in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa.Table:
-    if set(source.computed) <= set(rows.column_names):
-        return rows
-    needed = _needed_columns(source)
-    numbers = pa.array(range(len(rows)), pa.int64())
-    sent = rows.select(needed).append_column(_ROW, numbers)
-    records = frame(spark, sent)
-    check_types(source, records)
-    found = fetch(
-        records.select(
-            F.col(_ROW), *computed_columns(source).values(), failure_reason(source).alias(DEAD)
-        )
-    )
-    found = found.sort_by(_ROW)
-    reasons = {n: text for n, text in enumerate(found[DEAD].to_pylist()) if text is not None}
-    columns = dict[str, Any]()
-    for name in rows.column_names:
-        if name not in (*source.transient_fields, DEAD, CONTENT):
-            columns[name] = rows[name]
-    for name in source.computed:
-        columns[name] = found[name].cast(arrow_type(source.columns[name]))
-    result = pa.table(columns)
-    for name in source.mask.keys() & source.computed.keys():
-        columns[name] = mask_column(result, source, name)
-    # All tables of a commit have the same columns.
-    columns[DEAD] = _dead_letters(rows, reasons)
-    return pa.table(columns)
 
 
 def _needed_columns(source: Source) -> list[str]:

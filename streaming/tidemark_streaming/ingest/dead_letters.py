@@ -28,7 +28,7 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD, Chunk, Connector, Decoder
-from tidemark_streaming.ingest.computed_columns import compute_columns
+from tidemark_streaming.ingest.computed_columns import compute_in_memory
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.snapshot.history import REPROCESSED, Place, reprocessed_letters
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -121,7 +121,7 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
-    decoded = compute_columns(warehouse.spark, connector.source, connector.decode(numbered))
+    decoded = compute_in_memory(warehouse.spark, connector.source, connector.decode(numbered))
     rows = decoded.sort_by("position")
     rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):

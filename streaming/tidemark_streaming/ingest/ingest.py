@@ -414,6 +414,9 @@ def _commit(
                     elif not isinstance(rows, pa.Table):
                         rows = place.gather(rows)
                 facts = observe(log.source, rows, chunks, log.warehouse.spark, planning(mode))
+                if isinstance(connector, ReportsUndeclared):
+                    seen = connector.undeclared_fields()
+                    facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 if not getattr(connector, "accept_change", True):
                     check_decodable(log.source.name, facts, timeline)
                     check_event_times(
@@ -422,9 +425,6 @@ def _commit(
                         timeline,
                         has_uniform_arrivals=getattr(connector, "has_uniform_arrivals", False),
                     )
-                if isinstance(connector, ReportsUndeclared):
-                    seen = connector.undeclared_fields()
-                    facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.record_step("decode")
                 logged = log.append(computed or _number_arrivals(rows, first), arrivals)

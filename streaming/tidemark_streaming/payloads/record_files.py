@@ -1,5 +1,9 @@
-"""Read the records of a text file, which may be compressed and may begin with a byte order mark."""
+"""Read the records of a text file, which may be compressed and may begin with a byte order mark.
 
+Text is UTF-8. Text that begins with a byte order mark of UTF-16 is converted to UTF-8.
+"""
+
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +14,7 @@ from tidemark.base import thresholds
 from tidemark_streaming.payloads.payload import Payload
 
 _BOM = b"\xef\xbb\xbf"
+_UTF_16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 """The first bytes of compressed files, with the compression. No UTF-8 text begins with them."""
 
@@ -27,15 +32,33 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
         OSError, pa.ArrowException: the file can't be read.
     """
     rest, begins = b"", True
+    utf_16: codecs.IncrementalDecoder | None = None
     with pa.input_stream(str(path), compression=_compression(path)) as file:
         while True:
             block = file.read(thresholds.FILE_BLOCK_BYTES)
+            is_last = not block
             if begins:
+                if block.startswith(_UTF_16_BOMS):
+                    utf_16 = codecs.getincrementaldecoder("utf-16")()
                 block, begins = block.removeprefix(_BOM), False
-            records, rest = form.split(rest + block, last=not block)
+            if utf_16 is not None:
+                block = _to_utf_8(block, utf_16, last=is_last)
+            records, rest = form.split(rest + block, last=is_last)
             yield records
-            if not block:
+            if is_last:
                 return
+
+
+def _to_utf_8(block: bytes, utf_16: codecs.IncrementalDecoder, *, last: bool) -> bytes:
+    """Convert the next block of a UTF-16 text.
+
+    Raises:
+        pa.ArrowInvalid: the text is not valid.
+    """
+    try:
+        return utf_16.decode(block, last).encode()
+    except UnicodeError:
+        raise pa.ArrowInvalid("the text is not valid UTF-16") from None
 
 
 def _compression(path: Path) -> str:

@@ -105,12 +105,22 @@ def check_times(
     check_event_times(SOURCE, dict(enumerate(facts)), before, has_uniform_arrivals=uniform)
 
 
-@pytest.mark.parametrize("uniform", [True, False])
-def test_first_events_without_an_event_time_stop_the_source(uniform: bool) -> None:
+MISSPELLED = replace(UNTIMED, undeclared=("At", "K"))
+
+
+@pytest.mark.parametrize(("untimed", "uniform"), [(UNTIMED, True), (MISSPELLED, False)])
+def test_first_events_without_an_event_time_stop_the_source(untimed: Facts, uniform: bool) -> None:
     message = r"None of the 3 events of .* 'sensors' has an event time: the field 'at' is missing"
     with pytest.raises(UnusableArrivalError, match=message) as caught:
-        check_times([Facts(), UNTIMED, TIMED], uniform=uniform)
+        check_times([Facts(), untimed, TIMED], uniform=uniform)
     assert caught.value.before == 1
+    assert ("the undeclared fields are At, K. The" in str(caught.value)) == (untimed is MISSPELLED)
+
+
+def test_tombstones_and_later_records_with_new_fields_do_not_stop_the_source() -> None:
+    check_times([UNTIMED])
+    check_times([TIMED, MISSPELLED])
+    check_times([MISSPELLED], [replace(timeline(0)[0], rows=1)])
 
 
 @pytest.mark.parametrize("usable", [TIMED, FUTURE])
