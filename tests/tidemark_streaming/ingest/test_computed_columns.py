@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from helpers.data.landing import land
 from tidemark.base import thresholds
@@ -21,7 +21,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run import incremental
-from tidemark.store.rows import frame
+from tidemark.store.rows import Rows, fetch_rows, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.connector import CHUNK, CONTENT, DEAD
@@ -82,6 +82,12 @@ HOURLY = WindowedTransform(
     aggregates={"n": agg.count()},
     function=lambda rows: rows,
 )
+
+
+def computed(spark: SparkSession, source: Source, rows: Rows) -> pa.Table:
+    result = compute_columns(spark, source, rows)
+    assert isinstance(result, pa.Table | DataFrame)
+    return fetch_rows(result)
 
 
 def events(warehouse: Warehouse, source: Source) -> list[tuple[Any, ...]]:
@@ -159,10 +165,9 @@ def test_expressions_over_several_columns(
     source = replace(BY_PARTS, computed={"at": expression})
     if expression.startswith("raise_error"):
         source = replace(source, computed={"at": f"CAST({expression} AS TIMESTAMP)"})
-    in_memory = compute_columns(spark, source, rows)
-    in_engine = compute_columns(spark, source, frame(spark, rows))
-    assert not isinstance(in_engine, pa.Table)
-    for table in (in_memory, in_engine.toArrow()):
+    in_memory = computed(spark, source, rows)
+    in_engine = computed(spark, source, frame(spark, rows))
+    for table in (in_memory, in_engine):
         at = table["at"].to_pylist()[0]
         assert (table[DEAD].null_count == 0) == (expected is None)
         assert at == (datetime.fromisoformat(f"{expected}+00:00") if expected else None)
@@ -234,7 +239,7 @@ def test_kafka_records_use_their_metadata_and_keep_them_in_dead_letters(
         for f in SCHEMA
     ]
     records = pa.table(columns, schema=SCHEMA)
-    rows = compute_columns(spark, source, decode_records(records, source, Json({}), None))
+    rows = computed(spark, source, decode_records(records, source, Json({}), None))
     assert CONTENT not in rows.column_names
     assert rows["place"].to_pylist() == ["t/10", "t/11", "t/12", "t/13"]
     (letter,) = (one for one in rows[DEAD].to_pylist() if one is not None)
@@ -271,13 +276,11 @@ def test_protection_comes_before_and_after_the_expressions(
     land(tmp_path, "a.json", json.dumps(row), 1)
     files = FileConnector(source, tmp_path, format="json")
     read = pa.concat_tables(files.read(spark, files.pending([])))
-    with_failure = compute_columns(spark, source, read)
+    with_failure = computed(spark, source, read)
     assert "secret" not in str(with_failure.to_pylist())
     harmless = replace(source, computed={**source.computed, "domain": "length(phone) || ''"})
     for rows in (read, frame(spark, read.drop_columns([CONTENT]))):
-        computed = compute_columns(spark, harmless, rows)
-        assert isinstance(computed, pa.Table)
-        (found,) = computed.to_pylist()
+        (found,) = computed(spark, harmless, rows).to_pylist()
         assert [found[n] for n in ("copy", "last", "gone", "domain")] == [
             "***-",
             "***77",
