@@ -4,19 +4,10 @@ from collections.abc import Sequence
 
 from tidemark.base.counts import format_count
 from tidemark.define.source import Source
-from tidemark_streaming.payloads.csv_records import Csv
+from tidemark_streaming.payloads.csv_records import SEPARATOR_LINE, SEPARATORS, Csv
 from tidemark_streaming.payloads.payload import UndecodableError
 
-_SEPARATORS = (",", ";", "\t", "|")
-_SEP_LINE = "sep="
-"""The beginning of the first line with which Excel states the separator of a file."""
-
 _SHOWN_CHARACTERS = 200
-
-
-def is_separator_line(record: bytes, form: Csv) -> bool:
-    """Return whether a record is the line with which Excel states the format's separator."""
-    return record.strip().lower() == f"{_SEP_LINE}{form.sep}".encode()
 
 
 class WrongHeaderError(Exception):
@@ -54,10 +45,10 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     present = {name.lower() for name in names}
     declared = {field.lower() for field in fields}
     wanted = f"its header must name the columns {', '.join(fields)}"
-    if names[0].lower().startswith(_SEP_LINE):
+    if names[0].lower().startswith(SEPARATOR_LINE):
         return (
-            f"{wanted}, but its first line is {names[0][: len(_SEP_LINE) + 1]!r}: set the option "
-            "sep to this separator"
+            f"{wanted}, but its first line is {names[0][: len(SEPARATOR_LINE) + 1]!r}: set the "
+            "option sep to this separator"
         )
     other = _separator_of(names, form)
     if other is not None:
@@ -81,7 +72,7 @@ def _separator_of(names: Sequence[str], form: Csv) -> str | None:
     """Return the separator that a header uses, if it is another one than the format's."""
     if len(names) > 1:
         return None
-    return next((sep for sep in _SEPARATORS if sep != form.sep and sep in names[0]), None)
+    return next((sep for sep in SEPARATORS if sep != form.sep and sep in names[0]), None)
 
 
 def _describe_unknown(names: Sequence[str], source: Source) -> str:

@@ -13,11 +13,7 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
 from tidemark_streaming.connector import CHUNK, CONTENT
-from tidemark_streaming.files.csv_header import (
-    WrongHeaderError,
-    columns_of_header,
-    is_separator_line,
-)
+from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
@@ -41,7 +37,7 @@ def read_text(
     has_read_header = False
     for records in _records(path, source, form):
         if isinstance(form, Csv) and form.header and not has_read_header:
-            if records and not has_read_separator and is_separator_line(records[0], form):
+            if records and not has_read_separator and form.is_separator_line(records[0]):
                 records.pop(0)
                 has_read_separator = True
             # The first batch may have only the header, because the first row may be large.

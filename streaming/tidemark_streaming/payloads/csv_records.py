@@ -31,6 +31,10 @@ from tidemark_streaming.payloads.text_values import (
     parse_texts,
 )
 
+SEPARATORS = (",", ";", "\t", "|")
+SEPARATOR_LINE = "sep="
+"""The beginning of the first line with which Excel states the separator of a file."""
+
 LONGEST = 1 << 20
 """The maximum size, in bytes, of a record with line breaks. If a quoted field does not end within
 this size, the first line of the record counts as the entire record."""
@@ -84,6 +88,10 @@ class Csv:
     def header(self) -> bool:
         """Return whether files begin with the names of the columns."""
         return str(self.options.get("header", False)).lower() == "true"
+
+    def is_separator_line(self, record: bytes) -> bool:
+        """Return whether a record is the line with which Excel states this format's separator."""
+        return record.strip().lower() == f"{SEPARATOR_LINE}{self.sep}".encode()
 
     @cached_property
     def formats(self) -> TimeFormats:

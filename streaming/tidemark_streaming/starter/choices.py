@@ -55,6 +55,8 @@ class Choices:
         kind: the kind of the source: `files` or `kafka`.
         columns: the types of all columns, by name and in order; None for time, key and value only.
         rename: column names by field name, for fields whose column has another name.
+        computed: SQL expressions of columns that are computed from others, by name.
+        options: the options of the connector.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
     """
 
@@ -66,6 +68,8 @@ class Choices:
     kind: _Kind = "files"
     columns: Mapping[str, str] | None = None
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    computed: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str | bool] = field(default_factory=dict[str, str | bool])
     begins: str = "2026-01-01"
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +15,18 @@ from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.csv_records import Csv
+from tidemark_streaming.payloads.csv_records import SEPARATORS, Csv
 from tidemark_streaming.payloads.payload import UndecodableError
 from tidemark_streaming.payloads.record_files import read_records
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
 from tidemark_streaming.starter.choices import name_problem
+from tidemark_streaming.starter.conversions import find_conversions
 
 _TYPE_SHARE = 0.9
 """The share of a column's values that must fit a type. The other values count as errors in the
 file."""
+
+_SNIFFED_ROWS = 100
 
 _KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
 """Types of columns other than STRING. The type that most values of a column fit is chosen; if
@@ -42,6 +46,9 @@ class Sample(NamedTuple):
         value: candidates for the numeric column, the most likely first.
         table: all rows, with nulls for values that do not fit their column.
         rename: new names for columns whose names are those of Tidemark's own columns, by old name.
+        computed: SQL expressions of further columns, which are converted from the columns of the
+            file, by name.
+        options: the options of the connector.
         misfits: descriptions of rows that do not fit; the ingest writes them to the dead letters.
     """
 
@@ -51,6 +58,8 @@ class Sample(NamedTuple):
     value: list[str]
     table: pa.Table
     rename: dict[str, str]
+    computed: dict[str, str]
+    options: dict[str, str | bool]
     misfits: list[str]
 
     def first_day(self, column: str) -> str:
@@ -61,7 +70,7 @@ class Sample(NamedTuple):
 def read_sample(path: Path) -> Sample:
     """Read a CSV file with a header. Raise a DataError if no project can be made from it."""
     try:
-        table, misfits = _read(path)
+        table, form, misfits = _read(path)
     except FileNotFoundError:
         raise DataError(f"There is no file '{path}'.") from None
     except (OSError, pa.ArrowException, UndecodableError) as error:
@@ -76,9 +85,21 @@ def read_sample(path: Path) -> Sample:
         table = table.set_column(place, name, column)
         if odd:
             misfits.append(f"{format_count(odd, 'row')} of '{name}' without a valid {kinds[name]}")
+    sources, computed = dict[str, str](), dict[str, str]()
+    for conversion in find_conversions(table, kinds, _TYPE_SHARE):
+        kinds[conversion.column] = conversion.kind
+        computed[conversion.column] = conversion.sql
+        table = table.append_column(conversion.column, conversion.values)
+        sources |= dict.fromkeys(conversion.sources, conversion.column)
+        if conversion.misfits:
+            misfits.append(
+                f"{format_count(conversion.misfits, 'row')} without a valid '{conversion.column}'"
+            )
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
-        matching = [name for kind in wanted for name in kinds if kinds[name] == kind]
+        # A column from which another is computed is no number to sum, and no key.
+        free = [name for name in kinds if name not in sources]
+        matching = [name for kind in wanted for name in free if kinds[name] == kind]
         fit = [name for name in matching if name_problem(name) is None]
         if not matching:
             raise DataError(
@@ -103,21 +124,29 @@ def read_sample(path: Path) -> Sample:
         choice("numbers", "12.5", "DOUBLE", "BIGINT"),
         table,
         rename,
+        computed,
+        dict(form.options),
         misfits,
     )
 
 
-def _read(path: Path) -> tuple[pa.Table, list[str]]:
-    """Return all columns of a CSV file as bytes, and descriptions of its undecodable lines.
+def _read(path: Path) -> tuple[pa.Table, Csv, list[str]]:
+    """Return all columns of a CSV file as bytes, its format, and descriptions of its undecodable
+    lines.
 
     Raises:
         OSError, pa.ArrowException, UndecodableError: the file can't be read as CSV.
         DataError: a source can't have one of the file's columns.
     """
-    form = Csv({"header": True})
-    records = list(chain.from_iterable(read_records(path, form)))
-    if not records:
+    first_records = next(filter(None, read_records(path, Csv({"header": True}))), None)
+    if first_records is None:
         raise UndecodableError("it is empty")
+    form = _find_format(first_records)
+    records = list(chain.from_iterable(read_records(path, form)))
+    if form.is_separator_line(records[0]):
+        records.pop(0)
+    if not records:
+        raise UndecodableError("it has no header")
     names = [(name or "").strip() for name in form.fields(records.pop(0))]
     _check_columns(path, names)
     lines = pa.chunked_array([pa.array(records, pa.binary())])
@@ -126,7 +155,34 @@ def _read(path: Path) -> tuple[pa.Table, list[str]]:
         f"{format_count(count, 'line')} that can't be decoded ({reason[0].lower()}{reason[1:-1]})"
         for reason, count in Counter(found.reasons.values()).items()
     ]
-    return pa.table(dict(found.columns)), misfits
+    return pa.table(dict(found.columns)), form, misfits
+
+
+def _find_format(records: Sequence[bytes]) -> Csv:
+    """Return the format whose separator gives the most fields in the header, as far as the first
+    rows have as many.
+
+    Raises:
+        UndecodableError: the header can't be read.
+    """
+    forms = [
+        Csv({"header": True} if sep == "," else {"header": True, "sep": sep}) for sep in SEPARATORS
+    ]
+    for form in forms:
+        if form.is_separator_line(records[0]):
+            return form
+    return max(forms, key=lambda form: _fitting_fields(records[:_SNIFFED_ROWS], form))
+
+
+def _fitting_fields(records: Sequence[bytes], form: Csv) -> int:
+    """Return the number of fields in the header times the number of rows with as many fields."""
+    counts = list[int]()
+    for record in records:
+        try:
+            counts.append(len(form.fields(record)))
+        except UndecodableError:
+            counts.append(0)
+    return (counts[0] - 1) * counts.count(counts[0])
 
 
 def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:

@@ -89,13 +89,17 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
         kinds = {**choices.columns, choices.value: "DOUBLE"}
         # The header's own names, escaped so that they are only string literals.
         columns, rename = _entries(kinds), _entries(choices.rename)
+        computed = _entries(choices.computed)
         also = f"    rename={{\n{rename}    }},\n" if rename else ""
+        also += f"    computed={{\n{computed}    }},\n" if computed else ""
         return re.sub(
             r"(columns=\{\n).*?(    \},\n)",
             lambda found: f"{found[1]}{columns}{found[2]}{also}",
             text,
             flags=re.DOTALL,
         )
+    if name.name == "connectors.py" and choices.options:
+        return text.replace('{"header": True}', repr(dict(choices.options)).replace("'", '"'))
     if name.name == "definitions.py":
         return text.replace('start_date="2026-01-01"', f'start_date="{choices.begins}"')
     return text
@@ -103,5 +107,8 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
 
 def _entries(named: Mapping[str, str]) -> str:
     """Return the entries of a dict as lines of Python code."""
-    pairs = ((json.dumps(n, ensure_ascii=False), json.dumps(v)) for n, v in named.items())
+    pairs = (
+        (json.dumps(name, ensure_ascii=False), json.dumps(value, ensure_ascii=False))
+        for name, value in named.items()
+    )
     return "".join(f"        {name}: {value},\n" for name, value in pairs)

@@ -110,13 +110,22 @@ def command(
     choices = chosen.Choices(name, events, *columns, kind="kafka" if kafka else "files")
     if sample is not None:
         day = sample.first_day(choices.time)
-        choices = replace(choices, columns=sample.columns, rename=sample.rename, begins=day)
+        choices = replace(
+            choices,
+            columns=sample.columns,
+            rename=sample.rename,
+            computed=sample.computed,
+            options=sample.options,
+            begins=day,
+        )
     place = write(choices, Path.cwd(), like)
     begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
     lines = [f"created: {place.name}/"]
     if sample is not None:
         grouping = f"{choices.value} by {choices.key} and hour of {choices.time}"
         lines.append(f"windows: {grouping}; --value, --key and --time choose other columns")
+        for column, expression in sample.computed.items():
+            lines.append(f"computed: {column} = {expression}; check it in sources.py")
         if sample.misfits:
             odd = ", ".join(sample.misfits)
             lines.append(f"{like} has {odd}: `tidemark ingest` will write them to the dead letters")
