@@ -59,8 +59,8 @@ class FileConnector:
         names: a pattern, or several, for the names of the files to read, as in `"*.csv"` (`*` and
             `?` are wildcards). Other files are skipped. By default, all files are read except those
             that Windows and Excel create: `Thumbs.db`, `desktop.ini`, and `~$` files.
-        accept_change: ingest files even if none of many rows can be decoded, or no event of a file
-            has an event time. By default, such files stop the source.
+        accept_change: ingest files even if none of many rows can be decoded or has an event time,
+            or if no event of a JSON file has one. By default, such files stop the source.
     """
 
     source: Source
@@ -70,7 +70,6 @@ class FileConnector:
     names: str | Sequence[str] = ()
     accept_change: bool = False
     protects: ClassVar[bool] = True
-    has_uniform_arrivals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self.source, f"The connector of source '{self.source.name}'")
@@ -189,6 +188,15 @@ class FileConnector:
                     "'_', and rename them when they are complete.",
                     retriable=True,
                 )
+
+    @property
+    def must_have_event_times(self) -> bool:
+        """True if an arrival of which no event has an event time stops the source.
+
+        A CSV file and a Parquet file name their columns, so such a file has the column of the event
+        time. In a JSON file, the field may have another name.
+        """
+        return self.format == "json"
 
     @property
     def _patterns(self) -> Sequence[str]:

@@ -332,21 +332,20 @@ def check_event_times(
     facts: Mapping[int, Facts],
     timeline: Sequence[Arrival],
     *,
-    has_uniform_arrivals: bool,
+    must_have_event_times: bool,
 ) -> None:
     """Refuse arrivals of which no event has an event time, because the field is not in the data.
 
     An event without an event time goes to the late tables, and the stream continues. If no event of
-    a source has one, the field probably has another name or spelling. A stream that is followed may
-    have few events in each arrival, and those of one arrival can lack an event time by chance, for
-    example if they are tombstones. Such a source stops only if its first events have undeclared
-    fields instead, or after many events.
+    a source has one, the field probably has another name or spelling. Single events can lack an
+    event time by intention, for example tombstones, and rows that announce a watermark. A source
+    therefore stops only if its first events have undeclared fields instead, or after many events,
+    or if its connector requires event times in each arrival.
 
     Args:
         facts: the summaries of a commit's arrivals, by index.
         timeline: the arrivals before the commit.
-        has_uniform_arrivals: whether the rows of an arrival were written together, as in a file, so
-            that a single arrival without an event time stops the source.
+        must_have_event_times: true if the connector can't know whether the field is in the data.
 
     Raises:
         UnusableArrivalError: no event of an arrival has an event time.
@@ -363,7 +362,8 @@ def check_event_times(
         untimed += summary.rows
         is_misspelled = not has_events and bool(summary.undeclared)
         has_events = True
-        if not (has_uniform_arrivals or is_misspelled or untimed >= MIN_UNUSABLE_ROWS):
+        is_suspicious = (must_have_event_times or is_misspelled) and source.watermark.by_newest
+        if not is_suspicious and untimed < MIN_UNUSABLE_ROWS:
             continue
         name = source.name
         events = format_count(summary.rows, "event")

@@ -423,7 +423,7 @@ def _commit(
                         log.source,
                         facts,
                         timeline,
-                        has_uniform_arrivals=getattr(connector, "has_uniform_arrivals", False),
+                        must_have_event_times=getattr(connector, "must_have_event_times", False),
                     )
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.record_step("decode")

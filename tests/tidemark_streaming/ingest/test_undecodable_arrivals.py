@@ -4,13 +4,13 @@ source stops, whatever the reasons are."""
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.data.landing import HEADER, SOURCE, connector, land, log_rows
+from tidemark.define.watermarks import Punctuated
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.arrival_facts import (
@@ -102,7 +102,7 @@ FUTURE = Facts(rows=1, future_timestamps=1)
 def check_times(
     facts: Sequence[Facts], before: Sequence[Arrival] = (), *, uniform: bool = False
 ) -> None:
-    check_event_times(SOURCE, dict(enumerate(facts)), before, has_uniform_arrivals=uniform)
+    check_event_times(SOURCE, dict(enumerate(facts)), before, must_have_event_times=uniform)
 
 
 MISSPELLED = replace(UNTIMED, undeclared=("At", "K"))
@@ -148,19 +148,21 @@ def test_later_events_without_an_event_time_stop_the_source_if_they_are_many(
     assert caught.value.before == stop - begin
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_file_without_event_times_waits_until_accepted(
-    warehouse: Warehouse, tmp_path: Path, form: Literal["csv", "json"]
+def test_a_json_file_without_event_times_waits_until_accepted(
+    warehouse: Warehouse, tmp_path: Path
 ) -> None:
     """C# writes `At` for `at`. The fields of JSON are case-sensitive."""
-    row = {"csv": f"{HEADER},a,1\n,b,2\n", "json": '{"At": "2023-11-14", "value": 1}\n' * 2}
-    land(tmp_path, f"1.{form}", row[form], 1)
-    options = {"header": True} if form == "csv" else {}
-    files = replace(connector(tmp_path), format=form, options=options)
+    land(tmp_path, "1.json", '{"At": "2023-11-14", "value": 1}\n' * 2, 1)
+    files = replace(connector(tmp_path), format="json", options={})
     with pytest.raises(UnusableArrivalError, match=r"None of the 2 events .*case-sensitive"):
         list(ingest(warehouse, files))
     (commit,) = ingest(warehouse, replace(files, accept_change=True))
     assert commit.arrivals[0].rows == len(log_rows(warehouse)) == 2
+
+
+def test_rows_that_announce_the_watermark_need_no_event_time() -> None:
+    announced = replace(SOURCE, watermark=Punctuated("CASE WHEN sensor = 'end' THEN at END"))
+    check_event_times(announced, {0: MISSPELLED}, [], must_have_event_times=True)
 
 
 def test_a_file_that_can_not_be_decoded_waits_until_accepted(
