@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from helpers.suite.fast import FAST_WITH_ENGINE
 from tidemark_streaming.cli import app
 
 # Collects tests in another process.
@@ -187,6 +188,11 @@ def test_the_test_of_a_command_calls_it(command: str) -> None:
     text = (ROOT / COMMANDS[command][0]).read_text()
     first, *_ = command.split()
     assert first in strings(text) or f"tidemark {first} " in followed_pages(text)
+
+
+def test_each_listed_fast_test_is_defined() -> None:
+    listed = [f"{file}::{name}" for file, names in FAST_WITH_ENGINE.items() for name in names]
+    assert [test for test in listed if not is_defined(test)] == []
 
 
 def is_defined(test: str) -> bool:
