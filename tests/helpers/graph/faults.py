@@ -10,13 +10,17 @@ import pytest
 from helpers.graph.case import Part
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.tables import Role, TableName
 from tidemark.run import plan, runner, takeover
 from tidemark.run.erase import erase, recovery
+from tidemark.store import lineage
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.fence import Fence
+from tidemark.store.event_log.incoming_rows import IncomingRows
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
-from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.derived import DerivedConnector, connector, rebuild
+from tidemark_streaming.ingest import arrival_facts, ingest
 from tidemark_streaming.snapshot.asset_results import AssetResults
 
 _ARRIVALS = {"on time": 6.0, "late": 3.0}
@@ -51,8 +55,8 @@ def _keep_rows_without_arrival(patch: pytest.MonkeyPatch) -> None:
 def _take_last_arrival_again(patch: pytest.MonkeyPatch) -> None:
     pending = DerivedConnector.pending
 
-    def again(connector: DerivedConnector, timeline: Sequence[Arrival]) -> list[Chunk]:
-        return pending(connector, timeline[:-1] if len(timeline) > 1 else timeline)
+    def again(reader: DerivedConnector, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return pending(reader, timeline[:-1] if len(timeline) > 1 else timeline)
 
     patch.setattr(DerivedConnector, "pending", again)
 
@@ -60,8 +64,8 @@ def _take_last_arrival_again(patch: pytest.MonkeyPatch) -> None:
 def _skip_heartbeats(patch: pytest.MonkeyPatch) -> None:
     arrivals = DerivedConnector._arrivals
 
-    def some(connector: DerivedConnector, base: Any, first: int) -> list[Arrival]:  # noqa: ANN401
-        found = arrivals(connector, base, first)
+    def some(reader: DerivedConnector, base: Any, first: int) -> list[Arrival]:  # noqa: ANN401
+        found = arrivals(reader, base, first)
         return [a for a in found if a.rows or a.arrival <= first]
 
     patch.setattr(DerivedConnector, "_arrivals", some)
@@ -95,6 +99,34 @@ def _classify_by_watermark_after(patch: pytest.MonkeyPatch) -> None:
         return [replace(a, before=a.after) for a in fold(*arguments)]
 
     patch.setattr(ingest, "fold", late)
+
+
+def _do_not_compare_definitions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lineage, "derivation_fingerprint", lambda _: "")
+    patch.setattr(connector, "derivation_fingerprint", lambda _: "")
+
+
+def _ignore_unknown_columns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DerivedConnector, "_demand_known_columns", lambda *_: None)
+
+
+def _promote_without_rows(patch: pytest.MonkeyPatch) -> None:
+    replace_rows = rebuild._replace_rows
+
+    def some(warehouse: Warehouse, rebuilt: TableName, published: TableName) -> int:
+        if published.role is Role.EVENT_LOG:
+            return 0
+        return replace_rows(warehouse, rebuilt, published)
+
+    patch.setattr(rebuild, "_replace_rows", some)
+
+
+def _lose_dead_letters(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IncomingRows, "dead_letters", lambda _: None)
+
+
+def _ignore_silence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(arrival_facts, "after_heartbeat", lambda _, previous, *__: previous)
 
 
 def _forget_dependents_in_erasures(patch: pytest.MonkeyPatch) -> None:
@@ -155,6 +187,23 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "events are classified by the watermark after their arrival": Fault(
         _classify_by_watermark_after, _ARRIVALS
+    ),
+    "a changed definition goes on": Fault(
+        _do_not_compare_definitions, {**_ARRIVALS, "within": 6.0}, frozenset({"join"})
+    ),
+    "an old process loses new columns": Fault(
+        _ignore_unknown_columns, {**_ARRIVALS, "old process": 6.0}, frozenset({"union"})
+    ),
+    "a promotion leaves the rows as they were": Fault(
+        _promote_without_rows,
+        {**_ARRIVALS, "row function": 6.0, "rebuild a source": 3.0},
+        frozenset({"row_asset"}),
+    ),
+    "rows without a partner are lost": Fault(
+        _lose_dead_letters, {**_ARRIVALS, "too late": 6.0}, frozenset({"join"})
+    ),
+    "heartbeats do not advance the watermark": Fault(
+        _ignore_silence, {**_ARRIVALS, "heartbeat": 6.0}
     ),
     "an erasure forgets what reads the source": Fault(
         _forget_dependents_in_erasures,
