@@ -42,11 +42,13 @@ _SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERRO
 def check_names(transform: Definition) -> dict[str, str]:
     """Return the name of each expectation's check, by the name of the expectation.
 
-    Names of checks have only letters, digits and `_`.
+    Names of checks have only letters, digits and `_`. A minus sign is written as a word, because
+    `between(x, -5, 5)` and `between(x, 5, 5)` are different checks.
     """
     found: dict[str, str] = {}
     for expectation in transform.checks:
-        plain = re.sub(r"\W+", "_", expectation.name).strip("_")
+        signed = re.sub(r"-(?=\d)", "minus_", expectation.name)
+        plain = re.sub(r"\W+", "_", signed).strip("_")
         numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
         found[expectation.name] = next(n for n in numbered if n not in found.values())
     return found

@@ -136,9 +136,8 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     description += "" if skew is None else f", dated at most {describe(skew)} after arrival"
     for name, expression in source.computed.items():
         description += f", {name} = {expression}"
-    identity = [source.name, source.event_time, joined, skew]
-    if source.computed:
-        identity.append(dict(source.computed))
+    expressions = [dict(source.computed)] if source.computed else []
+    identity = [source.name, source.event_time, joined, skew, *expressions]
     yield SOURCE, description, identity
     yield "code", f"version {digest(own.function)}", own.function
     for expectation in transform.expectations:

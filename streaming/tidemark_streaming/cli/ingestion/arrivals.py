@@ -11,6 +11,7 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import (
+    err,
     format_seconds,
     print_facts,
     print_status,
@@ -85,7 +86,11 @@ def ingest_and_report(
                 f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
             )
             if following:
-                work.show(f"follow {name}: {work.note}{also()}")
+                line = f"follow {name}: {work.note}"
+                work.show(f"{line}{also()}")
+                # A terminal shows the line in place. A file or a pipe needs a line per commit.
+                if not err().is_terminal and not logs.is_structured():
+                    err().print(line, soft_wrap=True, highlight=False)
     took = time.monotonic() - began
     ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
     if ended is not None and ended.ends:

@@ -48,16 +48,17 @@ def list_(
     discarded: Annotated[
         bool, typer.Option("--discarded", help="Include discarded windows.")
     ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
 ) -> Output:
     """List quarantined windows with the expectations that they failed.
 
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=discarded)
-    return Output(rows, lambda: _list(transform, rows))
+    return Output(rows, lambda: _list(transform, rows, limit))
 
 
-def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
+def _list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> None:
     if not rows:
         err().print(f"No window of '{transform.name}' is in quarantine.")
         return
@@ -69,11 +70,15 @@ def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
             "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)),
             row["quarantine_status"],
         )
-        for row in rows
+        for row in rows[:limit]
     ]
     columns = ("window start", *transform.keys, "events", "failed", "status")
     title = f"{transform.name}: {format_count(len(rows), 'window')} in quarantine"
     print_table(columns, cells, title)
+    if len(rows) > limit:
+        err().print(
+            f"Only the first {format_count(limit, 'window')}: increase --limit to show more."
+        )
     if len(rows) > 1:
         print_summary(rows)
 

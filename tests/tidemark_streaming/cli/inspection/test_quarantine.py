@@ -44,6 +44,11 @@ def test_quarantined_windows_are_listed_and_shown() -> None:
     assert "gated: 2 windows in quarantine" in listed
     assert "between(most, most=5): 9" in listed
     assert "by expectation" in listed
+    limited = call("quarantine", "list", "gated", "--limit", "1")
+    assert "gated: 2 windows in quarantine" in " ".join(limited.stdout.split())
+    assert "Only the first 1 window: increase --limit to show more." in limited.stderr
+    assert limited.stdout.count("2023-11-15 22:16") < listed.count("2023-11-15 22:16")
+    assert starts("--limit", "1") == both
     shown = " ".join(call("quarantine", "show", "gated", "--key", "sensor=a").stdout.split())
     assert "expected at most 5" in shown
     assert "observed 9" in shown
