@@ -75,6 +75,7 @@ def test_an_ingest_follows_until_it_is_stopped(
         said, told = (text.decode() for text in process.communicate(timeout=120))
     assert process.returncode == 0, told
     assert "ingest clicks" in told
+    assert "follow clicks: " in told
     assert "arrivals  " in said
     assert "Traceback" not in said + told
 
