@@ -6,7 +6,6 @@ holds the token, the configuration has the name of that variable. Otherwise each
 token as the command line does.
 """
 
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
+from tidemark.engine.loss import is_closed, recognize_loss
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -28,23 +28,33 @@ class TidemarkResource:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._warehouse: Warehouse | None = None
 
-    @cached_property
+    @property
     def address(self) -> str:
         """The address of the engine, with the token; the engine is started unless it runs."""
         return engine.ensure(self.settings)
 
-    @cached_property
+    @property
     def session(self) -> SparkSession:
         """A session of the engine."""
+        return self.warehouse.spark
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse, with a session of the engine. If the engine of the last session was lost,
+        it is opened with a new session: Dagster retries a step in the same process."""
+        if self._warehouse is None or is_closed(self._warehouse.spark):
+            self._warehouse = Warehouse(
+                self._open_session(), str(self.settings.warehouse), self.settings.database
+            )
+        return self._warehouse
+
+    def _open_session(self) -> SparkSession:
         spark = LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
+        recognize_loss(spark)
         engine.exclude_unsafe(spark)
         return spark
-
-    @cached_property
-    def warehouse(self) -> Warehouse:
-        """The warehouse, with the engine."""
-        return Warehouse(self.session, str(self.settings.warehouse), self.settings.database)
 
     @property
     def tables(self) -> Warehouse:

@@ -46,6 +46,20 @@ class EngineError(TidemarkError):
     """A failure to start, reach or use the Spark engine."""
 
 
+class EngineLostError(EngineError):
+    """The engine exited or was replaced while it was in use: its sessions and DataFrames are lost.
+
+    A new session may work again, so the error is retriable.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The engine has exited, or lost this session (its log file is in the folder `logs` of "
+            "the home).",
+            retriable=True,
+        )
+
+
 class StoreError(TidemarkError):
     """An object store that can't be reached, refuses a request, or lacks a required feature."""
 

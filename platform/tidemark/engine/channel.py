@@ -11,6 +11,8 @@ import grpc
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from tidemark.engine.loss import recognize_loss
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -40,4 +42,6 @@ def open_session(channel: Channel) -> "SparkSession":
     # A UDF whose return type is a string needs an open default session.
     if ConnectSession._get_default_session() is None:
         ConnectSession._default_session = session
-    return cast("SparkSession", session)
+    spark = cast("SparkSession", session)
+    recognize_loss(spark)
+    return spark

@@ -2,13 +2,13 @@
 
 import atexit
 import logging
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import is_listening
 from tidemark.engine.probe import channel, demand_ready, host_and_port
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 USER = "tidemark"
 """The user id of sessions whose id the caller specifies. The engine finds a session by both ids."""
-
-_SESSION_LOST = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
-"""Prefixes of the error conditions that the client raises if its session was lost."""
-
 
 def address(settings: Settings) -> str:
     if settings.remote is None:
@@ -89,8 +85,6 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     elif ";session_id=" not in url:
         url = _with(url, "session_id", str(uuid4()))
     demand_ready(url)
-    # The client warns before it raises the same error.
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     # The client also logs the server's stack trace for every error that it raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -116,24 +110,9 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
     host, port = host_and_port(channel(url))
     if release and not spark.client.is_closed and (host != "localhost" or is_listening(port)):
         # Spark's own `stop` would log an error if the engine has already stopped.
-        with suppress(PySparkException):
+        with suppress(PySparkException, EngineLostError):
             spark.client.release_session()
     spark.client.close()
-
-
-def is_engine_lost(error: Exception) -> bool:
-    """Return whether an error of Spark's client means that the engine stopped or was replaced."""
-    import grpc
-    from pyspark.errors import PySparkException
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
-
-    if isinstance(error, SparkConnectGrpcException):
-        status, condition = error.getGrpcStatusCode(), error.getCondition() or ""
-        lost = status is grpc.StatusCode.UNAVAILABLE
-        return lost or condition.startswith(_SESSION_LOST)
-    if isinstance(error, PySparkException):
-        return (error.getCondition() or "").startswith(_SESSION_LOST)
-    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def _with(url: str, name: str, value: str) -> str:

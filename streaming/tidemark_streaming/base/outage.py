@@ -9,11 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import grpc
-from pyspark.errors import PySparkException
-
-from tidemark.base.errors import EngineError, TidemarkError
-from tidemark.engine.connect import is_engine_lost
+from tidemark.base.errors import EngineError, EngineLostError, TidemarkError
 from tidemark.engine.process import ProgressCallback, ignore_progress
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
@@ -21,13 +17,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 _T = TypeVar("_T")
 
-ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
-"""Errors that may indicate an outage."""
-
-
 def engine_lost(error: Exception) -> bool:
     """Return whether an error means that the engine is lost, with all sessions and DataFrames."""
-    return (isinstance(error, EngineError) and error.retriable) or is_engine_lost(error)
+    return isinstance(error, EngineError) and error.retriable
 
 
 class Outage:
@@ -44,34 +36,43 @@ class Outage:
         self._begun: float | None = None
         self._reported = set[str]()
 
-    def wait(self, error: Exception) -> None:
+    def wait(self, error: TidemarkError) -> None:
         """Wait before the next retry. Report the error, unless it was reported in this outage.
 
         Raises:
-            Exception: `error` itself, if it is not transient.
+            TidemarkError: `error` itself, if it is not transient.
         """
-        lost = engine_lost(error)
-        if not lost and not (isinstance(error, TidemarkError) and error.retriable):
+        if not error.retriable:
             raise error
         self._begun = self._begun or time.monotonic()
-        message = str(error) if isinstance(error, TidemarkError) else "The engine has exited."
+        message = str(error)
         if message not in self._reported:
             self._reported.add(message)
             self._report(f"{message} Waiting until it is back.")
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    def retry(self, error: Exception, attempt: Callable[[], _T]) -> _T:
+    def survive(self, attempt: Callable[[], _T]) -> _T:
+        """Make an attempt, and return its result. Retry it if the engine is lost during it.
+
+        An engine that can't be started or reached at all is an error.
+        """
+        try:
+            return attempt()
+        except EngineLostError as error:
+            return self.retry(error, attempt)
+
+    def retry(self, error: TidemarkError, attempt: Callable[[], _T]) -> _T:
         """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:
-            Exception: `error` or the error of an attempt, if that error is not transient.
+            TidemarkError: `error` or the error of an attempt, if that error is not transient.
         """
         while True:
             self.wait(error)
             try:
                 return attempt()
-            except ERRORS as next_error:
+            except TidemarkError as next_error:
                 error = next_error
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidemark import __version__
-from tidemark.base.errors import EngineError, TidemarkError, summarize
+from tidemark.base.errors import EngineError, EngineLostError, TidemarkError, summarize
 from tidemark.base.project import find_project
 from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
@@ -89,6 +89,9 @@ class _Commands(TyperGroup):
         find_project()
         try:
             return super().invoke(ctx)
+        except EngineLostError as error:
+            print_error(f"{error} Run the command again: it starts the engine if necessary.")
+            raise typer.Exit(error.exit_code) from None
         except TidemarkError as error:
             print_error(str(error))
             raise typer.Exit(error.exit_code) from None

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, EngineError, EngineLostError
 from tidemark.base.instants import BEGINNING, instant, iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import step
@@ -137,7 +137,13 @@ class Home:
         settings = self.settings
         with step("engine") as work:
             engine.ensure(settings, work.show, gx.import_library if validates else None)
-            spark = engine.session(settings, session_id)
+            try:
+                spark = engine.session(settings, session_id)
+            except EngineError as error:
+                if error.retriable:
+                    # It answered a moment ago.
+                    raise EngineLostError from error
+                raise
             work.note = f"Spark {spark.version}"
         return Warehouse(spark, settings.warehouse, settings.database)
 

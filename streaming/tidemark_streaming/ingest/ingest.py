@@ -8,7 +8,7 @@ could be lost.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base import telemetry, thresholds
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, TidemarkError
 from tidemark.base.instants import duration
 from tidemark.base.telemetry import Clock
 from tidemark.compute.materialize import TempTables, temp_tables
@@ -38,7 +38,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
+from tidemark_streaming.base.outage import Outage, engine_lost
 from tidemark_streaming.connector import (
     CHUNK,
     Chunk,
@@ -99,7 +99,7 @@ class Ingested:
 
 def ingest(
     warehouse: Warehouse, connector: Connector, *, batch: int | None = 1
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Ingest the pending arrivals, and yield after each commit.
 
     Args:
@@ -119,7 +119,7 @@ def follow(
     then: Callable[[Warehouse, RecentArrivals], None] | None = None,
     again: Callable[[], Warehouse] | None = None,
     on_progress: ProgressCallback = ignore_progress,
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
     While the source is silent, a commit may be a heartbeat (`Source.heartbeat`).
@@ -170,7 +170,7 @@ def follow(
                 outage.end()
                 if timeline and timeline[-1].ends:
                     return
-            except ERRORS as error:
+            except TidemarkError as error:
                 silence.end()
                 if engine_lost(error) and again is None:
                     raise
@@ -227,7 +227,7 @@ def ingest_each(
     connectors: Iterable[tuple[Connector, int, int]],
     *,
     batch: int | None = 1,
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Ingest the pending arrivals of several connectors of a source, one connector after another.
 
     The ingest lock is held until all connectors are done.
@@ -256,7 +256,7 @@ def in_warehouse(connector: Connector, location: str, database: str) -> Connecto
 
 def _poll(
     log: Log, timeline: list[Arrival], connector: Connector, silence: Silence
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Commit the pending arrivals, or a heartbeat if there is no data and a heartbeat is due.
     Append them to `timeline`."""
     found_data = False
@@ -306,7 +306,7 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
 
 def _bring(
     log: Log, timeline: list[Arrival], connector: Connector, batch: int | None
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Commit the arrivals that are pending after `timeline`, and append them to `timeline`."""
     if log.source.mask and not getattr(connector, "protects", False):
         raise DefinitionError(

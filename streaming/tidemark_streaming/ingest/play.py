@@ -4,7 +4,7 @@ Recorded data (`Ingestion.play`) is therefore ingested in the same way as live d
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from tidemark.base.errors import DataError
@@ -24,7 +24,7 @@ def play(
     excerpt: Excerpt,
     *,
     batch: int | None = 1,
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Play recorded data into a landing folder, ingest the files, and yield after each commit.
 
     Without a speed, all files are written first and then ingested, `batch` of them per commit. With

@@ -6,7 +6,7 @@ whole. A transaction that was not committed leaves no records.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -77,7 +77,7 @@ class Stage:
 
 def play(
     warehouse: Warehouse, ingestion: Ingestion, stage: Stage, excerpt: Excerpt
-) -> Iterator[Ingested]:
+) -> Generator[Ingested]:
     """Play recorded data through a topic into the event log, as JSON with the source's columns.
 
     Args:

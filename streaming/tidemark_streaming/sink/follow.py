@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tidemark.base.errors import ConflictError, TidemarkError
+from tidemark.base.errors import ConflictError, EngineLostError, TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.base.outage import engine_lost
@@ -42,6 +42,9 @@ def follow(
         on_published: called with the result whenever something was published, and after the
             recovery from a failure.
         on_failure: called with the error whenever publishing failed.
+
+    Raises:
+        EngineLostError: the warehouse's engine was lost.
     """
     writer, wait, done, fails = SinkWriter(warehouse, transform), _POLL_SECONDS, None, False
     looked = time.monotonic()
@@ -54,6 +57,9 @@ def follow(
                 if published.transactions or fails:
                     on_published(published)
                 done, wait, fails, looked = head, _POLL_SECONDS, False, time.monotonic()
+        except EngineLostError:
+            # The warehouse can't be used any more.
+            raise
         except ConflictError as error:
             on_failure(error)
             wait, fails = _CONFLICT_WAIT_SECONDS, True
@@ -92,6 +98,10 @@ def follow_in_background(
                     lambda e: log.info("%s: published %s records", transform.name, e.records),
                     lambda error: log.warning("%s", error),
                 )
+            except EngineLostError as error:
+                log.warning("%s", error)
+                tables = None
+                time.sleep(MAX_WAIT_SECONDS)
             except Exception as error:
                 # The table may be dropped and recreated at any time, or the disk may be full.
                 log.exception("The sink of %s restarts", transform.name)

@@ -26,11 +26,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.base.errors import DataError, DefinitionChangedError, EngineError, summarize
+from tidemark.base.errors import (
+    DataError,
+    DefinitionChangedError,
+    EngineError,
+    EngineLostError,
+    summarize,
+)
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import base_transform
+from tidemark.engine.loss import describes_loss, recognize_loss
 from tidemark.run import takeover
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
@@ -137,8 +144,10 @@ def stop(warehouse: Warehouse, transform: Definition) -> bool:
 
 def failure_reason(failure: PySparkException) -> str:
     """Return why a query ended, in one line: the exception of its run, without a stack trace."""
-    if has_crashed(failure):
+    if _CRASHED in str(failure):
         return "Its Python worker was killed."
+    if has_crashed(failure):
+        return "Its engine exited."
     found = _find_exception(failure)
     if found is not None and found["message"]:
         return found["message"]
@@ -153,8 +162,11 @@ def failure_reason(failure: PySparkException) -> str:
 
 
 def has_crashed(failure: PySparkException) -> bool:
-    """Return whether a query ended because its Python worker was killed."""
-    return _CRASHED in str(failure)
+    """Return whether a query ended because its Python worker or its engine was killed."""
+    if _CRASHED in str(failure) or describes_loss(str(failure)):
+        return True
+    found = _find_exception(failure)
+    return found is not None and found["kind"] == EngineLostError.__name__
 
 
 def is_outdated(failure: PySparkException) -> bool:
@@ -230,8 +242,8 @@ def _batch(
             return
         whole = len(arrivals) == arrivals[-1].arrival - arrivals[0].arrival + 1
         recent = RecentArrivals(arrivals) if whole else NO_ARRIVALS
-        warehouse, through = Warehouse(batch.sparkSession, *place), arrivals[-1].arrival
-        follow_in_background(place, transform, lambda: Warehouse(batch.sparkSession, *place))
+        warehouse, through = _open_in_worker(batch, place), arrivals[-1].arrival
+        follow_in_background(place, transform, lambda: _open_in_worker(batch, place))
         more = True
         while more:
             done = incremental(
@@ -248,6 +260,13 @@ def _batch(
     return run
 
 
+def _open_in_worker(batch: DataFrame, place: Place) -> Warehouse:
+    """Return the warehouse in the session of a micro-batch, which Spark's worker has opened."""
+    spark = batch.sparkSession
+    recognize_loss(spark)
+    return Warehouse(spark, *place)
+
+
 def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
     # After the base has run by the definition that this query knows, a run of the base by another
     # definition means that this query is outdated.
@@ -255,7 +274,7 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal is_pinned
-        warehouse = Warehouse(batch.sparkSession, *place)
+        warehouse = _open_in_worker(batch, place)
         state = State(warehouse, transform)
         # The run does not depend on the batch's rows: a run of the base may have finished before
         # the batch. If the base has no state yet, its first run adds a row to the ledger, which

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import USER, address
 from tidemark.engine.probe import DEADLINE, channel, demand_ready
@@ -39,6 +39,8 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
     import grpc
     from pyspark.sql.connect.proto import SparkConnectServiceStub
 
+    from tidemark.engine.loss import is_loss
+
     url = address(settings)
     demand_ready(url)
     builder = channel(url)
@@ -54,6 +56,8 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
         try:
             found = list(pool.map(find, asked))
         except grpc.RpcError as error:
+            if is_loss(error):
+                raise EngineLostError from error
             status = error.code().name if isinstance(error, grpc.Call) else type(error).__name__
             raise EngineError(
                 f"Can't ask the engine at {url.partition('/;')[0]} which streams run "

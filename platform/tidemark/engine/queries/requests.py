@@ -8,7 +8,7 @@ the client is pinned, and the engine's tests cover the internals that are used h
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidemark.base import thresholds
+from tidemark.base.errors import EngineLostError
 
 Settings = Mapping[str, str | None]
 """The values of Spark settings by name; the value None stands for a setting that is not set."""
@@ -84,7 +85,7 @@ def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iter
 
     At the end of the context, the old values are set again. To unset the settings instead would be
     wrong: the options with which the engine was started are session settings too, and would be
-    lost.
+    lost. If the engine is lost, it has no settings any more, so nothing is set again.
 
     Args:
         old: the values to set at the end, for the same names as `new`.
@@ -94,7 +95,9 @@ def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iter
     try:
         yield
     finally:
-        _set(spark, old)
+        # This error must not hide the one that ended the context, such as an interrupt.
+        with suppress(EngineLostError):
+            _set(spark, old)
 
 
 def _set(spark: SparkSession, values: Settings) -> None:

@@ -1,8 +1,8 @@
 """Progress and summary of an ingest, for the commands that fill an event log."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from json import loads
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def ingest_and_report(
     verb: str,
     store: "Warehouse",
     source: "Source",
-    commits: "Iterator[Ingested]",
+    commits: "Generator[Ingested]",
     settings: Settings,
     *,
     following: bool = False,
@@ -60,7 +60,13 @@ def ingest_and_report(
     ahead: int | None = None
     if following:
         handle_termination()
-    with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
+    # An interrupted ingest is closed here. Otherwise the interpreter would close it while it exits,
+    # when neither errors nor requests to the engine are possible any more.
+    with (
+        step(f"{verb} {name}") as work,
+        suppress(*([KeyboardInterrupt] if following else [])),
+        closing(commits),
+    ):
         for commit in commits:
             # Keep only totals, because an ingest that follows its source may run for days.
             first, last = first or commit.arrivals[0], commit.arrivals[-1]

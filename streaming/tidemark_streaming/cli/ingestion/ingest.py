@@ -24,6 +24,7 @@ from tidemark_streaming.cli.output import Output, with_json
 if TYPE_CHECKING:
     from tidemark.run.admission import Admission
     from tidemark.store.ledger import RunFacts
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.connector import Connector
     from tidemark_streaming.streams.direct import Direct
 
@@ -73,6 +74,7 @@ def command(
     """
     from tidemark.run.admission import Admission
     from tidemark_streaming.base import foreground
+    from tidemark_streaming.base.outage import Outage
     from tidemark_streaming.derived import DerivedConnector
     from tidemark_streaming.ingest.ingest import follow, furnish, ingest
 
@@ -107,10 +109,14 @@ def command(
         )
     # Each commit of a derived source runs a query, so its arrivals share a commit.
     one_by_one = not bulk and not isinstance(connector, DerivedConnector)
-    store = home.warehouse()
-    furnish(store, ingestion)
     made: dict[str, RunFacts] = {}
-    then = _run_on_commit(home, source, run, made, admission) if run else None
+
+    def begin() -> "tuple[Warehouse, Direct | None]":
+        store = home.warehouse()
+        furnish(store, ingestion)
+        return store, _run_on_commit(home, source, run, made, admission) if run else None
+
+    store, then = Outage(print_warning).survive(begin) if following else begin()
     commits = (
         follow(store, connector, then=then, again=home.warehouse, on_progress=print_warning)
         if following

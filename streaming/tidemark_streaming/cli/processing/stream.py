@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import EngineError, EngineLostError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
@@ -50,7 +50,7 @@ def command(
     """
     from tidemark.run.admission import Admission
     from tidemark_streaming.base import foreground
-    from tidemark_streaming.base.outage import ERRORS, Outage
+    from tidemark_streaming.base.outage import Outage
     from tidemark_streaming.cli.processing.live import View
     from tidemark_streaming.streams import continuous, desired_streams
     from tidemark_streaming.streams.query_owner import is_own
@@ -60,8 +60,8 @@ def command(
     if not stop:
         logs.begin(settings, "stream")
     transform = home.asset(asset)
-    store = connect(home, asset)
     if stop:
+        store = connect(home, asset)
         wished = desired_streams.cancel(settings, asset)
         expected = foreground.forget(settings, foreground.STREAM, asset)
         with step(f"stop the stream of {asset}"):
@@ -82,7 +82,7 @@ def command(
             print_warning(warning)
 
     if detach:
-        start(store)
+        start(connect(home, asset))
         warn_without_ingest()
         desired_streams.request(settings, asset, admission)
         foreground.forget(settings, foreground.STREAM, asset)
@@ -105,24 +105,32 @@ def command(
         outage.end()
         return ended
 
+    def connect_first() -> "Warehouse":
+        store = connect(home, asset)
+        continuous.stop_orphan(store, transform)
+        return store
+
     # This may raise an error, so it comes before the command is registered as one that should run.
-    continuous.stop_orphan(store, transform)
+    store = outage.survive(connect_first)
     with foreground.running(settings, foreground.STREAM, asset) as entry:
-        query = start(store)
+        try:
+            query = start(store)
+        except EngineLostError as error:
+            store, query = outage.retry(error, reconnect)
         warn_without_ingest()
         try:
             while True:
                 try:
                     follow_query(view, done)
                     return
-                except ERRORS as error:
+                except TidemarkError as error:
                     entry.mark_waiting(error)
                     before = query.runId
                     store, query = outage.retry(error, reconnect)
                     entry.mark_healthy(again=query.runId != before)
         finally:
-            with suppress(*ERRORS):
-                # A stopped engine has no stream to stop.
+            # A stopped engine has no stream to stop.
+            with suppress(TidemarkError):
                 continuous.stop(store, transform)
             print_status(f"The stream of '{asset}' has stopped.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.errors import DefinitionError, EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
@@ -103,7 +103,7 @@ def _attend(
     settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
 ) -> None:
     """Supervise a lane: restart it if its Spark process exits or brokers do not respond."""
-    from tidemark_streaming.base.outage import ERRORS, Outage
+    from tidemark_streaming.base.outage import Outage
     from tidemark_streaming.extras.lane import home
 
     outage, log = Outage(print_warning), _CheckpointLog(lane, home.lane_folder(settings, lane.name))
@@ -115,7 +115,7 @@ def _attend(
             if logs.is_structured():
                 log.look(queries)
             time.sleep(LOOK_EVERY)
-        except ERRORS as error:
+        except TidemarkError as error:
             entry.mark_waiting(error)
             queries = outage.retry(error, lambda: _start(settings, lane, trigger))
             entry.mark_healthy(again=True)

@@ -1,0 +1,289 @@
+"""Tests of a lost engine: whatever the client was doing, it learns of the loss by one error."""
+
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql import SparkSession
+from pyspark.sql.connect import proto
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.proto.base_pb2_grpc import (
+    SparkConnectServiceServicer,
+    add_SparkConnectServiceServicer_to_server,
+)
+
+from tidemark.base.errors import EngineLostError
+from tidemark.engine.channel import Channel, open_session
+from tidemark.engine.loss import is_closed, is_loss
+from tidemark.engine.queries.planning import Planner, Planning
+
+# The filter of the session's start lasts only until pytest sets its own.
+pytestmark = pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
+
+Fault = Callable[["Engine", grpc.ServicerContext], None]
+"""The way in which an engine fails a request."""
+
+
+@dataclass
+class Engine(SparkConnectServiceServicer):
+    """A server of Spark's protocol, which answers requests without content until it fails."""
+
+    fault: Fault | None = None
+    id: str = field(default_factory=lambda: str(uuid4()))
+    """The server's own id of the session."""
+
+    def _fail(self, context: grpc.ServicerContext) -> None:
+        if self.fault is not None:
+            self.fault(self, context)
+
+    def Config(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        return proto.ConfigResponse(
+            session_id=request.session_id, server_side_session_id=self.id, pairs=[]
+        )
+
+    def AnalyzePlan(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        version = proto.AnalyzePlanResponse.SparkVersion(version="4.2.0")
+        return proto.AnalyzePlanResponse(
+            session_id=request.session_id, server_side_session_id=self.id, spark_version=version
+        )
+
+    def ExecutePlan(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        yield self._response(request)
+        self._fail(context)
+        yield self._response(request, result_complete={})
+
+    def ReattachExecute(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        yield self._response(request, result_complete={})
+
+    def ReleaseExecute(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        return proto.ReleaseExecuteResponse(session_id=request.session_id)
+
+    def ReleaseSession(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        return proto.ReleaseSessionResponse(
+            session_id=request.session_id, server_side_session_id=self.id
+        )
+
+    def ArtifactStatus(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        return proto.ArtifactStatusesResponse(session_id=request.session_id)
+
+    def AddArtifacts(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self._fail(context)
+        return proto.AddArtifactsResponse(session_id=next(requests).session_id)
+
+    def _response(self, request: Any, **content: Any) -> Any:  # noqa: ANN401 (a generated class)
+        return proto.ExecutePlanResponse(
+            **content,
+            session_id=request.session_id,
+            server_side_session_id=self.id,
+            operation_id=request.operation_id,
+            response_id=str(uuid4()),
+        )
+
+
+def status(name: str, message: str = "Socket closed") -> Fault:
+    """Return a fault that ends requests with a status of gRPC."""
+
+    def fail(_: Engine, context: grpc.ServicerContext) -> None:
+        context.abort(grpc.StatusCode[name], message)
+
+    return fail
+
+
+def condition(name: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> Fault:
+    """Return a fault that ends requests with an error condition of Spark."""
+
+    def fail(_: Engine, context: grpc.ServicerContext) -> None:
+        info = error_details_pb2.ErrorInfo(reason="org.apache.spark.SparkException")
+        info.metadata["errorClass"] = name
+        info.metadata["messageParameters"] = "{}"
+        details = any_pb2.Any()
+        details.Pack(info)
+        found = status_pb2.Status(code=code.value[0], message=f"[{name}] No.", details=[details])
+        context.abort_with_status(rpc_status.to_status(found))
+
+    return fail
+
+
+def replaced(engine: Engine, _: grpc.ServicerContext) -> None:
+    """Answer as another engine, which has the same address."""
+    engine.id = str(uuid4())
+
+
+FAULTS: dict[str, Fault] = {
+    "UNAVAILABLE": status("UNAVAILABLE"),
+    "CANCELLED": status("CANCELLED"),
+    "UNKNOWN": status("UNKNOWN", "Application error processing RPC"),
+    "SESSION_NOT_FOUND": condition("INVALID_HANDLE.SESSION_NOT_FOUND"),
+    "SESSION_CHANGED": condition("INVALID_HANDLE.SESSION_CHANGED"),
+    "SESSION_CLOSED": condition("INVALID_HANDLE.SESSION_CLOSED"),
+    "OPERATION_NOT_FOUND": condition("INVALID_HANDLE.OPERATION_NOT_FOUND"),
+    "OPERATION_ABANDONED": condition("INVALID_HANDLE.OPERATION_ABANDONED"),
+}
+
+ROWS = pa.table({"n": list(range(10))})
+
+REQUESTS: dict[str, Callable[[SparkSession], object]] = {
+    "a setting": lambda spark: spark.conf.get("spark.sql.shuffle.partitions", None),
+    "a setting that is changed": lambda spark: spark.conf.set("spark.sql.shuffle.partitions", "1"),
+    "the version": lambda spark: spark.version,
+    "columns": lambda spark: spark.range(3).schema,
+    "rows": lambda spark: spark.range(3).collect(),
+    "an Arrow table": lambda spark: spark.range(3).toArrow(),
+    "rows one by one": lambda spark: list(spark.range(3).toLocalIterator()),
+    "a command": lambda spark: spark.range(3).createOrReplaceTempView("three"),
+    "SQL": lambda spark: spark.sql("SELECT 1"),
+    "running queries": lambda spark: spark.streams.active,
+    "rows to send": lambda spark: client_of(spark).cache_artifact(b"rows"),
+    "more rows to send": lambda spark: client_of(spark).cache_artifacts([b"rows", b"more"]),
+    "a file": lambda spark: spark.addArtifacts(__file__, file=True),
+    "the end of the session": lambda spark: client_of(spark).release_session(),
+}
+
+
+SENDING = ("rows to send", "more rows to send", "a file")
+"""Requests whose responses the client does not compare with its server."""
+
+
+def client_of(spark: SparkSession) -> Any:
+    session: Any = spark
+    return session.client
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[grpc.Server, Engine, int]]:
+    engine = Engine()
+    server = grpc.server(ThreadPoolExecutor(4))
+    add_SparkConnectServiceServicer_to_server(engine, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield server, engine, port
+    server.stop(0)
+
+
+@pytest.fixture
+def session(served: tuple[grpc.Server, Engine, int]) -> Iterator[tuple[Engine, SparkSession]]:
+    """Yield an engine, and a session on it."""
+    _, engine, port = served
+    engine.fault = None
+    spark = open_session(Channel(f"sc://127.0.0.1:{port}"))
+    client_of(spark).set_retry_policies([DefaultPolicy(max_retries=1)])
+    # The client learns the server's id of the session.
+    spark.conf.set("some.setting", "1")
+    yield engine, spark
+    client_of(spark).close()
+
+
+@pytest.mark.parametrize("request_kind", REQUESTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_engine_is_one_error_for_each_request(
+    session: tuple[Engine, SparkSession],
+    fault: str,
+    request_kind: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine, spark = session
+    engine.fault = FAULTS[fault]
+    with caplog.at_level(logging.WARNING), pytest.raises(EngineLostError) as raised:
+        REQUESTS[request_kind](spark)
+    assert raised.value.retriable
+    assert "\n" not in str(raised.value)
+    assert is_closed(spark)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("request_kind", REQUESTS)
+def test_requests_after_the_loss_fail_by_the_same_error(
+    session: tuple[Engine, SparkSession], request_kind: str
+) -> None:
+    engine, spark = session
+    engine.fault = FAULTS["SESSION_CHANGED"]
+    for _ in range(2):
+        with pytest.raises(EngineLostError):
+            REQUESTS[request_kind](spark)
+        engine.fault = None
+
+
+@pytest.mark.parametrize("request_kind", [name for name in REQUESTS if name not in SENDING])
+def test_another_engine_at_the_same_address_is_a_loss(
+    session: tuple[Engine, SparkSession], request_kind: str
+) -> None:
+    engine, spark = session
+    engine.fault = replaced
+    with pytest.raises(EngineLostError):
+        REQUESTS[request_kind](spark)
+
+
+@pytest.mark.parametrize("request_kind", REQUESTS)
+def test_a_closed_channel_is_a_loss(
+    session: tuple[Engine, SparkSession], request_kind: str
+) -> None:
+    _, spark = session
+    client_of(spark)._channel.close()
+    with pytest.raises(EngineLostError):
+        REQUESTS[request_kind](spark)
+
+
+@given(code=st.sampled_from([*grpc.StatusCode]), message=st.text())
+def test_other_failures_are_no_loss(code: grpc.StatusCode, message: str) -> None:
+    lost = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    assert is_loss(SparkConnectGrpcException(message, grpc_status_code=code)) is lost
+    assert not is_loss(ValueError(message))
+
+
+def test_a_failed_query_does_not_close_the_session(session: tuple[Engine, SparkSession]) -> None:
+    engine, spark = session
+    engine.fault = condition("TABLE_OR_VIEW_NOT_FOUND")
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.range(3).collect()
+    assert not is_closed(spark)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, ValueError])
+def test_the_end_of_a_context_does_not_hide_the_error_that_ended_it(
+    session: tuple[Engine, SparkSession], fault: str, ending: type[BaseException]
+) -> None:
+    engine, spark = session
+    with pytest.raises(ending), Planner(spark).planning(Planning.FEW):
+        engine.fault = FAULTS[fault]
+        raise ending
+
+
+def test_a_generator_of_an_interrupted_work_is_closed_silently(
+    session: tuple[Engine, SparkSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, spark = session
+    ignored = list[BaseException | None]()
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: ignored.append(raised.exc_value))
+
+    def work() -> Iterator[int]:
+        with Planner(spark).planning(Planning.FEW):
+            yield 1
+
+    working = work()
+    next(working)
+    engine.fault = FAULTS["SESSION_NOT_FOUND"]
+    del working
+    gc.collect()
+    assert ignored == []
