@@ -8,14 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-from tidemark.base.files.private import foreign_owner
+from tidemark.base.files.trust import find_exposure
 from tidemark.base.settings import FILE
 
 
 def find_project() -> None:
     """Add the project in the working folder to this process's module search path, if there is one.
 
-    The folder is not added if another user can change the settings file.
+    The folder is not added if another user can change the settings file or the packages.
     """
     here = _here()
     if here is not None and here not in sys.path:
@@ -35,4 +35,4 @@ def python_path() -> dict[str, str]:
 
 def _here() -> str | None:
     file = Path(FILE)
-    return str(Path.cwd()) if file.is_file() and foreign_owner(file) is None else None
+    return str(Path.cwd()) if file.is_file() and find_exposure(file) is None else None

@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from tidemark.base import spark_conf
 from tidemark.base.errors import DefinitionError
-from tidemark.base.files.private import TRUSTED, foreign_owner
+from tidemark.base.files.trust import TRUSTED, find_exposure
 from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"
@@ -136,6 +136,7 @@ class Settings(BaseSettings):
         "Java options of the engine that Tidemark starts.",
         "options separated by spaces, without the memory (engine_memory)",
         default="-XX:+UseParallelGC",
+        repr=False,
     )
     engine_archive: bool = _setting(
         "Let `tidemark down` build a class archive in the background if none exists "
@@ -304,17 +305,19 @@ class Settings(BaseSettings):
 class _File(TomlConfigSettingsSource):
     """The settings file. If the file contains a secret, only its owner may have access to it.
 
-    Another user must not own the file or its folder, unless the folder is trusted.
+    No other user may be able to change the file or the packages in its folder, unless the folder is
+    trusted.
     """
 
     def __call__(self) -> dict[str, Any]:
         file = Path(FILE)
-        if file.is_file() and (owner := foreign_owner(file)) is not None:
+        if file.is_file() and (exposure := find_exposure(file)) is not None:
             folder = file.absolute().parent
             raise DefinitionError(
-                f"The file {FILE} in {folder} selects code that runs as you, but the file or its "
-                f"folder belongs to another user, '{owner}'. If you trust that user, set "
-                f"{TRUSTED}={folder}, or take ownership of both with `chown`."
+                f"The file {FILE} in {folder} selects code that runs as you, but others can change "
+                f"that code: {exposure}. If you trust them, set {TRUSTED}={folder}. Otherwise, "
+                "check the code, take ownership with `chown`, and remove the permission of others "
+                "with `chmod go-w`."
             )
         values = super().__call__()
         given = (str(values.get("token", "file:")), str(values.get("remote", "")))

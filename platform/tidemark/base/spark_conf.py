@@ -1,10 +1,9 @@
 """Check the Spark settings that a user gives to the embedded engine.
 
-All settings of Spark are allowed, except secrets and the settings that determine results of
-computations, the location of the tables, or access to the engine.
+All settings of Spark are allowed, except those that determine results of computations, the location
+of the tables, or access to the engine.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 
 from tidemark.base.errors import DefinitionError
@@ -37,12 +36,6 @@ _OWN = (
 )
 """The Spark settings that Tidemark depends on. A name that ends with a dot is a prefix."""
 
-_SECRET = re.compile("secret|password|passphrase|token|access[.]?key|credential", re.IGNORECASE)
-"""Matches the names of settings whose values are secrets."""
-
-_CLASSES = (".provider", ".provider.path")
-"""Suffixes of settings that name the provider of a secret, not the secret."""
-
 
 def parse(given: object) -> object:
     """Return a mapping from the names of settings to their values, as text.
@@ -59,7 +52,7 @@ def parse(given: object) -> object:
 
 
 def check(conf: Mapping[str, str]) -> None:
-    """Raise an error for a setting that is not Spark's, is Tidemark's own, or contains a secret."""
+    """Raise an error for a setting that is not Spark's, or is Tidemark's own."""
     for name in conf:
         if not name.startswith("spark.") or name.endswith("."):
             raise DefinitionError(
@@ -75,14 +68,6 @@ def check(conf: Mapping[str, str]) -> None:
             raise DefinitionError(
                 f"Setting engine_conf has '{name}', which Tidemark depends on and which can't be "
                 "changed: remove it."
-            )
-        if _SECRET.search(name) and not name.endswith(_CLASSES):
-            raise DefinitionError(
-                f"Setting engine_conf has '{name}', which would put a secret into the engine's "
-                "command line, where every user of this machine can read it. The engine inherits "
-                "Tidemark's environment: name a provider that takes the secret from there, for "
-                "example "
-                "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider."
             )
 
 

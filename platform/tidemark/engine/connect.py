@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 USER = "tidemark"
 """The user id of sessions whose id the caller specifies. The engine finds a session by both ids."""
 
+
 def address(settings: Settings) -> str:
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.

@@ -7,6 +7,7 @@ through one method of the client, which `recognize_loss` replaces.
 """
 
 import warnings
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import grpc
@@ -99,6 +100,13 @@ class _Client(SparkConnectClient):
         except Exception as raised:
             self._raise_if_lost(raised)
             raise
+
+    def interrupt_operation(self, op_id: str) -> list[str] | None:
+        # Spark calls this when Ctrl-C ends a request. A lost engine does not execute the request
+        # any more, and its loss must not hide the interrupt.
+        with suppress(EngineLostError):
+            return super().interrupt_operation(op_id)
+        return None
 
     # Spark's methods for artifacts do not check that the client is open, and two of them do not
     # pass their errors to `_handle_error`.

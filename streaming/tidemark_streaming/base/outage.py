@@ -17,6 +17,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 _T = TypeVar("_T")
 
+
 def engine_lost(error: Exception) -> bool:
     """Return whether an error means that the engine is lost, with all sessions and DataFrames."""
     return isinstance(error, EngineError) and error.retriable

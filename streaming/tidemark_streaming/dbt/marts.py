@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.files.trust import TRUSTED, find_folder_exposure
 from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark_streaming.dbt import sources as dbt_sources
 
@@ -84,9 +85,18 @@ class Marts:
                 f"There is no dbt project in {place} for these domains: set TIDEMARK_MARTS to a "
                 "folder that holds a dbt_project.yml."
             )
+        bundled = bundled_dbt_project()
+        exposure = None if folder == bundled else find_folder_exposure(folder)
+        if exposure is not None:
+            raise DefinitionError(
+                f"The dbt project in {folder} contains code that runs as you, but others can "
+                f"change it: {exposure}. If you trust them, set {TRUSTED}={folder}. Otherwise, "
+                "check the code, take ownership with `chown`, and remove the permission of others "
+                "with `chmod go-w`."
+            )
         self.folder = folder
         self._settings = settings
-        self._bundled = bundled_dbt_project() or folder
+        self._bundled = bundled or folder
 
     @property
     def database(self) -> str:

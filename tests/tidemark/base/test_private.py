@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from helpers.processes.strangers import USER, as_stranger, needs_a_stranger
 from tidemark.base.errors import DefinitionError
-from tidemark.base.files.private import TRUSTED, make_folder, open_lock
+from tidemark.base.files.private import make_folder, open_lock
+from tidemark.base.files.trust import TRUSTED
 from tidemark.base.project import python_path
 from tidemark.base.settings import FILE, Settings
 from tidemark.engine import ManagedProcess
@@ -20,6 +22,7 @@ from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.server import stop
 from tidemark.store import lock_files
 from tidemark_streaming.base import foreground
+from tidemark_streaming.dbt.marts import Marts
 from tidemark_streaming.home import orchestrator
 from tidemark_streaming.ingest import ingest_files
 from tidemark_streaming.streams import desired_streams
@@ -110,25 +113,115 @@ def test_object_store_locks_follow_no_links_in_temporary_folders(
         assert (tmp_path / "own").is_dir()
 
 
-@needs_a_stranger
-@pytest.mark.parametrize("owned", ["file", "folder"])
-def test_a_settings_file_of_another_user_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owned: str
-) -> None:
-    file = tmp_path / FILE
-    file.write_text('domains = "theirs"\n')
-    monkeypatch.chdir(tmp_path)
-    assert Settings().domains == ("theirs",)
-    os.chown(file if owned == "file" else tmp_path, USER, USER)
-    with pytest.raises(
-        DefinitionError, match=f"belongs to another user, 'nobody'.*{TRUSTED}={tmp_path}"
-    ):
-        Settings()
+def own(path: Path) -> None:
+    os.chown(path, USER, USER, follow_symlinks=False)
+
+
+def link(path: Path) -> None:
+    """Replace a file or folder by a symbolic link of another user."""
+    moved = path.parent.parent / "moved" / path.name
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    path.symlink_to(moved)
+    own(path)
+
+
+def link_into_an_open_folder(path: Path) -> None:
+    """Replace a file or folder by a link of this user to a folder that others can write to."""
+    moved = path.parent.parent / "moved" / path.name
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    path.symlink_to(moved)
+    moved.parent.chmod(0o1777)
+
+
+def open_to_a_group(path: Path) -> None:
+    os.chown(path, -1, USER)
+    path.chmod(0o775)
+
+
+ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "owned": (own, "belongs to another user, 'nobody'"),
+    "linked": (link, "belongs to another user, 'nobody'"),
+    "linked elsewhere": (link_into_an_open_folder, "all users can write to '.*moved'"),
+    "open": (lambda path: path.chmod(0o757), "all users can write to"),
+    "open and sticky": (lambda path: path.chmod(0o1777), "all users can write to"),
+    "open to a group": (open_to_a_group, "the group 'nogroup' can write to"),
+}
+"""Ways in which another user can change a file or folder, and the message about each."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder, which has a project of two packages and a module."""
+    project = tmp_path / "project"
+    for package in ("shop", "shop/inner", "others"):
+        (project / package).mkdir(parents=True)
+        (project / package / "__init__.py").touch()
+    (project / "module.py").touch()
+    (project / "landing").mkdir(mode=0o777)
+    (project / "landing").chmod(0o1777)
+    (project / FILE).write_text('domains = "shop"\n')
+    monkeypatch.chdir(project)
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    return project
+
+
+@needs_a_stranger
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(FILE, ".", "module.py", "shop", "shop/__init__.py", "shop/inner"),
+        *("shop/inner/__init__.py", "others", "others/__init__.py"),
+    ],
+)
+def test_a_project_that_another_user_can_change_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, path: str, attack: str
+) -> None:
+    if path == "." and attack.startswith("linked"):
+        # The working folder is known by its real path.
+        attack = "owned"
+    act, message = ATTACKS[attack]
+    assert Settings().domains == ("shop",)
+    assert python_path() == {"PYTHONPATH": str(project)}
+    act(project / path)
+    with pytest.raises(DefinitionError, match=f"{message}.*{TRUSTED}={project}"):
+        Settings()
     assert python_path() == {}, "its packages are not found either"
-    monkeypatch.setenv(TRUSTED, f"/other:{tmp_path}")
-    assert Settings().domains == ("theirs",)
-    assert python_path() == {"PYTHONPATH": str(tmp_path)}
+    monkeypatch.setenv(TRUSTED, f"/other:{project}")
+    assert Settings().domains == ("shop",)
+    assert python_path() == {"PYTHONPATH": str(project)}
+
+
+def test_links_and_groups_that_no_other_user_can_change_are_trusted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "shop").rename(project.parent / "shop")
+    (project / "shop").symlink_to(project.parent / "shop")
+    (project / "shop" / "itself").symlink_to(project / "shop")
+    (project / "shop" / "missing").symlink_to("nowhere")
+    # Some systems give each user a group, and let it write.
+    (project / "shop").chmod(0o775)
+    assert Settings().domains == ("shop",)
+
+
+@needs_a_stranger
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("path", [".", "dbt_project.yml", "models", "models/a.sql"])
+def test_a_dbt_project_that_another_user_can_change_is_refused(
+    tmp_path: Path, path: str, attack: str
+) -> None:
+    folder = tmp_path / "marts" / "dbt"
+    (folder / "models").mkdir(parents=True)
+    (folder / "dbt_project.yml").touch()
+    (folder / "models" / "a.sql").touch()
+    settings = Settings(marts=folder)
+    assert Marts(settings).folder == folder
+    act, message = ATTACKS[attack]
+    act(folder / path)
+    with pytest.raises(DefinitionError, match=message):
+        Marts(settings)
 
 
 @needs_a_stranger

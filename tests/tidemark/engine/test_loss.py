@@ -1,8 +1,15 @@
 """Tests of a lost engine: whatever the client was doing, it learns of the loss by one error."""
 
+# The names and generated classes of Spark's protocol:
+# ruff: noqa: ANN401, N802
+
 import gc
 import logging
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -46,52 +53,60 @@ class Engine(SparkConnectServiceServicer):
     fault: Fault | None = None
     id: str = field(default_factory=lambda: str(uuid4()))
     """The server's own id of the session."""
+    is_hanging: bool = False
+    """Whether the engine does not answer queries."""
 
     def _fail(self, context: grpc.ServicerContext) -> None:
         if self.fault is not None:
             self.fault(self, context)
 
-    def Config(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def Config(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         return proto.ConfigResponse(
             session_id=request.session_id, server_side_session_id=self.id, pairs=[]
         )
 
-    def AnalyzePlan(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def AnalyzePlan(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         version = proto.AnalyzePlanResponse.SparkVersion(version="4.2.0")
         return proto.AnalyzePlanResponse(
             session_id=request.session_id, server_side_session_id=self.id, spark_version=version
         )
 
-    def ExecutePlan(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def ExecutePlan(self, request: Any, context: grpc.ServicerContext) -> Any:
+        while self.is_hanging and context.is_active():
+            time.sleep(0.01)
         yield self._response(request)
         self._fail(context)
         yield self._response(request, result_complete={})
 
-    def ReattachExecute(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def ReattachExecute(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         yield self._response(request, result_complete={})
 
-    def ReleaseExecute(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def ReleaseExecute(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         return proto.ReleaseExecuteResponse(session_id=request.session_id)
 
-    def ReleaseSession(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def ReleaseSession(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         return proto.ReleaseSessionResponse(
             session_id=request.session_id, server_side_session_id=self.id
         )
 
-    def ArtifactStatus(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def ArtifactStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
         return proto.ArtifactStatusesResponse(session_id=request.session_id)
 
-    def AddArtifacts(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+    def AddArtifacts(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
         self._fail(context)
-        return proto.AddArtifactsResponse(session_id=next(requests).session_id)
+        return proto.AddArtifactsResponse(session_id=next(request_iterator).session_id)
 
-    def _response(self, request: Any, **content: Any) -> Any:  # noqa: ANN401 (a generated class)
+    def Interrupt(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._fail(context)
+        return proto.InterruptResponse(session_id=request.session_id)
+
+    def _response(self, request: Any, **content: Any) -> Any:
         return proto.ExecutePlanResponse(
             **content,
             session_id=request.session_id,
@@ -265,9 +280,36 @@ def test_the_end_of_a_context_does_not_hide_the_error_that_ended_it(
     session: tuple[Engine, SparkSession], fault: str, ending: type[BaseException]
 ) -> None:
     engine, spark = session
-    with pytest.raises(ending), Planner(spark).planning(Planning.FEW):
+
+    def lose() -> None:
         engine.fault = FAULTS[fault]
         raise ending
+
+    with pytest.raises(ending), Planner(spark).planning(Planning.FEW):
+        lose()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupt_of_a_request_to_a_lost_engine_stays_an_interrupt(
+    session: tuple[Engine, SparkSession], fault: str
+) -> None:
+    engine, spark = session
+    engine.is_hanging = True
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    def lose() -> None:
+        engine.fault = FAULTS[fault]
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    interrupt = threading.Timer(0.1, lose)
+    interrupt.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            spark.range(3).collect()
+    finally:
+        engine.is_hanging = False
+        interrupt.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_generator_of_an_interrupted_work_is_closed_silently(

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pyspark.errors import PySparkException
 
 from conftest import SHORT_LIVED
 from helpers.data.landing import BY_MINUTE, connector, land_minutes, log_rows
 from helpers.data.runs import run_all
 from helpers.processes.ending import left
 from tidemark import engine as spark_engine
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine import Answer
 from tidemark.engine.launch import archive, jars
@@ -117,7 +116,7 @@ def test_two_processes_that_start_at_once_share_one_server(
     settings, told = started
     assert sorted("Starting the Spark engine" in lines for lines in told) == [False, True], told
     assert spark_engine.status(settings).answer is Answer.READY
-    marker = f"{settings.home}/metastore"
+    marker = f"@{settings.home}/scratch/"
     servers = [p for p in psutil.process_iter(["cmdline"]) if marker in str(p.info["cmdline"])]
     assert [server.pid for server in servers] == [pid_of(settings)]
 
@@ -135,9 +134,10 @@ def test_classes_load_from_the_archive_if_one_exists(own: Settings) -> None:
 def test_java_runs_the_server_without_a_script(own: Settings) -> None:
     server = psutil.Process(pid_of(own))
     assert Path(server.exe()).name == "java"
-    assert "org.apache.spark.deploy.SparkSubmit" in server.cmdline()
+    arguments = Path(server.cmdline()[1].removeprefix("@")).read_text().splitlines()
+    assert '"org.apache.spark.deploy.SparkSubmit"' in arguments
     # Java opens these packages to Spark only because Spark's launcher passes the option.
-    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in server.cmdline()
+    assert '"--add-opens=java.base/java.nio=ALL-UNNAMED"' in arguments
 
 
 def test_ensure_does_nothing_if_the_server_runs(own: Settings) -> None:
@@ -245,7 +245,7 @@ def test_a_client_of_a_dead_server_fails_without_hanging(own: Settings) -> None:
         [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=180
     )
     assert (client.returncode, client.stderr) == (0, b"")
-    with pytest.raises(PySparkException):
+    with pytest.raises(EngineLostError):
         session.range(1).count()
     session.client.close()
     spark_engine.ensure(own)

@@ -1,19 +1,11 @@
 """Outages: which errors are retried, how long the waits are, and what is reported."""
 
-import grpc
 import pytest
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from tidemark.base.errors import DataError, EngineError
+from tidemark.base.errors import DataError, EngineError, EngineLostError, TidemarkError
 from tidemark_streaming.base.outage import LONGEST_WAIT, Outage
 
 BROKERS = DataError("Kafka can't be read.", retriable=True)
-UNAVAILABLE = SparkConnectGrpcException(
-    "Socket closed", grpc_status_code=grpc.StatusCode.UNAVAILABLE
-)
-ANOTHER = SparkConnectGrpcException(
-    "No such session.", errorClass="INVALID_HANDLE.SESSION_NOT_FOUND", messageParameters={}
-)
 
 
 def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
@@ -36,11 +28,26 @@ def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
     assert said[2:] == ["No engine answers. Waiting until it is back."]
 
 
-@pytest.mark.parametrize("error", [UNAVAILABLE, ANOTHER])
-def test_an_unreachable_engine_is_retried(error: Exception) -> None:
+def test_a_lost_engine_is_retried() -> None:
     said: list[str] = []
-    Outage(said.append, lambda _: None).wait(error)
-    assert said == ["The engine has exited. Waiting until it is back."]
+    Outage(said.append, lambda _: None).wait(EngineLostError())
+    assert said == [f"{EngineLostError()} Waiting until it is back."]
+
+
+def test_an_attempt_survives_only_the_loss_of_its_engine() -> None:
+    said: list[str] = []
+    outcomes: list[TidemarkError | None] = [EngineLostError(), EngineLostError(), BROKERS, None]
+
+    def attempt() -> int:
+        if (error := outcomes.pop(0)) is not None:
+            raise error
+        return 7
+
+    assert Outage(said.append, lambda _: None).survive(attempt) == 7
+    assert len(said) == 2
+    outcomes += [BROKERS]
+    with pytest.raises(DataError):
+        Outage(said.append, lambda _: None).survive(attempt)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +55,9 @@ def test_an_unreachable_engine_is_retried(error: Exception) -> None:
     [
         DataError("A topic was made anew."),
         EngineError("The token was refused."),
-        SparkConnectGrpcException("A column is missing."),
     ],
 )
-def test_errors_that_need_a_person_are_not_retried(error: Exception) -> None:
+def test_errors_that_need_a_person_are_not_retried(error: TidemarkError) -> None:
     slept: list[float] = []
     with pytest.raises(type(error), match=str(error)):
         Outage(sleep=slept.append).wait(error)

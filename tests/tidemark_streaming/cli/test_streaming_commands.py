@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import grpc
 import pytest
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 
 from helpers.processes.clocks import shift_clock
 from helpers.processes.commands import call
 from helpers.suite.pages import commands, fences
 from tidemark import engine as spark_engine
+from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
@@ -58,15 +57,13 @@ def test_a_stream_keeps_its_query_after_an_engine_outage(
         runs.append(queries.running(here, [ASSET])[ASSET].run)
         entries.extend(c.restarts for c in foreground.commands(here))
         if len(runs) == 1:
-            raise SparkConnectGrpcException(
-                "Socket closed", grpc_status_code=grpc.StatusCode.UNAVAILABLE
-            )
+            raise EngineLostError
         watch(view, done)
 
     monkeypatch.setattr(stream, "follow_query", interrupted)
     result = call("stream", ASSET, "--until-caught-up")
     assert result.exit_code == 0, result.stderr
-    assert "The engine has exited. Waiting until it is back." in result.stderr
+    assert f"{EngineLostError()} Waiting until it is back." in result.stderr
     assert "The outage ended after" in result.stderr
     assert len(runs) == 2
     assert runs[0] == runs[1]

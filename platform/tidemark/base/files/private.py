@@ -1,17 +1,7 @@
-"""Create private files and folders, and check the owner of files that select code to run."""
+"""Create private files and folders."""
 
 import os
-import pwd
 from pathlib import Path
-
-TRUSTED = "TIDEMARK_TRUSTED_FOLDERS"
-"""The environment variable that lists trusted folders, separated by colons.
-
-Files in a trusted folder may select code to run, even if another user owns them. The variable is
-not a setting, because a settings file must not declare its own folder to be trusted.
-"""
-
-_ROOT = 0
 
 
 def make_folder(folder: Path) -> Path:
@@ -37,25 +27,3 @@ def open_lock(file: Path, *, writable: bool = True) -> int:
     """
     access = os.O_RDWR if writable else os.O_RDONLY
     return os.open(file, access | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-
-
-def foreign_owner(file: Path) -> str | None:
-    """Return the name of another user who owns a file or its folder and can thus change the file.
-
-    Return None if this user or root owns both, or if `TRUSTED` lists the folder.
-    """
-    folder = file.absolute().parent
-    if str(folder) in os.environ.get(TRUSTED, "").split(os.pathsep):
-        return None
-    for path in (file, folder):
-        owner = path.stat().st_uid
-        if owner not in (os.geteuid(), _ROOT):
-            return _name(owner)
-    return None
-
-
-def _name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)

@@ -16,6 +16,7 @@ from tidemark.base.errors import EngineError
 from tidemark.base.project import python_path
 from tidemark.base.settings import Settings
 from tidemark.engine.launch.java import Java
+from tidemark.engine.launch.private_arguments import write_arguments, write_properties
 from tidemark.engine.process import summarize_output
 from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
@@ -59,6 +60,14 @@ _CLOSED = {
 }
 
 
+_REDACTION = "spark.redaction.regex"
+_REDACTED_BY_DEFAULT = "(?i)secret|password|token|access[.]?key"
+"""Spark's default for `spark.redaction.regex`."""
+
+_HADOOP = "spark.hadoop."
+_JAVA_PROPERTY = re.compile(r"-D([^=\s\"']+)=")
+
+
 def command(
     settings: Settings,
     java: Java,
@@ -67,24 +76,25 @@ def command(
     archive: Sequence[str],
     tasks: int | None = None,
 ) -> list[str]:
-    """Return the command that starts a server.
+    """Return the command that starts a server. Its settings are in private files.
 
     Args:
         paths: the jars in addition to Spark's own.
-        scratch: the server's folder for temporary files.
+        scratch: the server's folder for temporary files, and for the files of its settings.
         archive: the Java options that name the AppCDS archive.
         tasks: the number of concurrent tasks; the default is one for each processor.
     """
     cores = os.cpu_count() or 1
-    conf = _conf(settings, paths, scratch, cores)
+    properties = write_properties(scratch, _conf(settings, paths, scratch, cores))
     arguments = [
         *("--class", _SERVER),
         *("--master", f"local[{tasks or cores}]"),
         *("--name", "tidemark"),
-        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+        *("--properties-file", str(properties)),
         "spark-internal",
     ]
-    return submit(java, arguments, archive)
+    program, *options = submit(java, arguments, archive)
+    return [program, f"@{write_arguments(scratch, options)}"]
 
 
 def environment(settings: Settings, scratch: Path) -> dict[str, str]:
@@ -172,7 +182,20 @@ def _conf(
         **_LOCAL_FILES,
         # `spark_conf.check` has refused the settings that Tidemark depends on.
         **settings.engine_conf,
+        _REDACTION: _redaction(settings),
     }
+
+
+def _redaction(settings: Settings) -> str:
+    """Return the pattern of the settings whose values Spark hides in its web UI and event log.
+
+    Any setting of the user may be a secret. Hadoop's settings also appear without their prefix.
+    """
+    pattern = settings.engine_conf.get(_REDACTION, _REDACTED_BY_DEFAULT)
+    names = {"spark.driver.extraJavaOptions", *settings.engine_conf}
+    names |= set(_JAVA_PROPERTY.findall(settings.engine_java_options))
+    hidden = "|".join(re.escape(name.removeprefix(_HADOOP)) for name in sorted(names))
+    return f"{pattern}|^({re.escape(_HADOOP)})?({hidden})$"
 
 
 def _ui_settings(settings: Settings) -> dict[str, object]:

@@ -18,6 +18,7 @@ from confluent_kafka.admin._acl import AclOperation
 from helpers.data.support import same
 from helpers.kafka.secured import Secured, secured
 from helpers.kafka.topics import CLICKS
+from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_streaming.extras.lane import Lane
@@ -155,7 +156,7 @@ def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
         running.wait()
         spark.stop()
     told = (tmp_path / "said").read_text()
-    assert told.count("The engine has exited. Waiting until it is back.") == 1, told
+    assert told.count(f"{EngineLostError()} Waiting until it is back.") == 1, told
     assert "has stopped." in told
     lines = [json.loads(line) for line in told.splitlines()]
     assert {line["logger"] for line in lines} == {"tidemark.lane"}
