@@ -92,6 +92,7 @@ def campaign(
             await_("The last record of the topic", lambda: home.out(home.head()))
         except TimeoutError as error:
             report.wrong.append(str(error))
+            home.producer.stop()
         report.sent, report.poison = home.producer.sent, home.producer.poison
         report.wrong += home.rest()
         report.wrong += _examined(settings, report)

@@ -10,7 +10,7 @@ before the next commit to it. The check reads transaction logs, file sizes and a
 | --- | --- |
 | any | its newest commit is intact, and all data files have their full size (on a local disk) |
 | event log, dead letters | at or after the version that the timeline vouches for; all rows exist |
-| timeline | has the arrivals that the assets' states have counted |
+| timeline | has each arrival once, from 0 on, and those that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
 | published tables, validation results | at or after the version that the ledger vouches for |
 | published table | at or after the version that the quarantine vouches for: has all released rows |
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -242,6 +242,10 @@ class Tables:
         yield from self._find_missing_arrivals(source)
         name, app = source.timeline_table, ingest_app(source)
         timeline = self.open(name)
+        if timeline is not None and (fault := find_sequence_fault(timeline)) is not None:
+            # The rows of the other tables can't be compared with such a timeline.
+            yield Damage(name, f"{fault.problem} (version {self.version(name)})")
+            return
         others = (source.log_table, source.dead_letters_table)
         for table in others:
             self.open(table)
@@ -436,6 +440,30 @@ class Tables:
                     f"counted arrival {through}",
                     asset,
                 )
+
+
+class SequenceFault(NamedTuple):
+    """The first arrival of a timeline that is not the next one after its predecessor.
+
+    Args:
+        arrival: the number of the arrival that is missing, or that is there more than once.
+        problem: the problem, which completes "Table '…' …".
+    """
+
+    arrival: int
+    problem: str
+
+
+def find_sequence_fault(timeline: DeltaTable) -> SequenceFault | None:
+    """Return the first arrival that a timeline lacks before a later one, or has twice."""
+    arrivals = sorted(file_list.load(timeline, (), ["arrival"])["arrival"].to_pylist())
+    for expected, arrival in enumerate(arrivals):
+        if arrival > expected:
+            problem = f"lacks arrival {expected}, but has arrival {arrivals[-1]}"
+            return SequenceFault(expected, problem)
+        if arrival < expected:
+            return SequenceFault(arrival, f"has arrival {arrival} more than once")
+    return None
 
 
 def entries(place: str) -> list[Path]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
 from helpers.suite.nightly import mostly_nightly
@@ -398,3 +399,36 @@ def test_an_event_log_older_than_its_timeline_is_reported(
     home = tmp_path / "w" / "home"
     mixed(moments, home, {SOURCE.log_table: 1, SOURCE.timeline_table: 2})
     assert SOURCE.log_table in checked(home)
+
+
+def with_arrivals(home: Path, arrivals: Sequence[int]) -> None:
+    """Let the timeline have these arrivals."""
+    timeline = DeltaTable(str(home / SOURCE.timeline_table))
+    rows = timeline.to_pyarrow_table().sort_by("arrival")
+    write_deltalake(timeline, rows.take(pa.array(arrivals, pa.int64())), mode="overwrite")
+
+
+SEQUENCES = [
+    arrivals
+    for count in (2, 3, 4, 5)
+    for arrivals in itertools.combinations_with_replacement(range(4), count)
+    if len(arrivals) > len({*arrivals}) or [*arrivals] != [*range(count)]
+]
+"""Timelines of up to five rows with a missing or repeated arrival."""
+
+
+@pytest.mark.parametrize("arrivals", SEQUENCES[::9], ids=str)
+def test_a_timeline_with_a_missing_or_repeated_arrival_is_named_and_repaired(
+    home: Path, arrivals: Sequence[int]
+) -> None:
+    with_arrivals(home, arrivals)
+    intact = next(n for n, arrival in enumerate(arrivals) if n != arrival)
+    found = check(str(home), [SOURCE], [ASSET])
+    problems = [damage.problem for damage in found if damage.table == SOURCE.timeline_table]
+    lacking = f"lacks arrival {intact}, but has arrival {arrivals[-1]} (version "
+    repeated = f"has arrival {arrivals[intact]} more than once (version "
+    expected = lacking if arrivals[intact] > intact else repeated
+    assert any(problem.startswith(expected) for problem in problems), problems
+    assert not [damage for damage in found if damage.table == SOURCE.log_table]
+    assert repaired(home)
+    assert checked(home) == []

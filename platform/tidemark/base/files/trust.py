@@ -94,7 +94,7 @@ def _exposure(path: Path) -> str | None:
 
 
 def _is_private_group(group: int, owner: int) -> bool:
-    """Return whether a group has no members besides the owner of a file.
+    """Return whether a group has no members other than the owner of a file.
 
     Some systems give each user such a group, and let it write to the user's files.
     """

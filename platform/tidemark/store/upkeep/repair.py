@@ -147,7 +147,8 @@ def _without_checkpoints(place: Path, known: Sequence[Path]) -> bool:
 
 
 def _cut(folder: str, source: Source) -> Iterator[str]:
-    """Remove from the timeline the first arrival that lacks a row, and all later arrivals."""
+    """Remove the first arrival that lacks a row, or that is not the next one after its predecessor,
+    and all later arrivals from the timeline."""
     tables = Tables(folder)
     timeline = tables.open(source.timeline_table)
     if timeline is None:
@@ -163,6 +164,8 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
         for arrival, rows in tables.expected_rows(source, timeline, table).items()
         if rows != _by_arrival(tables.open(table))[arrival]
     ]
+    if (fault := integrity.find_sequence_fault(timeline)) is not None:
+        bad.append(fault.arrival)
     rows = file_list.load(timeline, ())
     last = max(rows["arrival"].to_pylist(), default=-1)
     through = min(bad, default=last + 1) - 1

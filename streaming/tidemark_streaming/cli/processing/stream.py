@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from tidemark.base.errors import EngineError, EngineLostError, TidemarkError
+from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
@@ -115,7 +115,7 @@ def command(
     with foreground.running(settings, foreground.STREAM, asset) as entry:
         try:
             query = start(store)
-        except EngineLostError as error:
+        except TidemarkError as error:
             store, query = outage.retry(error, reconnect)
         warn_without_ingest()
         try:
