@@ -18,7 +18,8 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.engine.loss import is_closed, recognize_loss
+from tidemark.engine.connect import prepare
+from tidemark.engine.loss import is_closed
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -52,8 +53,7 @@ class TidemarkResource:
 
     def _open_session(self) -> SparkSession:
         spark = LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
-        recognize_loss(spark)
-        engine.exclude_unsafe(spark)
+        prepare(spark, self.settings)
         return spark
 
     @property

@@ -74,8 +74,6 @@ def import_client() -> None:
 
 
 def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
     from tidemark.engine.channel import open_session
 
     url = address(settings)
@@ -86,15 +84,29 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     elif ";session_id=" not in url:
         url = _with(url, "session_id", str(uuid4()))
     demand_ready(url)
-    # The client also logs the server's stack trace for every error that it raises.
+    spark = open_session(channel(url))
+    prepare(spark, settings)
+    return spark
+
+
+def prepare(spark: "SparkSession", settings: Settings) -> None:
+    """Set up a session that another library may have opened.
+
+    The session reports the loss of its engine as `EngineLostError`, soon if the engine is on this
+    machine, and excludes an optimizer rule that can lose rows.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    from tidemark.engine.loss import recognize_loss
+
+    # The client logs the server's stack trace for every error that it raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    spark = open_session(channel(url))
+    recognize_loss(spark)
     if settings.remote is None:
         # Spark retries for ten minutes, but a server on this machine either answers or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
     exclude_unsafe(spark)
-    return spark
 
 
 def _leave(spark: "SparkSession", url: str, release: bool) -> None:

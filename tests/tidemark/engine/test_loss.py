@@ -1,39 +1,24 @@
 """Tests of a lost engine: whatever the client was doing, it learns of the loss by one error."""
 
-# The names and generated classes of Spark's protocol:
-# ruff: noqa: ANN401, N802
-
 import gc
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import grpc
-import pyarrow as pa
 import pytest
-from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
-from pyspark.sql.connect import proto
 from pyspark.sql.connect.client.retries import DefaultPolicy
-from pyspark.sql.connect.proto.base_pb2_grpc import (
-    SparkConnectServiceServicer,
-    add_SparkConnectServiceServicer_to_server,
-)
 
+from helpers.processes.failing_engine import FAULTS, FailingEngine, condition, replaced, serve
 from tidemark.base.errors import EngineLostError
 from tidemark.engine.channel import Channel, open_session
 from tidemark.engine.loss import is_closed, is_loss
@@ -41,122 +26,6 @@ from tidemark.engine.queries.planning import Planner, Planning
 
 # The filter of the session's start lasts only until pytest sets its own.
 pytestmark = pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
-
-Fault = Callable[["Engine", grpc.ServicerContext], None]
-"""The way in which an engine fails a request."""
-
-
-@dataclass
-class Engine(SparkConnectServiceServicer):
-    """A server of Spark's protocol, which answers requests without content until it fails."""
-
-    fault: Fault | None = None
-    id: str = field(default_factory=lambda: str(uuid4()))
-    """The server's own id of the session."""
-    is_hanging: bool = False
-    """Whether the engine does not answer queries."""
-
-    def _fail(self, context: grpc.ServicerContext) -> None:
-        if self.fault is not None:
-            self.fault(self, context)
-
-    def Config(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.ConfigResponse(
-            session_id=request.session_id, server_side_session_id=self.id, pairs=[]
-        )
-
-    def AnalyzePlan(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        version = proto.AnalyzePlanResponse.SparkVersion(version="4.2.0")
-        return proto.AnalyzePlanResponse(
-            session_id=request.session_id, server_side_session_id=self.id, spark_version=version
-        )
-
-    def ExecutePlan(self, request: Any, context: grpc.ServicerContext) -> Any:
-        while self.is_hanging and context.is_active():
-            time.sleep(0.01)
-        yield self._response(request)
-        self._fail(context)
-        yield self._response(request, result_complete={})
-
-    def ReattachExecute(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        yield self._response(request, result_complete={})
-
-    def ReleaseExecute(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.ReleaseExecuteResponse(session_id=request.session_id)
-
-    def ReleaseSession(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.ReleaseSessionResponse(
-            session_id=request.session_id, server_side_session_id=self.id
-        )
-
-    def ArtifactStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.ArtifactStatusesResponse(session_id=request.session_id)
-
-    def AddArtifacts(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.AddArtifactsResponse(session_id=next(request_iterator).session_id)
-
-    def Interrupt(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._fail(context)
-        return proto.InterruptResponse(session_id=request.session_id)
-
-    def _response(self, request: Any, **content: Any) -> Any:
-        return proto.ExecutePlanResponse(
-            **content,
-            session_id=request.session_id,
-            server_side_session_id=self.id,
-            operation_id=request.operation_id,
-            response_id=str(uuid4()),
-        )
-
-
-def status(name: str, message: str = "Socket closed") -> Fault:
-    """Return a fault that ends requests with a status of gRPC."""
-
-    def fail(_: Engine, context: grpc.ServicerContext) -> None:
-        context.abort(grpc.StatusCode[name], message)
-
-    return fail
-
-
-def condition(name: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> Fault:
-    """Return a fault that ends requests with an error condition of Spark."""
-
-    def fail(_: Engine, context: grpc.ServicerContext) -> None:
-        info = error_details_pb2.ErrorInfo(reason="org.apache.spark.SparkException")
-        info.metadata["errorClass"] = name
-        info.metadata["messageParameters"] = "{}"
-        details = any_pb2.Any()
-        details.Pack(info)
-        found = status_pb2.Status(code=code.value[0], message=f"[{name}] No.", details=[details])
-        context.abort_with_status(rpc_status.to_status(found))
-
-    return fail
-
-
-def replaced(engine: Engine, _: grpc.ServicerContext) -> None:
-    """Answer as another engine, which has the same address."""
-    engine.id = str(uuid4())
-
-
-FAULTS: dict[str, Fault] = {
-    "UNAVAILABLE": status("UNAVAILABLE"),
-    "CANCELLED": status("CANCELLED"),
-    "UNKNOWN": status("UNKNOWN", "Application error processing RPC"),
-    "SESSION_NOT_FOUND": condition("INVALID_HANDLE.SESSION_NOT_FOUND"),
-    "SESSION_CHANGED": condition("INVALID_HANDLE.SESSION_CHANGED"),
-    "SESSION_CLOSED": condition("INVALID_HANDLE.SESSION_CLOSED"),
-    "OPERATION_NOT_FOUND": condition("INVALID_HANDLE.OPERATION_NOT_FOUND"),
-    "OPERATION_ABANDONED": condition("INVALID_HANDLE.OPERATION_ABANDONED"),
-}
-
-ROWS = pa.table({"n": list(range(10))})
 
 REQUESTS: dict[str, Callable[[SparkSession], object]] = {
     "a setting": lambda spark: spark.conf.get("spark.sql.shuffle.partitions", None),
@@ -180,26 +49,21 @@ SENDING = ("rows to send", "more rows to send", "a file")
 """Requests whose responses the client does not compare with its server."""
 
 
-def client_of(spark: SparkSession) -> Any:
+def client_of(spark: SparkSession) -> Any:  # noqa: ANN401 (not declared)
     session: Any = spark
     return session.client
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[grpc.Server, Engine, int]]:
-    engine = Engine()
-    server = grpc.server(ThreadPoolExecutor(4))
-    add_SparkConnectServiceServicer_to_server(engine, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield server, engine, port
-    server.stop(0)
+def served() -> Iterator[tuple[FailingEngine, int]]:
+    with serve() as served:
+        yield served
 
 
 @pytest.fixture
-def session(served: tuple[grpc.Server, Engine, int]) -> Iterator[tuple[Engine, SparkSession]]:
+def session(served: tuple[FailingEngine, int]) -> Iterator[tuple[FailingEngine, SparkSession]]:
     """Yield an engine, and a session on it."""
-    _, engine, port = served
+    engine, port = served
     engine.fault = None
     spark = open_session(Channel(f"sc://127.0.0.1:{port}"))
     client_of(spark).set_retry_policies([DefaultPolicy(max_retries=1)])
@@ -212,7 +76,7 @@ def session(served: tuple[grpc.Server, Engine, int]) -> Iterator[tuple[Engine, S
 @pytest.mark.parametrize("request_kind", REQUESTS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lost_engine_is_one_error_for_each_request(
-    session: tuple[Engine, SparkSession],
+    session: tuple[FailingEngine, SparkSession],
     fault: str,
     request_kind: str,
     caplog: pytest.LogCaptureFixture,
@@ -229,7 +93,7 @@ def test_a_lost_engine_is_one_error_for_each_request(
 
 @pytest.mark.parametrize("request_kind", REQUESTS)
 def test_requests_after_the_loss_fail_by_the_same_error(
-    session: tuple[Engine, SparkSession], request_kind: str
+    session: tuple[FailingEngine, SparkSession], request_kind: str
 ) -> None:
     engine, spark = session
     engine.fault = FAULTS["SESSION_CHANGED"]
@@ -241,7 +105,7 @@ def test_requests_after_the_loss_fail_by_the_same_error(
 
 @pytest.mark.parametrize("request_kind", [name for name in REQUESTS if name not in SENDING])
 def test_another_engine_at_the_same_address_is_a_loss(
-    session: tuple[Engine, SparkSession], request_kind: str
+    session: tuple[FailingEngine, SparkSession], request_kind: str
 ) -> None:
     engine, spark = session
     engine.fault = replaced
@@ -251,7 +115,7 @@ def test_another_engine_at_the_same_address_is_a_loss(
 
 @pytest.mark.parametrize("request_kind", REQUESTS)
 def test_a_closed_channel_is_a_loss(
-    session: tuple[Engine, SparkSession], request_kind: str
+    session: tuple[FailingEngine, SparkSession], request_kind: str
 ) -> None:
     _, spark = session
     client_of(spark)._channel.close()
@@ -266,7 +130,9 @@ def test_other_failures_are_no_loss(code: grpc.StatusCode, message: str) -> None
     assert not is_loss(ValueError(message))
 
 
-def test_a_failed_query_does_not_close_the_session(session: tuple[Engine, SparkSession]) -> None:
+def test_a_failed_query_does_not_close_the_session(
+    session: tuple[FailingEngine, SparkSession],
+) -> None:
     engine, spark = session
     engine.fault = condition("TABLE_OR_VIEW_NOT_FOUND")
     with pytest.raises(PySparkException, match="TABLE_OR_VIEW_NOT_FOUND"):
@@ -277,7 +143,7 @@ def test_a_failed_query_does_not_close_the_session(session: tuple[Engine, SparkS
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, ValueError])
 def test_the_end_of_a_context_does_not_hide_the_error_that_ended_it(
-    session: tuple[Engine, SparkSession], fault: str, ending: type[BaseException]
+    session: tuple[FailingEngine, SparkSession], fault: str, ending: type[BaseException]
 ) -> None:
     engine, spark = session
 
@@ -291,7 +157,7 @@ def test_the_end_of_a_context_does_not_hide_the_error_that_ended_it(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_interrupt_of_a_request_to_a_lost_engine_stays_an_interrupt(
-    session: tuple[Engine, SparkSession], fault: str
+    session: tuple[FailingEngine, SparkSession], fault: str
 ) -> None:
     engine, spark = session
     engine.is_hanging = True
@@ -313,7 +179,7 @@ def test_an_interrupt_of_a_request_to_a_lost_engine_stays_an_interrupt(
 
 
 def test_a_generator_of_an_interrupted_work_is_closed_silently(
-    session: tuple[Engine, SparkSession], monkeypatch: pytest.MonkeyPatch
+    session: tuple[FailingEngine, SparkSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, spark = session
     ignored = list[BaseException | None]()

@@ -2,12 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from helpers.processes.failing_engine import FAULTS, serve
 from tidemark.base.settings import Settings
+from tidemark_assets.base import steps
 from tidemark_assets.base.resources import Tidemark, TidemarkResource, resource
+from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.component import WindowedDomains
 
 SECRET = "not-to-be-seen"
@@ -83,3 +89,36 @@ def test_a_token_in_the_component_file_is_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Exception, match="is a secret, so it must refer to an environment") as told:
         component(f"domains: [shop]\ntoken: {SECRET}", monkeypatch)
     assert SECRET not in str(told.value)
+
+
+@pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_whose_engine_is_lost_is_retried_with_a_new_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Dagster retries the step in the same process, with the same resource."""
+    monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0, 0, 0))
+    monkeypatch.setattr(ConnectSession, "_default_session", None)
+    sessions: list[str] = []
+
+    with serve() as (engine, port):
+
+        @dg.op
+        def work(context: dg.OpExecutionContext, tidemark: dg.ResourceParam[Any]) -> None:
+            with failing_with_message():
+                engine.fault = None
+                spark = tidemark.warehouse.spark
+                spark.client.set_retry_policies([DefaultPolicy(max_retries=1)])
+                sessions.append(spark.session_id)
+                engine.fault = FAULTS[fault] if context.retry_number == 0 else None
+                spark.conf.set("some.setting", "1")
+
+        @dg.job
+        def job() -> None:
+            work()
+
+        settings = Settings(home=tmp_path, remote=f"sc://localhost:{port}")
+        resources = {"tidemark": TidemarkResource(settings)}
+        monkeypatch.setattr(TidemarkResource, "address", f"sc://127.0.0.1:{port}")
+        assert job.execute_in_process(resources=resources, raise_on_error=False).success
+        assert len({*sessions}) == len(sessions) == 2
