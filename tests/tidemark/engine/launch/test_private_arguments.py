@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -88,3 +89,21 @@ def test_no_setting_is_on_the_command_line(tmp_path: Path, seed: int) -> None:
     properties = (scratch / "engine.properties").read_text()
     assert all(value in properties for value in secrets.values())
     assert "-Dother.name=canary-of-java" in (scratch / "engine.arguments").read_text()
+
+
+def test_spark_hides_the_values_of_all_settings_of_the_user(tmp_path: Path) -> None:
+    names = ["spark.hadoop.fs.azure.account.key.shop", "spark.hadoop.some.thing", "spark.sas"]
+    settings = Settings(
+        home=tmp_path,
+        engine_conf=dict.fromkeys(names, "canary"),
+        engine_java_options='-XX:+UseG1GC -Dsome.pin=canary "-Dother.pin=canary"',
+    )
+    launch.command(settings, find_java(), [], tmp_path, [])
+    lines = (tmp_path / "engine.properties").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("spark.redaction.regex="))
+    pattern = re.compile(re.sub(r"\\(.)", r"\1", line.partition("=")[2]))
+    hidden = [*names, "fs.azure.account.key.shop", "some.thing", "some.pin", "other.pin"]
+    hidden += ["spark.driver.extraJavaOptions", "spark.some.password"]
+    assert [name for name in hidden if not pattern.search(name)] == []
+    shown = ["spark.app.name", "spark.hadoop.some.things", "some-thing", "canary"]
+    assert [text for text in shown if pattern.search(text)] == []
