@@ -108,16 +108,22 @@ class Step:
 @contextmanager
 def step(text: str) -> Iterator[Step]:
     """Show progress while the block runs, then a line with its duration."""
-    console, began = err(), time.monotonic()
+    began = time.monotonic()
+    with waiting(text) as work:
+        yield work
+    print_done(text, time.monotonic() - began, work.note)
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[Step]:
+    """Show progress while the block runs, and print nothing after it."""
+    console = err()
     if console.is_terminal and not logs.is_structured():
         bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
         with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
-            work = Step(progress, progress.add_task(text, total=None))
-            yield work
+            yield Step(progress, progress.add_task(text, total=None))
     else:
-        work = Step()
-        yield work
-    print_done(text, time.monotonic() - began, work.note)
+        yield Step()
 
 
 def print_done(text: str, took: float, note: str = "") -> None:

@@ -18,13 +18,22 @@ CUTS = (1, 2, 3, 1_000)
 """Arrivals per run; the last value covers all of them. Distributed so that the session cases are
 cut."""
 
-PATHS = [*sorted(CASES.glob("*.yaml")), *sorted((CASES / "derived").glob("*.yaml"))]
+PATHS = [
+    *sorted(CASES.glob("*.yaml")),
+    *sorted((CASES / "derived").glob("*.yaml")),
+    *sorted((CASES / "suites").glob("*/*.yaml")),
+]
 USUAL = 3
 """Each so many cases, one runs in every run of the suite; the others run at night."""
 WAYS: dict[Path, tuple[int | None, ...]] = {
     path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])
     for number, path in enumerate(PATHS)
 }
+
+
+def is_long(path: Path) -> bool:
+    """Return whether a case of a published suite has several sources, which takes longest."""
+    return "suites" in path.parts and "sources:" in path.read_text().splitlines()
 
 
 def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
@@ -36,7 +45,10 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=pytest.mark.nightly if number % USUAL and not LONG else [])
+        pytest.param(
+            path,
+            marks=pytest.mark.nightly if not LONG and (number % USUAL or is_long(path)) else [],
+        )
         for number, path in enumerate(WAYS)
     ],
     ids=lambda path: path.stem,
@@ -44,12 +56,12 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
 def test_a_case_gives_its_expected_results_in_any_cut(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:
-    expected = load(path).expect
-    assert expected is not None
+    case = load(path)
+    assert case.expect is not None
     batch, *streams = outcome_of(path.stem)
-    assert find_differences(expected, batch) == []
+    assert find_differences(case.expect, batch, case.slack) == []
     for cut, stream in zip(WAYS[path][1:], streams, strict=True):
-        assert compare_results(batch, stream) == [], f"in runs of {cut}"
+        assert compare_results(batch, stream, case.slack) == [], f"in runs of {cut}"
 
 
 def test_a_wrong_expectation_is_reported_with_its_column(warehouse: Warehouse) -> None:

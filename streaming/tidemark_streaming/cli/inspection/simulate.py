@@ -1,15 +1,17 @@
 """`tidemark simulate`: run windows over a stream that a scenario file describes."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError
-from tidemark_streaming.cli.console import err, out, print_error, step
+from tidemark.base.errors import DataError, TidemarkError
+from tidemark_streaming.cli.console import err, out, print_done, print_error, waiting
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Json, print_json
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.scenario.read.parse import Scenario
 
+
+_FAILED, _INVALID = 1, 2
+"""The exit codes if a scenario fails, and if a file is not a valid scenario."""
 
 _SIDE_BY_SIDE = 2
 """Number of scenarios that run at the same time; each mostly waits for the engine."""
@@ -43,40 +48,84 @@ def command(
 ) -> None:
     """Run scenarios: streams in text files, with the expected output.
 
-    Each scenario runs through the production code, on temporary tables. The exit code is 1 if batch
-    and stream differ or `expect` is not met, and 2 if a file is not a valid scenario.
+    Each scenario runs through the production code, on temporary tables. A file that can't be read
+    or run is reported, and the others still run. The exit code is 1 if batch and stream differ,
+    `expect` is not met, or a scenario can't run; it is 2 if a file is not a valid scenario.
 
     Example: `tidemark simulate scenarios/late.yaml --draw`
     """
     from tidemark_streaming.scenario.draw.text import text
-    from tidemark_streaming.scenario.read.parse import load
 
-    scenarios = [load(file) for file in files]
+    scenarios, refused = _load(files)
+    if not scenarios:
+        raise typer.Exit(_INVALID)
     ways: list[int | None] = [] if run == "stream" else [None]
     ways += [] if run == "batch" else [arrivals_per_run]
     store = Home().warehouse()
     results: list[dict[str, Any]] = []
     failed = 0
-    for scenario, found in _simulate(store, scenarios, ways):
-        results.append(found[0])
-        failed += not _right(scenario, found)
+    for scenario, trial in _simulate(store, scenarios, ways):
+        if trial.error is not None:
+            failed += 1
+            print_error(f"{scenario.name}: {trial.error}")
+            results.append({"name": scenario.name, "error": str(trial.error)})
+            continue
+        first = trial.results[0]
+        results.append(first)
+        failed += not _right(scenario, trial.results)
         if svg is not None:
-            _draw(scenario, found[0], svg)
+            _draw(scenario, first, svg)
         if draw and not json:
-            typer.echo(text(scenario, found[0]))
+            typer.echo(text(scenario, first))
         elif not json:
-            _show(scenario, found[0])
+            _show(scenario, first)
     if json:
-        print_json(results)
+        print_json([*results, *refused])
     if failed:
         print_error(f"{failed} of {format_count(len(scenarios), 'scenario')} failed.")
-        raise typer.Exit(1)
+    if refused:
+        count = format_count(len(refused), "file")
+        print_error(f"{count} of {len(files)} could not be read as a scenario.")
+        raise typer.Exit(_INVALID)
+    if failed:
+        raise typer.Exit(_FAILED)
+
+
+def _load(files: list[Path]) -> tuple[list["Scenario"], list[dict[str, str]]]:
+    """Return the scenarios in the files, and the errors of the files that have none, which are
+    printed."""
+    from tidemark_streaming.scenario.read.parse import load
+
+    scenarios = list["Scenario"]()
+    refused = list[dict[str, str]]()
+    for file in files:
+        try:
+            scenarios.append(load(file))
+        except TidemarkError as error:
+            print_error(str(error))
+            refused.append({"file": str(file), "error": str(error)})
+    return scenarios, refused
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The outcome of a scenario.
+
+    Args:
+        seconds: the duration of its runs.
+        results: one result for each way to run it.
+        error: why it can't run; None if it ran.
+    """
+
+    seconds: float
+    results: list[dict[str, Any]]
+    error: TidemarkError | None = None
 
 
 def _simulate(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
-) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
-    """Yield each scenario, in order, with its results. Several scenarios run in parallel.
+) -> Iterator[tuple["Scenario", _Trial]]:
+    """Yield each scenario, in order, with its outcome. Several scenarios run in parallel.
 
     Args:
         ways: None for a batch; a number for a stream in runs of that many arrivals. There is one
@@ -84,13 +133,23 @@ def _simulate(
     """
     from tidemark_streaming.scenario.run.simulate import simulate
 
+    def run(scenario: "Scenario") -> _Trial:
+        began = time.monotonic()
+        try:
+            results = simulate(store, scenario, *ways)
+        except TidemarkError as error:
+            return _Trial(time.monotonic() - began, [], error)
+        return _Trial(time.monotonic() - began, results)
+
     pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
     try:
-        running = [pool.submit(simulate, store, scenario, *ways) for scenario in scenarios]
+        running = [pool.submit(run, scenario) for scenario in scenarios]
         for scenario, result in zip(scenarios, running, strict=True):
-            with step(scenario.name):
-                found = result.result()
-            yield scenario, found
+            with waiting(scenario.name):
+                trial = result.result()
+            if trial.error is None:
+                print_done(scenario.name, trial.seconds)
+            yield scenario, trial
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any, cast
 from uuid import uuid4
 
@@ -15,7 +14,6 @@ from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
-from tidemark.run.admission import Admission
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -26,10 +24,8 @@ from tidemark_streaming.scenario.read.arrivals import Table
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
 from tidemark_streaming.scenario.run.outcome import NOTHING, derived_outcome, outcome
-from tidemark_streaming.streams import continuous
 
 Result = dict[str, Any]
-_STARTING = Lock()
 
 _FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
@@ -117,10 +113,10 @@ def _run(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
         for arrivals in way:
             incremental(warehouse, transform, limit=arrivals)
         return
-    # A query's Python worker must start within ten seconds, which several at once may not manage.
-    with _STARTING:
-        query = continuous.start(warehouse, transform, admission=Admission(way), available_now=True)
-    query.awaitTermination()
+    # The runs of a streaming query, without the query: its Python worker takes seconds to start,
+    # much longer than the runs of a scenario.
+    while incremental(warehouse, transform, limit=way) is not None:
+        pass
 
 
 @contextmanager

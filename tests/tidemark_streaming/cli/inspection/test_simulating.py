@@ -1,6 +1,7 @@
 """`tidemark simulate`: several files in one call, and its exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,40 @@ def test_the_windows_of_a_passing_scenario_are_shown() -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_an_invalid_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_invalid_files_alone_start_no_engine(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
-    done = call("simulate", str(RIGHT), str(broken))
+    done = call("simulate", str(broken))
     assert done.exit_code == 2
     assert f"{broken}:1:" in done.stderr.replace("\n", "")
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_the_other_files_run_if_some_are_refused(tmp_path: Path) -> None:
+    refused = [tmp_path / f"broken-{n}.yaml" for n in range(3)]
+    for number, file in enumerate(refused):
+        file.write_text(["name: [", "", "name: a\nsource: 1\n"][number])
+    files = [refused[0], RIGHT, refused[1], WRONG, refused[2]]
+    done = call("simulate", "--json", "--run", "batch", *map(str, files))
+    assert done.exit_code == 2
+    told = json.loads(done.stdout)
+    assert [entry.get("name") for entry in told[:2]] == ["no-keys", "negative-wrong-expectation"]
+    assert [entry["file"] for entry in told[2:]] == [str(file) for file in refused]
+    for file, entry in zip(refused, told[2:], strict=True):
+        assert entry["error"].startswith(f"{file}:1:") or entry["error"].startswith(f"{file}:2:")
+        assert entry["error"] in done.stderr
+    assert "1 of 2 scenarios failed" in done.stderr
+    assert "3 files of 5 could not be read as a scenario." in done.stderr
+
+
+@pytest.mark.usefixtures("here")
+def test_the_time_of_a_scenario_is_that_of_its_runs() -> None:
+    done = call("simulate", "--run", "batch", str(RIGHT), str(RIGHT))
+    took = [float(text) for text in re.findall(r"no-keys  ([0-9.]+) s", done.stderr)]
+    assert len(took) == 2
+    # Both run at the same time, and neither takes no time.
+    assert min(took) > 0
 
 
 @pytest.mark.usefixtures("here")
