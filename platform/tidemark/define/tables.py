@@ -121,7 +121,8 @@ LEDGER = TableName("runs", _SYSTEM, Role.SYSTEM)
 CHECKS = TableName("checks", _SYSTEM, Role.SYSTEM)
 ERASURES = TableName("erasures", _SYSTEM, Role.SYSTEM)
 PARITIES = TableName("parities", _SYSTEM, Role.SYSTEM)
-SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES)
+OPERATIONS = TableName("operations", _SYSTEM, Role.SYSTEM)
+SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES, OPERATIONS)
 
 
 def source(name: str) -> str:

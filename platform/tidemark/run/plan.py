@@ -84,8 +84,8 @@ class Plan:
 def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
     """Return plans to publish the commits that are not completely published, in order.
 
-    Usually this is at most the newest commit, which a killed run left behind. If a table lost
-    commits, it may lack several (`store.upkeep.repair`).
+    Usually this is at most the newest commit, which a killed run left behind. If the ledger lost
+    commits, for example in a power cut, it may lack several.
     """
     if asset.rolls_up or last.commit_number <= (published := asset.published_commit_number()):
         return []

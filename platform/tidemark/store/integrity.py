@@ -2,17 +2,21 @@
 
 Tables are committed to in this order: event log and dead letters, timeline, state, the tables that
 a run publishes, ledger. Each commit *vouches* for the tables that come earlier in this order: it
-records their versions, as Delta application transactions. After a power cut, or in a copy made of a
-live home, a table may lack commits that a later table depends on. The check finds such a table
-before the next commit to it. The check reads transaction logs, file sizes and a few columns.
+records their versions, and a digest of their data files, as Delta application transactions. After a
+power cut, or in a copy made of a live home, a table may lack commits that a later table depends on.
+The check finds such a table before the next commit to it. The check reads transaction logs, file
+sizes and a few columns.
 
 | table | requirement |
 | --- | --- |
-| any | its newest commit is intact, and all data files have their full size (on a local disk) |
-| event log, dead letters | at or after the version that the timeline vouches for; all rows exist |
+| any | the commits since its newest checkpoint are intact, and all data files have their full |
+| | size (on a local disk) |
+| event log, dead letters | at or after the version that the timeline vouches for, which has the |
+| | same files as then; all rows exist |
 | timeline | has each arrival once, from 0 on, and those that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
-| published tables, validation results | at or after the version that the ledger vouches for |
+| asset's tables, validation results | at or after the version that the ledger vouches for, which |
+| | has the same files as then |
 | published table | at or after the version that the quarantine vouches for: has all released rows |
 | ledger | has all commits of the state, except those that the next run can still publish |
 
@@ -20,13 +24,15 @@ Tables are read in the opposite order of their commits, so that runs in parallel
 findings. A finding counts only if a second check confirms it.
 """
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -36,6 +42,7 @@ from pyarrow.fs import FileSelector
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, summarize
+from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
@@ -48,6 +55,7 @@ from tidemark.define.tables import (
     Role,
     TableName,
 )
+from tidemark.store import operations
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import at_least, number_in
@@ -61,6 +69,9 @@ if TYPE_CHECKING:
 
 STATE = "state"
 """The application id of a state's commits."""
+
+_DIGEST_BYTES = 7
+"""The size of a digest, which must fit into the positive numbers of a transaction's version."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
 
@@ -88,6 +99,14 @@ class Damage:
         return f"Table '{self.table}' {self.problem}"
 
 
+ADVICE = (
+    "Restore the tables from a backup in which they have these versions, or the whole home from "
+    "any backup. Without a backup, drop damaged assets and derived sources (`tidemark drop`), and "
+    "compute them again from their event logs."
+)
+"""The way to recover from damage, for messages."""
+
+
 class DamageError(DataError):
     """Tables that don't belong together, so that Tidemark neither reads nor changes them."""
 
@@ -95,11 +114,8 @@ class DamageError(DataError):
         super().__init__(
             " ".join(f"{damage}." for damage in damages)
             + (
-                " The cause is a power failure, a damaged disk, or a copy made of a running "
-                "home. Nothing was changed. Restore the home from a backup, or run `tidemark "
-                "fsck --repair`, which moves the tables back to the newest commits that belong "
-                "together. Then `tidemark ingest` and `tidemark run` ingest and compute what "
-                "is missing."
+                " The cause is a power failure, a damaged disk, a restored table, or a copy made "
+                f"of a running home. Nothing was changed. {ADVICE}"
             )
         )
 
@@ -118,18 +134,40 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
     """Return the versions of tables that a commit of this thread can vouch for.
 
     The keys are the application ids under which the commit records the versions. The values are
-    the newest versions that the thread has seen. Tables that it has not seen are left out.
+    the newest versions that the thread has seen, and the digests of their files. Tables that the
+    thread has not seen are left out.
     """
-    seen = {table: warehouse.seen_version(table) for table in tables}
-    return {_vouch(app, table): n for table, n in seen.items() if n is not None}
+    recorded = dict[str, int]()
+    for table in tables:
+        opened = warehouse.find_opened(table)
+        if opened is not None:
+            recorded[_vouch(app, table)] = opened.version()
+            recorded[_files(app, table)] = digest_files(opened)
+    return recorded
+
+
+def digest_files(opened: DeltaTable) -> int:
+    """Return a number that identifies the data files of a version of a table.
+
+    The number depends on the names of the files, which are unique, and not on the location.
+    """
+    names = sorted(uri.rpartition("/")[2] for uri in opened.file_uris())
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=_DIGEST_BYTES)
+    return int.from_bytes(digest.digest(), "big")
 
 
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
     After they have passed, the same process does not check them again.
+
+    Raises:
+        DataError: an operation on the source or the asset is unfinished.
     """
     folder = warehouse.path("").rstrip("/")
+    owners = [tables_of.source(source.name)]
+    owners += [] if definition is None else [tables_of.asset(definition.name)]
+    operations.check_unfinished(warehouse, owners)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
     if all((folder, name) in _checked for name in wanted):
         return
@@ -242,20 +280,57 @@ class Tables:
         yield from self._find_missing_arrivals(source)
         name, app = source.timeline_table, ingest_app(source)
         timeline = self.open(name)
-        if timeline is not None and (fault := find_sequence_fault(timeline)) is not None:
+        if timeline is not None and (fault := _find_sequence_fault(timeline)) is not None:
             # The rows of the other tables can't be compared with such a timeline.
-            yield Damage(name, f"{fault.problem} (version {self.version(name)})")
+            yield Damage(name, f"{fault} (version {self.version(name)})")
             return
         others = (source.log_table, source.dead_letters_table)
         for table in others:
             self.open(table)
-            vouched = None if timeline is None else timeline.transaction_version(_vouch(app, table))
-            if vouched is None or table in self.broken:
+            if timeline is None:
                 continue
-            if self.version(table) < vouched:
-                yield Damage(table, _behind(self.version(table), vouched, name))
-            elif timeline is not None:
+            lost = [*self._find_lost(timeline, name, app, table)]
+            yield from lost
+            vouched = timeline.transaction_version(_vouch(app, table))
+            if not lost and vouched is not None and table not in self.broken:
                 yield from self._rows_lacking(source, timeline, table)
+
+    def _find_lost(
+        self, voucher: DeltaTable, name: str, app: str, table: str, asset: str | None = None
+    ) -> Iterator[Damage]:
+        """Yield the damage if a table lacks commits for which another table vouches.
+
+        Args:
+            voucher, name: the table that vouches, and its name.
+            app: the application id of the commits that vouch.
+            table: the name of a table that `open` has opened.
+            asset: the asset to which the table belongs.
+        """
+        vouched = voucher.transaction_version(_vouch(app, table))
+        if vouched is None or table in self.broken:
+            return
+        if self.version(table) < vouched:
+            yield Damage(table, _behind(self.version(table), vouched, name), asset)
+            return
+        files = voucher.transaction_version(_files(app, table))
+        opened = self._open_version(table, vouched)
+        if files is not None and opened is not None and digest_files(opened) != files:
+            yield Damage(
+                table,
+                f"has other data files at version {vouched} than '{name}' has recorded: one of "
+                "its commits was lost or replaced",
+                asset,
+            )
+
+    def _open_version(self, table: str, version: int) -> DeltaTable | None:
+        """Open a version of a table; None if its transaction log does not reach back that far."""
+        opened = self._opened.get(table)
+        if opened is None or opened.version() == version:
+            return opened
+        try:
+            return DeltaTable(f"{self.folder}/{table}", version=version)
+        except DeltaError:
+            return None
 
     def _rows_lacking(self, source: Source, timeline: DeltaTable, table: str) -> Iterator[Damage]:
         if self._is_adding(source):
@@ -324,10 +399,9 @@ class Tables:
         if state is None or app is None:
             # The asset was dropped, or its first run is incomplete: the next run recomputes all.
             return
-        for table in definition.tables:
-            vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
-            if vouched is not None and table not in self.broken and self.version(table) < vouched:
-                yield Damage(table, _behind(self.version(table), vouched, LEDGER), own)
+        if ledger is not None:
+            for table in definition.tables:
+                yield from self._find_lost(ledger, LEDGER, app, table, own)
         if self.lacks_release(definition, app):
             yield Damage(
                 definition.table,
@@ -442,27 +516,15 @@ class Tables:
                 )
 
 
-class SequenceFault(NamedTuple):
-    """The first arrival of a timeline that is not the next one after its predecessor.
-
-    Args:
-        arrival: the number of the arrival that is missing, or that is there more than once.
-        problem: the problem, which completes "Table '…' …".
-    """
-
-    arrival: int
-    problem: str
-
-
-def find_sequence_fault(timeline: DeltaTable) -> SequenceFault | None:
-    """Return the first arrival that a timeline lacks before a later one, or has twice."""
+def _find_sequence_fault(timeline: DeltaTable) -> str | None:
+    """Return the problem with the first arrival that a timeline lacks before a later one, or has
+    more than once."""
     arrivals = sorted(file_list.load(timeline, (), ["arrival"])["arrival"].to_pylist())
     for expected, arrival in enumerate(arrivals):
         if arrival > expected:
-            problem = f"lacks arrival {expected}, but has arrival {arrivals[-1]}"
-            return SequenceFault(expected, problem)
+            return f"lacks arrival {expected}, but has arrival {arrivals[-1]}"
         if arrival < expected:
-            return SequenceFault(arrival, f"has arrival {arrival} more than once")
+            return f"has arrival {arrival} more than once"
     return None
 
 
@@ -472,21 +534,38 @@ def entries(place: str) -> list[Path]:
 
 
 def _broken_entry(place: str) -> str | None:
-    """Return the problem with the newest commit in a transaction log; None if it is intact."""
-    if not (known := entries(place)):
-        return None
-    version = int(known[-1].stem)
+    """Return the problem with a transaction log on a local disk; None if it is intact."""
+    since = _checkpoint_version(place)
+    for entry in entries(place):
+        version = int(entry.stem)
+        if version > since and not _is_whole(entry):
+            return f"has a truncated or empty commit (version {version})"
+    return None
+
+
+def _checkpoint_version(place: str) -> int:
+    """Return the version of a table's newest checkpoint; -1 if it has none.
+
+    A table is opened from its newest checkpoint, so that earlier commits do not matter.
+    """
     try:
-        text = known[-1].read_text()
+        return int(json.loads(Path(place, LOG, "_last_checkpoint").read_text())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def _is_whole(entry: Path) -> bool:
+    try:
+        text = entry.read_text()
         # delta-rs writes one action per line, without a line break after the last one.
         cut = text.endswith("\n") and _BY_DELTA_RS in text
-        whole = text.strip() != "" and not cut
         added_files(text)
-    except (ValueError, UnicodeDecodeError):
-        whole = False
+    except ValueError:
+        return False
     except FileNotFoundError:
-        return None
-    return None if whole else f"has a truncated or empty newest commit (version {version})"
+        # The table was dropped, or its transaction log was trimmed, in the meantime.
+        return True
+    return text.strip() != "" and not cut
 
 
 def _broken_file(place: str, opened: DeltaTable) -> str | None:
@@ -554,4 +633,10 @@ def _behind(version: int, vouched: int, by: str) -> str:
 
 
 def _vouch(app: str, table: str) -> str:
+    """Return the application id with which a commit records the version of a table."""
     return f"{app} {table}"
+
+
+def _files(app: str, table: str) -> str:
+    """Return the application id with which a commit records the digest of a table's files."""
+    return f"{app} {table} files"

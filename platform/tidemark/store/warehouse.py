@@ -6,12 +6,13 @@ location.
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -201,15 +202,21 @@ class Warehouse(Committer):
         return -1 if self.head(table) is None else super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
-        """Remove a table, its files and its catalog entry. Return whether the table existed."""
+        """Remove a table, its files and its catalog entry. Return whether the table existed.
+
+        A table whose transaction log is damaged is removed, too.
+        """
         self._known.discard(table)
-        found = super().head(table)
-        if found is not None:
-            _check_owner(table, found)
+        if not self.has_files(table):
+            if self.registered:
+                self.catalog.unregister(table)
+            return False
+        with suppress(DeltaError):
+            found = super().head(table)
+            if found is not None:
+                _check_owner(table, found)
         if self.registered:
             self.catalog.unregister(table)
-        if found is None:
-            return False
         system, path = file_system(self.path(table))
         # The claim keeps other processes from sweeping the folder.
         handle = claims.claim(self.path(table))
@@ -225,6 +232,12 @@ class Warehouse(Committer):
         finally:
             claims.release(handle)
         return True
+
+    def has_files(self, table: str) -> bool:
+        """Return whether a table exists, even if its transaction log is damaged."""
+        system, path = file_system(self.path(table))
+        log = system.get_file_info(f"{path}/{durable.LOG}")
+        return log.type == pafs.FileType.Directory
 
     def remove(self, folder: str) -> None:
         """Remove a folder of the database with its contents, if it exists."""

@@ -18,11 +18,11 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
-from tidemark.define.tables import CHECKS, ERASURES, LEDGER
+from tidemark.define.tables import CHECKS, LEDGER, OPERATIONS
 from tidemark.store import integrity
 from tidemark.store.integrity import Damage
 from tidemark.store.lineage import Stale
-from tidemark.store.rows import to_dicts
+from tidemark.store.operations import Operation, select_unfinished
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.findings.polls import Answers, Backlog, Backlogs, SinkOverview, Sinks
 from tidemark_streaming.findings.services import ServiceMonitor, Services
@@ -83,18 +83,6 @@ class AssetState:
 
 
 @dataclass(frozen=True)
-class UnfinishedErasure:
-    """An erasure that has begun and not ended.
-
-    Args:
-        since: when it began, in microseconds.
-    """
-
-    source: str
-    since: int
-
-
-@dataclass(frozen=True)
 class HomeState:
     """The state of a home at an instant.
 
@@ -103,6 +91,7 @@ class HomeState:
         definition_errors: the errors of modules that can't be loaded, by module.
         pipelines: the progress of pipelines, by the name of their extra.
         damages: the tables that lack a commit or a file.
+        operations: the unfinished operations, the oldest first.
         troubles: the error messages of failed reads, by the name of the source, asset or topic.
     """
 
@@ -116,7 +105,7 @@ class HomeState:
     )
     definition_errors: Mapping[str, str] = field(default_factory=dict[str, str])
     damages: Sequence[Damage] = ()
-    erasures: Sequence[UnfinishedErasure] = ()
+    operations: Sequence[Operation] = ()
     troubles: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -192,7 +181,7 @@ class HomeReader:
             pipelines=pipelines,
             definition_errors=self.definition_errors,
             damages=self._attempt("tables", self._find_damages, troubles) or (),
-            erasures=self._attempt(ERASURES, self._find_erasures, troubles) or (),
+            operations=self._attempt(OPERATIONS, self._find_operations, troubles) or (),
             troubles=troubles,
         )
 
@@ -261,24 +250,14 @@ class HomeReader:
         folder = f"{self._settings.warehouse}/{self._settings.database}"
         return integrity.check(folder, self.sources.values(), self.domains.transforms.values())
 
-    def _find_erasures(self) -> list[UnfinishedErasure]:
-        """Return the erasures that have begun and not ended, the oldest first."""
+    def _find_operations(self) -> list[Operation]:
         return self.snapshot.tables.read_if_changed(
-            (ERASURES, "unfinished"), [ERASURES], self._read_erasures
+            (OPERATIONS, "unfinished"), [OPERATIONS], self._read_operations
         )
 
-    def _read_erasures(self) -> list[UnfinishedErasure]:
-        rows = self.snapshot.tables.read(ERASURES, ["erasure", "source", "phase", "at"])
-        phases = dict[tuple[str, str], list[int]]()
-        for row in [] if rows is None else to_dicts(rows):
-            phases.setdefault((row["erasure"], row["source"]), []).append(row["at"])
-        # An erasure gets its second row when it has ended.
-        open_ones = [
-            UnfinishedErasure(source, min(times))
-            for (_, source), times in phases.items()
-            if len(times) == 1
-        ]
-        return sorted(open_ones, key=lambda erasure: erasure.since)
+    def _read_operations(self) -> list[Operation]:
+        rows = self.snapshot.tables.read(OPERATIONS)
+        return [] if rows is None else select_unfinished(rows)
 
 
 def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:

@@ -74,15 +74,14 @@ def _unreadable(state: HomeState) -> Iterator[Finding]:
 
 
 def _unfinished_operations(state: HomeState) -> Iterator[Finding]:
-    for erasure in state.erasures:
+    for operation in state.operations:
         yield Finding(
             Kind.UNFINISHED,
             "error",
-            source_node(erasure.source),
-            f"The erasure of events of {erasure.source} that began at {iso(erasure.since)} is not "
-            "finished, so some tables may still have them.",
-            "Run the same `tidemark erase` again, which completes it.",
-            erasure.since,
+            operation.owner,
+            operation.cause,
+            operation.remedy,
+            operation.began_at,
         )
 
 

@@ -60,12 +60,6 @@ class Domains:
         derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
         return [s for s in derived if source.name in (base.name for base in s.bases)]
 
-    def chains_of(self, asset: Definition) -> list[DerivedSource]:
-        """Return the derived sources that read the windows of an asset or of its roll-ups."""
-        derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
-        named = ((s, s.derivation.asset) for s in derived)
-        return [s for s, own in named if own and asset.name in (own.name, own.follows)]
-
     def downstream(self, source: Source) -> list[DerivedSource]:
         """Return all sources derived from a source, directly or not, each after its bases."""
         found, waiting = list[DerivedSource](), self.derived_from(source)

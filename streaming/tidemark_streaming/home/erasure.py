@@ -15,10 +15,12 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
-from tidemark.define.tables import Role
+from tidemark.define.tables import REBUILD, Role
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run.erase import erase as run
 from tidemark.run.erase.erase import ErasureReport
+from tidemark.store import operations
+from tidemark.store.operations import Kind
 from tidemark.store.upkeep.maintenance import RETENTION, MaintenanceResult, own_tables, purge
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
@@ -108,7 +110,9 @@ def erase(
             marts.refuse(marts.describe_failure(found))
 
     with ExitStack() as locked:
-        for each in sources if not wanted.dry_run else ():
+        # A rebuild of a derived source ingests its side tables.
+        rebuilds = [each.side(REBUILD) for each in derived]
+        for each in (*sources, *rebuilds) if not wanted.dry_run else ():
             locked.enter_context(lock_ingest(warehouse, each))
         done = run.erase(
             warehouse,
@@ -122,6 +126,7 @@ def erase(
             on_progress=on_progress,
         )
         beyond = [
+            *_list_notes_on_operations(warehouse, source),
             *_beyond(settings, known, wanted, done),
             *_set_aside(warehouse, done),
             *_unknown(warehouse, known),
@@ -247,13 +252,27 @@ def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
 
 
 def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
-    """Return one note that lists the state tables whose asset no domain defines; no note if there
-    are none."""
+    """Return one note that lists the states of undefined assets that don't record their bases.
+
+    An earlier version of Tidemark wrote them, so that the erasure can't determine whether they were
+    computed from the source.
+    """
     own = {d.state_table.owner for d in known.transforms.values()}
-    odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
+    states = [t for t in own_tables(warehouse) if t.role is Role.STATE and not t.bases]
+    odd = [t for t in states if t.owner not in own]
     if not odd:
         return []
-    return [f"No domain defines the assets of {', '.join(odd)}: check their content yourself."]
+    return [
+        f"No domain defines the assets of {', '.join(odd)}, and these tables don't record what "
+        "they were computed from: check their content yourself."
+    ]
+
+
+def _list_notes_on_operations(warehouse: Warehouse, source: Source) -> list[str]:
+    """Return a note for each unfinished erasure of the source."""
+    unfinished = operations.find_unfinished(warehouse.path("").rstrip("/"))
+    owner = source.log_table.owner
+    return [str(o) for o in unfinished if (o.kind, o.owner) == (Kind.ERASE, owner)]
 
 
 def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:

@@ -13,7 +13,7 @@ that no event that was on time becomes late. The caller recomputes the assets af
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -164,12 +164,17 @@ def future_timestamps(
     )
 
 
-def lower(warehouse: Warehouse, source: Source) -> _Lowered:
+def lower(
+    warehouse: Warehouse, source: Source, *, on_change: Callable[[], None] = lambda: None
+) -> _Lowered:
     """Lower the recorded watermarks of a source to the watermarks that its definition computes from
     the event log.
 
     A processing time in the future is lowered to now (plus `CLOCK_SLACK`). No stream of the
     source's assets may run.
+
+    Args:
+        on_change: is called before the first change, if there is any.
 
     Raises:
         DataError: the source has no arrivals.
@@ -186,6 +191,7 @@ def lower(warehouse: Warehouse, source: Source) -> _Lowered:
         arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:
+            on_change()
             _record(log, _with_new_ids(arrivals[changed[0] :]))
     return _Lowered(
         arrivals=len(changed),

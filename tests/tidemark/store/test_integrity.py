@@ -1,11 +1,12 @@
-"""Tests of durability: damaged tables are found, named and repaired, and block new commits.
+"""Tests of durability: damaged tables are found and named, and block new commits.
 
 The tables lack a commit or a data file, as after a power cut or in a copy of a live home. One home
 is written without an engine, by the code of ingests and runs. Each case damages a copy of it.
-`test_way_back.py` tests the recovery with an engine.
 """
 
 import itertools
+import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
 from helpers.suite.nightly import mostly_nightly
@@ -22,7 +25,6 @@ from tidemark.define.helper_columns import MARKER, VERDICT
 from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
 from tidemark.define.windows import Tumbling
-from tidemark.run.plan import plan_unpublished
 from tidemark.run.runner import incremental
 from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
@@ -35,7 +37,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.integrity import DamageError, Tables, check, entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import INSTANT
-from tidemark.store.upkeep.repair import repair
+from tidemark.store.upkeep.dropping import drop_owner
 from tidemark.store.warehouse import Warehouse
 
 SOURCE = replace(READINGS, columns={"ts": "timestamp", "sensor": "string"})
@@ -98,7 +100,8 @@ DAMAGES: Sequence[Callable[[Path], None]] = (
     *(without_commit, with_empty_commit, with_half_commit, with_a_commit_cut_at_a_line),
     *(without_file, with_half_file),
 )
-SIDE_TABLES = (ASSET.late_table, ASSET.quarantine_table, ASSET.table)
+VOUCHED = TABLES[:-2]
+"""The tables for which commits of other tables vouch, and the timeline, which has no gaps."""
 HEALED = (LEDGER, without_commit)
 """The next run writes this commit again."""
 
@@ -179,21 +182,14 @@ def checked(home: Path) -> list[str]:
     return [damage.table for damage in check(str(home), [SOURCE], [ASSET])]
 
 
-def repaired(home: Path) -> list[str]:
-    return [*repair(str(home), [SOURCE], [ASSET])]
-
-
 def test_an_undamaged_home_has_no_damage(home: Path) -> None:
     assert checked(home) == []
-    assert repaired(home) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("table", TABLES, ids=str)
-def test_damage_is_found_and_repaired(
-    home: Path, table: str, damage: Callable[[Path], None]
-) -> None:
+def test_damage_is_found(home: Path, table: str, damage: Callable[[Path], None]) -> None:
     damage(home / table)
     found = checked(home)
     if (table, damage) == HEALED:
@@ -201,12 +197,56 @@ def test_damage_is_found_and_repaired(
         return
     assert found
     assert found[0] == table or table in {SOURCE.timeline_table, LEDGER, CHECKS}
-    assert repaired(home)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_an_older_commit_that_was_lost_is_found(home: Path, table: str, number: int) -> None:
+    """delta-rs reads an empty commit as one that changes nothing."""
+    entries(str(home / table))[-number - 1].write_bytes(b"")
+    assert table in checked(home)
+
+
+@pytest.mark.parametrize("table", VOUCHED, ids=str)
+def test_a_lost_commit_is_found_after_a_checkpoint_without_it(home: Path, table: str) -> None:
+    with_rows = [e for e in entries(str(home / table)) if added_files(e.read_text())]
+    with_rows[-2].write_bytes(b"")
+    DeltaTable(str(home / table)).create_checkpoint()
+    (damage, *_) = check(str(home), [SOURCE], [ASSET])
+    assert damage.table == table
+    assert re.search("lacks arrival|has other data files at version|rows? ", damage.problem)
+
+
+@pytest.mark.parametrize("table", VOUCHED, ids=str)
+def test_compaction_and_trimmed_logs_are_not_damage(home: Path, table: str) -> None:
+    opened = DeltaTable(str(home / table))
+    opened.optimize.compact()
+    assert checked(home) == []
+    opened.create_checkpoint()
+    for entry in entries(str(home / table))[:-1]:
+        entry.unlink()
     assert checked(home) == []
 
 
-def versions(home: Path) -> dict[str, int]:
-    return {table: len(entries(str(home / table))) for table in ASSET.tables}
+@given(st.data())
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_replaced_commit_is_found(
+    moments: list[Path], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A table of a newer or older copy, with a commit of another home at the same version."""
+    home = tmp_path_factory.mktemp("replaced") / "home"
+    shutil.copytree(moments[-1], home)
+    table = data.draw(st.sampled_from(VOUCHED))
+    commits = entries(str(home / table))
+    version = data.draw(st.integers(1, len(commits) - 1))
+    actions = [json.loads(line) for line in commits[version].read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            other = f"other-{action['add']['path']}"
+            shutil.copy(home / table / action["add"]["path"], home / table / other)
+            action["add"]["path"] = other
+    commits[version].write_text("\n".join(map(json.dumps, actions)))
+    assert table in checked(home) or not any("add" in action for action in actions)
 
 
 def published_through(home: Path) -> int:
@@ -219,29 +259,6 @@ def published_through(home: Path) -> int:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("damage", [without_commit, with_half_commit, with_half_file])
-@pytest.mark.parametrize("table", SIDE_TABLES, ids=str)
-def test_the_next_run_republishes_commits_that_one_table_lacks(
-    home: Path, table: str, damage: Callable[[Path], None], lost: int
-) -> None:
-    before = versions(home)
-    for _ in range(lost - 1):
-        without_commit(home / table)
-    damage(home / table)
-    assert checked(home)[0] == table
-    assert f"lacks commits in '{table}': its next run writes them again" in repaired(home)[-1]
-    assert versions(home) == before | {table: before[table] - lost}
-    # The fourth run and its commit of the state have the number 3.
-    assert published_through(home) == 3 - lost
-    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
-    assert store.take(LEDGER).num_rows == 4
-    asset = Asset(store, ASSET)
-    waiting = plan_unpublished(asset, asset.state.last())
-    assert [each.marker.commit_number for each in waiting] == [*range(4 - lost, 4)]
-
-
 def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Path) -> None:
     for _ in range(2):
         without_commit(home / LEDGER)
@@ -249,19 +266,8 @@ def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Pat
     assert published_through(home) == 1
 
 
-@pytest.mark.parametrize("damage", [without_commit, with_half_file])
-def test_only_the_state_is_removed_if_it_lost_a_commit(
-    home: Path, damage: Callable[[Path], None]
-) -> None:
-    before = versions(home)
-    damage(home / ASSET.state_table)
-    assert checked(home)[0] == ASSET.state_table
-    assert "Decisions about quarantined windows stay" in repaired(home)[-1]
-    assert versions(home) == before | {ASSET.state_table: 0}
-
-
 @pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
-def test_a_lost_release_is_found_and_undone(home: Path, followed: bool) -> None:
+def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     app = Asset(store, ASSET).app
     # As a release: the window enters the published table, then leaves the quarantine.
@@ -276,10 +282,6 @@ def test_a_lost_release_is_found_and_undone(home: Path, followed: bool) -> None:
         without_commit(home / ASSET.table)
     lacks = f"lacks windows that were released from '{ASSET.quarantine_table}'"
     assert any(lacks in damage.problem for damage in check(str(home), [SOURCE], [ASSET]))
-    # The next run computes all windows again, because no run repeats a release.
-    assert "windows whose release was lost are quarantined again" in repaired(home)[-1]
-    assert versions(home)[ASSET.state_table] == 0
-    assert checked(home) == []
 
 
 def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
@@ -300,29 +302,12 @@ def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     assert [(d.table, d.asset) for d in check(str(home), [SOURCE], [hourly, ASSET])] == [
         (hourly.table, hourly.name)
     ]
-    before = versions(home)
-    told = [*repair(str(home), [SOURCE], [hourly, ASSET])]
-    assert "recomputes them from the state of 'per_minute'" in told[-1]
-    assert not (home / hourly.table).exists()
-    assert versions(home) == before
 
 
 @pytest.mark.parametrize("lost", [*DAMAGES, shutil.rmtree])
-def test_lost_validation_results_leave_the_asset_unchanged(
-    home: Path, lost: Callable[[Path], None]
-) -> None:
-    before = versions(home)
+def test_lost_validation_results_are_found(home: Path, lost: Callable[[Path], None]) -> None:
     lost(home / CHECKS)
     assert checked(home) == [CHECKS]
-    told = repaired(home)
-    assert "The assets have all their windows." in told[-1]
-    assert versions(home) == before
-    assert checked(home) == []
-    # The next run continues normally.
-    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
-    arrive(store, 4)
-    run(store, 4)
-    assert checked(home) == []
 
 
 # Every pair of tables.
@@ -332,7 +317,7 @@ def test_lost_validation_results_leave_the_asset_unchanged(
     mostly_nightly([(pair,) for pair in itertools.combinations(TABLES, 2)], 4),
     ids="-".join,
 )
-def test_two_tables_that_lack_a_commit_are_repaired(home: Path, tables: tuple[str, str]) -> None:
+def test_two_tables_that_lack_a_commit_are_found(home: Path, tables: tuple[str, str]) -> None:
     for table in tables:
         without_commit(home / table)
     # The ledger also lacks commits that were not fully published: the next run completes them.
@@ -340,11 +325,24 @@ def test_two_tables_that_lack_a_commit_are_repaired(home: Path, tables: tuple[st
     if not checked(home):
         assert set(tables) <= healed
         assert LEDGER in tables
-    repaired(home)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("table", [ASSET.state_table, ASSET.table, ASSET.late_table], ids=str)
+def test_an_asset_with_damaged_tables_can_be_dropped_and_computed_again(
+    home: Path, table: str, damage: Callable[[Path], None]
+) -> None:
+    damage(home / table)
+    assert checked(home)
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    assert table in drop_owner(store, ASSET.table.owner, ASSET.tables)
+    assert checked(home) == []
+    run(store, 0)
     assert checked(home) == []
 
 
-def test_the_message_names_the_table_version_and_repair_command(home: Path) -> None:
+def test_the_message_names_the_table_the_version_and_the_backup(home: Path) -> None:
     without_commit(home / SOURCE.log_table)
     version = len(entries(str(home / SOURCE.log_table)))
     with pytest.raises(DamageError) as told:
@@ -354,7 +352,7 @@ def test_the_message_names_the_table_version_and_repair_command(home: Path) -> N
     text = str(told.value)
     assert f"'readings_log' is at version {version - 1}, but 'readings_timeline' " in text
     assert f"depends on its version {version}" in text
-    assert "`tidemark fsck --repair`" in text
+    assert "Restore the tables from a backup in which they have these versions" in text
 
 
 def test_an_ingest_is_refused_if_the_timeline_lacks_counted_arrivals(
@@ -372,25 +370,6 @@ def mixed(moments: list[Path], target: Path, at: dict[str, int]) -> None:
         there = moments[at.get(table, len(moments) - 1)] / table
         if there.exists():
             shutil.copytree(there, target / table)
-
-
-ORDERS = [
-    *(dict.fromkeys(TABLES[:n], 2) for n in range(1, len(TABLES))),
-    *(dict.fromkeys(TABLES[n:], 2) for n in range(1, len(TABLES))),
-    dict(zip(TABLES, (0, 0, 1, 1, 2, 2, 3, 3), strict=True)),
-    dict(zip(TABLES, (3, 3, 2, 2, 1, 1, 0, 0), strict=True)),
-]
-
-
-@pytest.mark.parametrize("at", ORDERS, ids=range(len(ORDERS)))
-def test_a_copy_of_a_live_home_is_repaired(
-    moments: list[Path], tmp_path: Path, at: dict[str, int]
-) -> None:
-    home = tmp_path / "w" / "home"
-    mixed(moments, home, at)
-    # A copy in the order of the commits may lack only the newest ones.
-    repaired(home)
-    assert checked(home) == []
 
 
 def test_an_event_log_older_than_its_timeline_is_reported(
@@ -418,7 +397,7 @@ SEQUENCES = [
 
 
 @pytest.mark.parametrize("arrivals", SEQUENCES[::9], ids=str)
-def test_a_timeline_with_a_missing_or_repeated_arrival_is_named_and_repaired(
+def test_a_timeline_with_a_missing_or_repeated_arrival_is_named(
     home: Path, arrivals: Sequence[int]
 ) -> None:
     with_arrivals(home, arrivals)
@@ -430,5 +409,3 @@ def test_a_timeline_with_a_missing_or_repeated_arrival_is_named_and_repaired(
     expected = lacking if arrivals[intact] > intact else repeated
     assert any(problem.startswith(expected) for problem in problems), problems
     assert not [damage for damage in found if damage.table == SOURCE.log_table]
-    assert repaired(home)
-    assert checked(home) == []

@@ -16,7 +16,7 @@ from helpers.processes.ending import end_with_an_error
 from helpers.suite.scrapes import Values, scraped
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
-from tidemark.store.upkeep import erasures
+from tidemark.store import operations
 from tidemark_assets.base.cells import literal
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.findings_check import NO_FINDINGS, findings_checks, keys_by_node
@@ -50,9 +50,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     end_with_an_error(settings, INGEST, "payments")
     end_with_an_error(settings, SINK, "gated")
     desired_streams.request(settings, "gated")
-    begun = {"erasure": "e1", "source": "orders", "phase": erasures.BEGUN, "windows": "{}"}
-    write(settings, erasures.TABLE, [begun | {"at": 1, "through_arrival": 0}], erasures._SCHEMA)
-    write(settings, "parities", [{"phase": "x"}], erasures._SCHEMA)
+    begun = {"operation": "o1", "kind": "erase", "owner": "source orders", "phase": "begun"}
+    write(settings, operations.TABLE, [begun | {"at": 1}], operations.SCHEMA)
+    write(settings, "parities", [{"phase": "x"}], operations.SCHEMA)
     (commit,) = Path(settings.warehouse, settings.database, "parities/_delta_log").glob("*.json")
     commit.write_text(commit.read_text()[:20])
     return settings

@@ -33,16 +33,19 @@ from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import incremental
 from tidemark.run.erase import deletion, recovery
 from tidemark.run.erase.erase import ErasureReport, erase, list_tables
-from tidemark.store import integrity
+from tidemark.store import integrity, operations
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
+from tidemark.store.graph import Graph
 from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.dropping import check_droppable, drop_owner
 from tidemark.store.upkeep.maintenance import purge
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 from tidemark_streaming.streams import continuous
@@ -381,6 +384,37 @@ class Chains:
         every = union(name="every", of=[paid, located])
         return cls([*stages, minutes, chain(name="of_minutes", of=minutes), paid, located, every])
 
+    @classmethod
+    def draw(cls, chance: random.Random, size: int = 7) -> "Chains":
+        """Return random unions, chains, assets and roll-ups over orders and payments."""
+        sources: list[Source] = [ORDERS, PAYMENTS]
+        assets, stages = list[Definition](), list[DerivedSource | Definition]()
+        for number in range(size):
+            name = f"stage_{number}"
+            tumbling = [each for each in assets if isinstance(each.window, Tumbling)]
+            countable = [each for each in tumbling if each.follows is None]
+            possible = ["asset", "union", *(["chain"] * 2 if assets else [])]
+            kind = chance.choice([*possible, *(["roll-up"] if countable else [])])
+            if kind == "union":
+                stage = union(name=name, of=chance.sample(sources, 2))
+            elif kind == "chain":
+                stage = chain(name=name, of=chance.choice(assets))
+            elif kind == "roll-up":
+                base = chance.choice(countable)
+                stage = rollup(of=base, name=name, window=Tumbling("12 seconds"))
+            else:
+                source = chance.choice(sources)
+                text = "id" if "id" in source.columns else "newest"
+                values = {"n": agg.count(), "newest": agg.max(text)}
+                window = chance.choice([Tumbling("4 seconds"), Session("2 seconds")])
+                stage = asset(name, source, window, aggregates=values)
+            stages.append(stage)
+            if isinstance(stage, DerivedSource):
+                sources.append(stage)
+            else:
+                assets.append(stage)
+        return cls(stages)
+
     @property
     def derived(self) -> list[DerivedSource]:
         return [each for each in self.stages if isinstance(each, DerivedSource)]
@@ -433,8 +467,19 @@ def reads(source: DerivedSource, other: Source) -> bool:
 def test_an_erasure_continues_through_chains_and_deletions(
     warehouse: Warehouse, seed: int, window: Window
 ) -> None:
+    check_erasures(warehouse, Chains.of(window), draw(random.Random(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", mostly_nightly([2, 0, 1, *range(3, 20)]))
+def test_an_erasure_in_a_random_graph_leaves_nothing(warehouse: Warehouse, seed: int) -> None:
     chance = random.Random(seed)
-    given, shop, erased = draw(chance), Chains.of(window), set[str]()
+    check_erasures(warehouse, Chains.draw(chance), draw(chance))
+
+
+def check_erasures(warehouse: Warehouse, shop: Chains, given: Given) -> None:
+    """Erase an event of each base from all tables, and check that no file contains it."""
+    erased = set[str]()
     shop.fill(warehouse, [side[:-2] for side in given])
     for source, side in zip((ORDERS, PAYMENTS), given, strict=True):
         if not any(reads(each, source) for each in shop.derived):
@@ -459,8 +504,9 @@ def test_an_erasure_continues_through_chains_and_deletions(
     assert found(place, *erased) == []
 
 
-def test_an_erasure_of_a_chain_without_its_asset_is_refused(warehouse: Warehouse) -> None:
-    fives = asset("fives", ORDERS, Tumbling("5 seconds"))
+def test_an_erasure_of_a_chain_needs_its_asset(warehouse: Warehouse) -> None:
+    sink = {"accumulation": "accumulating", "sink": KafkaSink("fives")}
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), **sink)
     final = chain(name="final", of=fives)
     orders = [
         ScenarioArrival(((0, "a", "o1"), (SECOND, "a", "o2")), 1),
@@ -469,7 +515,12 @@ def test_an_erasure_of_a_chain_without_its_asset_is_refused(warehouse: Warehouse
     shop = Chains([fives, final])
     shop.fill(warehouse, [orders, []])
     assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o2"]
-    shop.erase(warehouse, ORDERS, "o2")
+    planned = shop.erase(warehouse, ORDERS, "o2", dry_run=True)
+    report = shop.erase(warehouse, ORDERS, "o2")
+    # The windows of the chain are not published to the topic of its asset.
+    for sent in (planned.sent, report.sent):
+        assert [(each.asset, each.total) for each in sent] == [("fives", 1)]
+    assert operations.find_unfinished(warehouse.path("")) == []
     assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o1"]
     more = ScenarioArrival(((40 * SECOND, "b", "o4"),), 3)
     shop.fill(warehouse, [[*orders, more], []])
@@ -480,3 +531,49 @@ def test_an_erasure_of_a_chain_without_its_asset_is_refused(warehouse: Warehouse
     with pytest.raises(DataError, match=r"into 'final', .*'fives' was dropped\. Drop it"):
         shop.erase(warehouse, ORDERS, "o1")
     assert warehouse.take(ORDERS.log_table).num_rows == 3
+
+
+def test_an_erasure_is_refused_if_a_definition_below_is_not_loaded(warehouse: Warehouse) -> None:
+    moved = union(name="moved", of=[ORDERS, PAYMENTS])
+    of_moved = asset("of_moved", moved, Tumbling("5 seconds"))
+    arrivals = [ScenarioArrival(((0, "a", "o1"), (SECOND, "a", "o2")), 1)]
+    shop = Chains([moved, of_moved])
+    shop.fill(warehouse, [arrivals, arrivals])
+    for known in (Chains([]), Chains([moved]), Chains([of_moved])):
+        for dry_run in (True, False):
+            with pytest.raises(DataError, match="Nothing was erased: '"):
+                known.erase(warehouse, ORDERS, "o1", dry_run=dry_run)
+    assert warehouse.take(ORDERS.log_table).num_rows == 2
+    # The tables of a rebuild that was not promoted have the events, too.
+    side = moved.side("rebuild")
+    connector = DerivedConnector(side, warehouse.location, warehouse.database)
+    list(ingest(warehouse, connector, batch=None))
+    copies = shop.erase(warehouse, ORDERS, "o2", dry_run=True).removed
+    assert sorted(copies) == sorted(side.tables)
+    # A definition that reads another source now can't recompute the rows of the earlier one.
+    elsewhere = Chains([moved, replace(of_moved, source=PAYMENTS)])
+    with pytest.raises(DataError, match=r"'of_moved' \(of_moved, .*`tidemark drop of_moved`\."):
+        elsewhere.erase(warehouse, ORDERS, "o1")
+    graph = Graph.of_folder(warehouse.path("").rstrip("/"))
+    with pytest.raises(DataError, match="First run `tidemark drop of_moved`"):
+        check_droppable(graph, "source moved")
+    drop_owner(warehouse, "asset of_moved")
+    drop_owner(warehouse, "source moved")
+    assert Chains([]).erase(warehouse, ORDERS, "o1").events == 1
+
+
+def test_a_failed_erasure_is_unfinished_until_it_is_repeated(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_orders = asset("of_orders", ORDERS, Tumbling("5 seconds"))
+    shop, folder = Chains([of_orders]), warehouse.path("").rstrip("/")
+    shop.fill(warehouse, [[ScenarioArrival(((0, "a", "o1"), (SECOND, "a", "o2")), 1)], []])
+    with monkeypatch.context() as failing:
+        failing.setattr(deletion, "pass_fail_point", killed_after(3, []))
+        with pytest.raises(KeyboardInterrupt):
+            shop.erase(warehouse, ORDERS, "o1")
+    (unfinished,) = operations.find_unfinished(folder)
+    assert (unfinished.kind, unfinished.owner) == (operations.Kind.ERASE, "source orders")
+    assert "o1" not in str(unfinished)
+    assert shop.erase(warehouse, ORDERS, "o1").resumed == 1
+    assert operations.find_unfinished(folder) == []

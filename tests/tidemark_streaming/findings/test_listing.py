@@ -19,7 +19,7 @@ from helpers.processes.ending import GONE, end_with_an_error
 from tidemark.base.errors import DataError
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
-from tidemark.store.upkeep import erasures
+from tidemark.store import operations
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
@@ -116,19 +116,18 @@ def test_a_blocked_source_is_one_finding_although_its_ingest_has_stopped(
     assert found_in(settings) == [("blocked_source", "error", "source orders")]
 
 
-def test_an_interrupted_erasure_is_a_finding_until_it_ends(settings: Settings) -> None:
-    row = {
-        "erasure": "e1",
-        "source": "orders",
-        "phase": erasures.BEGUN,
-        "at": 1_700_000_000_000_000,
-        "through_arrival": 0,
-        "windows": "{}",
-    }
-    write(settings, erasures.TABLE, [row], erasures._SCHEMA)
-    assert found_in(settings) == [("unfinished_operation", "error", "source orders")]
-    assert "2023-11-14T22:13:20Z is not finished" in shown()
-    write(settings, erasures.TABLE, [row | {"phase": erasures.ENDED}], erasures._SCHEMA)
+@pytest.mark.parametrize(
+    ("kind", "owner"), [("erase", "source orders"), ("drop", "asset gated"), ("lower", "source x")]
+)
+def test_an_interrupted_operation_is_a_finding_until_it_ends(
+    settings: Settings, kind: str, owner: str
+) -> None:
+    row = {"operation": "o1", "kind": kind, "owner": owner, "phase": operations.BEGUN}
+    begun = row | {"at": 1_700_000_000_000_000}
+    write(settings, operations.TABLE, [begun], operations.SCHEMA)
+    assert found_in(settings) == [("unfinished_operation", "error", owner)]
+    assert "begun at 2023-11-14T22:13:20Z, is not finished" in shown()
+    write(settings, operations.TABLE, [begun | {"phase": operations.ENDED}], operations.SCHEMA)
     assert found_in(settings) == []
 
 

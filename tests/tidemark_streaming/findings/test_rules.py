@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from tidemark.base.instants import duration
+from tidemark.store import operations
 from tidemark.store.integrity import Damage
 from tidemark.store.lineage import Stale
+from tidemark.store.operations import Operation
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.base.foreground import Command
 from tidemark_streaming.findings.finding import Finding, Kind
@@ -16,7 +18,6 @@ from tidemark_streaming.findings.home_state import (
     AssetState,
     HomeState,
     SourceState,
-    UnfinishedErasure,
 )
 from tidemark_streaming.findings.listing import list_findings
 from tidemark_streaming.findings.polls import Backlog, SinkOverview
@@ -72,7 +73,9 @@ STATES = {
     Kind.DEFINITION: replace(QUIET, definition_errors={"shop.sources": "sources.py, line 1: no."}),
     Kind.DAMAGED_TABLE: replace(QUIET, damages=[Damage("orders_log", "has 3 rows")]),
     Kind.UNREADABLE: replace(QUIET, troubles={"orders": "No such file."}),
-    Kind.UNFINISHED: replace(QUIET, erasures=[UnfinishedErasure("orders", NOW)]),
+    Kind.UNFINISHED: replace(
+        QUIET, operations=[Operation("o1", operations.Kind.ERASE, "source orders", NOW)]
+    ),
     Kind.STALE: with_source(stale=STALE),
     Kind.BLOCKED_SOURCE: with_services(ingests={"orders": IngestState(refused="No.")}),
     Kind.STOPPED_INGEST: with_services(

@@ -42,10 +42,13 @@ from tidemark.run.erase.search import (
     search,
     search_derived_source,
 )
-from tidemark.store import claims
+from tidemark.store import claims, operations
 from tidemark.store.event_log.log import Log
+from tidemark.store.graph import Graph
+from tidemark.store.operations import Kind
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import ENDED, Erasure
+from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
@@ -77,6 +80,7 @@ def erase(
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
+    _check_definitions(warehouse, source, definitions, derived)
     # Check the condition before other runs have to wait.
     affected_by_erasure.find_events(log, last.arrival, where)
     work = _Work(log, _find_filled(warehouse, derived), definitions, on_progress)
@@ -87,6 +91,8 @@ def erase(
     with ExitStack() as locked:
         for each in (source, *work.derived):
             locked.enter_context(lock_source(warehouse, each, on_progress, erased=source))
+        # Another project may have computed its first rows while the erasure waited.
+        _check_definitions(warehouse, source, definitions, derived)
         return work.erase(where, texts, then)
 
 
@@ -115,6 +121,10 @@ class _Work:
     @property
     def warehouse(self) -> Warehouse:
         return self.log.warehouse
+
+    @property
+    def _owner(self) -> str:
+        return self.log.source.log_table.owner
 
     @property
     def logs(self) -> list[Log]:
@@ -159,12 +169,14 @@ class _Work:
             report = build_report(self.log, self.definitions, found, dry_run=False, resumed=resumed)
             if not found.is_empty:
                 self.on_progress("delete the events from the event log")
+                operations.begin(warehouse, Kind.ERASE, self._owner)
                 self._drop_versions()
                 delete(self.log, found, place)
         if not found.is_empty:
             recovery.recompute(self.log, self.definitions, found.erasure, self.on_progress)
             report = self._continue(report) or report
             self._end(then)
+        operations.end(warehouse, Kind.ERASE, self._owner)
         # Sweep last: the engine may continue for a moment with queries of a killed process.
         swept = claims.sweep(warehouse.path(SCRATCH))
         return replace(report, swept=swept.removed, unswept=swept.left)
@@ -237,6 +249,33 @@ class _Work:
             then()
         for _, erasure in reversed(self._list_unfinished()):
             erasures.record(self.warehouse, erasure, ENDED)
+
+
+def _check_definitions(
+    warehouse: Warehouse,
+    source: Source,
+    definitions: Sequence[Definition],
+    derived: Sequence[DerivedSource],
+) -> None:
+    """Refuse an erasure if rows were computed from the source by a definition that is not loaded.
+
+    Such rows can't be computed again without the erased events.
+    """
+    owner = source.log_table.owner
+    loaded = {each.log_table.owner for each in derived}
+    loaded |= {definition.table.owner for definition in definitions}
+    graph = Graph(own_tables(warehouse))
+    unknown = [node for node in graph.below(owner) if node.owner not in loaded]
+    if not unknown:
+        return
+    described = ", ".join(f"'{node.name}' ({', '.join(node.tables)})" for node in unknown)
+    drops = ", then ".join(f"`tidemark drop {node.name}`" for node in reversed(unknown))
+    raise DataError(
+        f"Nothing was erased: {described} {'was' if len(unknown) == 1 else 'were'} computed from "
+        f"events of '{source.name}', but no loaded domain defines that, so the rows can't be "
+        "computed again. Repeat the command in the project that defines it, or delete its tables: "
+        f"{drops}."
+    )
 
 
 def _find_filled(warehouse: Warehouse, derived: Sequence[DerivedSource]) -> list[DerivedSource]:

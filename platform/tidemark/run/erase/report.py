@@ -91,11 +91,12 @@ def build_report(
     """Return the report of an erasure. Must be called before anything is deleted.
 
     Args:
-        definitions: all assets of the source.
+        definitions: all assets of the source, perhaps with those of other sources.
         resumed: as in `ErasureReport`.
     """
     erasure = found.erasure
-    published = (_find_published(log, d, found) for d in definitions)
+    own = [d for d in definitions if d.source.name == log.source.name]
+    published = (_find_published(log, definition, found) for definition in own)
     return ErasureReport(
         source=erasure.source,
         done=not dry_run,

@@ -24,6 +24,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
+from tidemark.store.graph import Graph
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import Erasure
 from tidemark.store.upkeep.maintenance import own_tables
@@ -98,7 +99,7 @@ def search(
         letters,
         counted,
         _find_rolled(warehouse, source, definitions),
-        _find_copies(warehouse, source, definitions) if erasure.events else [],
+        _find_copies(warehouse, source) if erasure.events else [],
     )
 
 
@@ -157,7 +158,7 @@ def search_derived_source(
         changed.lost_letters,
         counted,
         _find_rolled(warehouse, source, definitions),
-        _find_copies(warehouse, source, definitions) if erasure.events or erasure.added else [],
+        _find_copies(warehouse, source) if erasure.events or erasure.added else [],
         changed.gained,
         changed.gained_letters,
     )
@@ -227,11 +228,18 @@ def list_owned(warehouse: Warehouse, asset: str) -> list[TableName]:
     return sorted(found, key=lambda table: (table.role is not Role.STATE, table))
 
 
-def _find_copies(
-    warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
-) -> list[TableName]:
-    own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
-    return [table for name in own for table in list_owned(warehouse, name) if table.side]
+def _find_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
+    """Return the tables of rebuilds and side replays of a source and of everything below it.
+
+    They are in the order in which to drop them: states and timelines first.
+    """
+    graph = Graph(own_tables(warehouse))
+    owner = source.log_table.owner
+    node = graph.node(owner)
+    nodes = [*([] if node is None else [node]), *graph.below(owner)]
+    copies = [table for each in nodes for table in each.tables if table.side]
+    first = (Role.STATE, Role.TIMELINE)
+    return sorted(copies, key=lambda table: (table.role not in first, table))
 
 
 def _find_gained(log: Log) -> DataFrame | None:

@@ -159,12 +159,12 @@ class Committer:
         version = self._tables.newest(table).transaction_version(app)
         return -1 if version is None else version
 
-    def seen_version(self, table: str) -> int | None:
-        """Return the newest version of a table that this thread has seen; None if none.
+    def find_opened(self, table: str) -> DeltaTable | None:
+        """Return a table at the newest version that this thread has seen; None if none.
 
         The table is not accessed.
         """
-        return self._tables.seen_version(table)
+        return self._tables.find_opened(table)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
         """Write Arrow tables into `folder`, next to the Delta tables. Return their rows.

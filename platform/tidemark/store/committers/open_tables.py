@@ -72,10 +72,10 @@ class OpenTables:
         opened_tables[table] = _Open(opened, log)
         return opened
 
-    def seen_version(self, table: str) -> int | None:
-        """Return the newest version of a table that this thread has seen; None if none."""
+    def find_opened(self, table: str) -> DeltaTable | None:
+        """Return a table at the newest version that this thread has seen; None if none."""
         open_: _Open | None = self._own.__dict__.get(table)
-        return None if open_ is None else open_.table.version()
+        return None if open_ is None else open_.table
 
     def forget(self, table: str) -> None:
         """Close a table that a failed commit may have changed in memory, so that it is reopened."""

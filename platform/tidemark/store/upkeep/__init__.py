@@ -1,1 +1,1 @@
-"""Keep tables small and consistent: compaction, retention, repair, and deletion."""
+"""Keep tables small and consistent: compaction, retention, and deletion."""

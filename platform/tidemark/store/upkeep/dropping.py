@@ -1,23 +1,67 @@
-"""Drop an asset: remove all of its tables, so that its next run starts under a new identity.
+"""Drop an asset or a derived source: remove all tables that belong to it.
 
-The ledger and the check results keep their rows about the asset, under its old `Asset.table_id`.
-The checkpoint of the asset's streaming query is removed first: otherwise the query would skip the
-arrivals that the dropped tables had. The state is removed next: without a state, no run continues
-from the other tables.
+The tables are found by their owner, so that the tables of a definition that is no longer loaded can
+be dropped, too. The ledger and the check results keep their rows about a dropped asset, under its
+old `Asset.table_id`. The next run of the asset starts under a new identity.
+
+Everything that was computed from the dropped tables refers to their arrivals or windows by number,
+and must be dropped first. Roll-ups are an exception: their next run replaces all of their windows.
+
+An asset's state, or a derived source's timeline, is dropped first. No run continues from the other
+tables without it. The checkpoint of an asset's streaming query is removed even before that:
+otherwise the query would skip the arrivals that the dropped tables had.
 """
 
+from collections.abc import Iterable
+
+from tidemark.base.errors import DataError
+from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.tables import Role, TableName
+from tidemark.store import operations
+from tidemark.store.graph import Graph, Node
+from tidemark.store.operations import Kind
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
+_FIRST = (Role.TIMELINE, Role.STATE)
+
+
+def list_dependents(graph: Graph, owner: str) -> list[Node]:
+    """Return everything that must be dropped before an owner, in the order in which to drop it.
+
+    The roll-ups of an asset can stay.
+    """
+    node = graph.node(owner)
+    is_asset = node is not None and node.is_asset
+    return [
+        dependent
+        for dependent in reversed(graph.below(owner))
+        if not (is_asset and dependent.is_asset and owner in dependent.bases)
+    ]
+
+
+def check_droppable(graph: Graph, owner: str) -> None:
+    """Refuse to drop an owner from whose tables something else was computed."""
+    if not (dependents := list_dependents(graph, owner)):
+        return
+    name = owner.partition(" ")[2]
+    names = ", ".join(f"'{dependent.name}'" for dependent in dependents)
+    commands = ", then ".join(f"`tidemark drop {dependent.name}`" for dependent in dependents)
+    raise DataError(
+        f"'{name}' can't be dropped, because {names} {'was' if len(dependents) == 1 else 'were'} "
+        f"computed from its tables and can't continue without them. First run {commands}."
+    )
+
 
 @shares_source
 def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
-    """Remove an asset's tables, and return those that existed.
+    """Remove the tables of one definition, and return those that existed.
 
-    No run of the asset may be in progress. After an interruption, call this function again.
+    Other tables of the same owner stay, such as those of a rebuild. No run of the definition may be
+    in progress. After an interruption, call this function again.
     """
     checkpoints.remove(warehouse, transform.name)
     return [table for table in transform.tables if warehouse.drop(table)]
@@ -26,8 +70,34 @@ def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
 def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     """Remove the tables of a derived source, and return those that existed.
 
-    No ingest of the source may be in progress. After an interruption, call this function again.
+    Other tables of the same owner stay. No ingest of the source may be in progress. After an
+    interruption, call this function again.
     """
     # The timeline goes first, because it determines which arrivals exist.
     order = dict.fromkeys([source.timeline_table, *source.tables])
     return [table for table in order if warehouse.drop(table)]
+
+
+def drop_owner(warehouse: Warehouse, owner: str, defined: Iterable[TableName] = ()) -> list[str]:
+    """Remove all tables of an owner, and return those that existed.
+
+    No run or ingest of the owner may be in progress. After an interruption, call this function
+    again.
+
+    Args:
+        defined: the tables of the owner's definition, if there is one. The tables that exist are
+            found without them, unless their transaction log is damaged.
+    """
+    node = Graph.of_folder(warehouse.path("").rstrip("/")).node(owner)
+    owned = {*defined, *(() if node is None else node.tables)}
+    if owner == tables_of.asset(owner.partition(" ")[2]):
+        checkpoints.remove(warehouse, owner.partition(" ")[2])
+    if not any(warehouse.has_files(table) for table in owned):
+        operations.end(warehouse, Kind.DROP, owner)
+        return []
+    with operations.record(warehouse, Kind.DROP, owner):
+        return [str(table) for table in sorted(owned, key=_order) if warehouse.drop(table)]
+
+
+def _order(table: TableName) -> tuple[bool, str]:
+    return table.role not in _FIRST, str(table)

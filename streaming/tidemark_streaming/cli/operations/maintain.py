@@ -1,5 +1,6 @@
 """`tidemark maintain` and `tidemark drop`: compact tables, and delete an asset's tables."""
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,12 @@ from tidemark_streaming.cli.context import AssetOrDerived, Home, Yes
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
-    from tidemark.define.derived.derived_source import DerivedSource
+    from collections.abc import Iterator
+
+    from tidemark.define.tables import TableName
+    from tidemark.store.graph import Graph
     from tidemark.store.upkeep.maintenance import MaintenanceResult
+    from tidemark.store.warehouse import Warehouse
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -63,7 +68,7 @@ def maintain(
 
 
 @with_json
-def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
+def drop(name: AssetOrDerived, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
@@ -71,55 +76,70 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     all windows of the roll-up. For a derived source, such as a join, the command deletes the event
     log, which the next ingest computes again from its bases.
 
+    Tables that no loaded domain defines can be dropped, too. If other tables were computed from
+    those to drop, the command lists what to drop first.
+
     Example: `tidemark drop departures_hourly`
     """
-    from tidemark.store.upkeep.dropping import drop as remove
+    from tidemark.store.graph import Graph
+    from tidemark.store.upkeep.dropping import check_droppable, drop_owner
 
     home = Home()
-    if (derived := home.find_derived(asset)) is not None:
-        return _drop_derived(home, derived, yes=yes)
-    transform = home.asset(asset)
-    if (blocker := find_blocker(home.settings, asset)) is not None:
+    settings = home.settings
+    graph = Graph.of_folder(f"{settings.warehouse}/{settings.database}")
+    owner = _find_owner(home, graph, name)
+    if (blocker := find_blocker(settings, name)) is not None:
         raise DataError(blocker)
-    tables = home.snapshot().tables
-    chained = [s.name for s in home.known.chains_of(transform) if tables.open(s.log_table)]
-    if chained:
-        raise DataError(
-            f"'{chained[0]}' has read windows of '{asset}', and can't continue once these are "
-            f"dropped. Run `tidemark drop {chained[0]}` first."
-        )
+    check_droppable(graph, owner)
     if not yes:
-        question = f"Delete all tables of '{asset}'? Their content will be lost."
-        confirm(f"delete the tables of '{asset}'", question, "Nothing was deleted.")
+        question = f"Delete all tables of '{name}'? Their content will be lost."
+        confirm(f"delete the tables of '{name}'", question, "Nothing was deleted.")
     store = home.warehouse()
-    with step(f"drop {asset}") as work:
-        dropped = remove(store, transform)
+    with step(f"drop {name}") as work, _lock(home, store, owner):
+        dropped = drop_owner(store, owner, _defined_tables(home, owner))
         work.note = format_count(len(dropped), "table")
-    return Output({"asset": asset, "dropped": dropped}, lambda: _show_tables(asset, dropped))
+    return Output({"name": name, "dropped": dropped}, lambda: _show_tables(name, dropped))
 
 
-def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
-    from tidemark.store.upkeep.dropping import drop_event_log
+def _find_owner(home: Home, graph: "Graph", name: str) -> str:
+    """Return the owner of the tables to drop: a defined asset or derived source, or one that has
+    tables but is no longer defined."""
+    from tidemark.define import tables
+
+    if home.find_derived(name) is not None:
+        return tables.source(name)
+    if name in home.known.transforms:
+        return tables.asset(name)
+    for owner in (tables.asset(name), tables.source(name)):
+        node = graph.node(owner)
+        if node is not None and (node.is_asset or node.is_derived):
+            return owner
+    return tables.asset(home.asset(name).name)
+
+
+def _defined_tables(home: Home, owner: str) -> "list[TableName]":
+    kind, _, name = owner.partition(" ")
+    derived = home.find_derived(name)
+    if kind == "source":
+        return [] if derived is None else derived.tables
+    transform = home.known.transforms.get(name)
+    return [] if transform is None else transform.tables
+
+
+@contextmanager
+def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
+    """Wait for an erasure, and keep ingests of a derived source from running, while tables are
+    dropped. Nothing can run on tables without a definition."""
+    from tidemark.store.upkeep.source_lock import share_source
     from tidemark_streaming.ingest.ingest_files import lock_ingest
 
-    name = source.name
-    if not yes:
-        question = f"Delete the event log of '{name}'? It can be computed again from its bases."
-        confirm(f"delete the event log of '{name}'", question, "Nothing was deleted.")
-    store, known = home.warehouse(), home.known
-    assets = [t for t in known.transforms.values() if t.source.name == name]
-    used = [asset.name for asset in assets if store.exists(asset.state_table)]
-    used += [s.name for s in known.derived_from(source) if store.exists(s.log_table)]
-    if used:
-        raise DataError(
-            f"The tables of {' and '.join(used)} refer to arrivals of '{name}' by number, and the "
-            "next ingest may number these arrivals differently. Run `tidemark drop "
-            f"{used[0]}` first."
-        )
-    with step(f"drop {name}") as work, lock_ingest(store, source):
-        tables = drop_event_log(store, source)
-        work.note = format_count(len(tables), "table")
-    return Output({"source": name, "dropped": tables}, lambda: _show_tables(name, tables))
+    kind, _, name = owner.partition(" ")
+    with ExitStack() as locks:
+        if kind == "source" and (derived := home.find_derived(name)) is not None:
+            locks.enter_context(lock_ingest(store, derived))
+        elif (transform := home.known.transforms.get(name)) is not None:
+            locks.enter_context(share_source(store, transform.source))
+        yield
 
 
 def _show_tables(name: str, tables: list[str]) -> None:

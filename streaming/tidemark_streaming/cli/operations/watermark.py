@@ -1,5 +1,6 @@
 """`tidemark watermark`: show a source's watermark, and lower it if it is far in the future."""
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,28 +109,41 @@ def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object
 def _lower(home: Home, source: "Source") -> dict[str, object]:
     """Lower the recorded watermarks, and recompute the assets of the source that have run."""
     from tidemark.run import runner
+    from tidemark.store import operations
     from tidemark.store.asset import Asset
+    from tidemark.store.operations import Kind
     from tidemark.store.upkeep import checkpoints
     from tidemark_streaming.ingest.future_watermark import lower
 
     name = source.name
+    owner = source.timeline_table.owner
     own = [d for d in home.known.transforms.values() if d.source.name == name]
     for each in own:
         if (blocker := find_blocker(home.settings, each.name)) is not None:
             raise DataError(blocker)
+    folder = f"{home.settings.warehouse}/{home.settings.database}"
     store = home.warehouse(validates=True)
-    with step(f"lower the watermark of {name}") as work:
-        done = lower(store, source)
-        work.note = format_count(done.arrivals, "arrival")
-    ran = [d for d in own if Asset(store, d).state.last().commit_number >= 0]
-    for each in sorted(ran, key=lambda d: d.follows is not None):
-        with step(f"recompute {each.name}"):
-            if each.follows is None:
-                # The asset's checkpoint can't be used with a rewritten timeline.
-                checkpoints.remove(store, each.name)
-                runner.backfill(store, each)
-            else:
-                runner.incremental(store, each)
+    with ExitStack() as recorded:
+
+        def record() -> None:
+            recorded.enter_context(operations.record(store, Kind.LOWER, owner))
+
+        if any(
+            o.owner == owner and o.kind is Kind.LOWER for o in operations.find_unfinished(folder)
+        ):
+            record()
+        with step(f"lower the watermark of {name}") as work:
+            done = lower(store, source, on_change=record)
+            work.note = format_count(done.arrivals, "arrival")
+        ran = [d for d in own if Asset(store, d).state.last().commit_number >= 0]
+        for each in sorted(ran, key=lambda d: d.follows is not None):
+            with step(f"recompute {each.name}"):
+                if each.follows is None:
+                    # The asset's checkpoint can't be used with a rewritten timeline.
+                    checkpoints.remove(store, each.name)
+                    runner.backfill(store, each)
+                else:
+                    runner.incremental(store, each)
     if done.first is None:
         err().print(f"All watermarks of '{name}' match the definition.")
     stale = [] if done.first is None else _list_stale_below(home, source)

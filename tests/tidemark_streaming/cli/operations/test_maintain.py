@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -135,3 +137,19 @@ def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Wareho
         assert look.asset(gated).as_of == 1
     assert "nothing to drop" not in call("drop", "gated", "--yes").stderr
     assert "nothing to drop" in call("drop", "gated", "--yes").stderr
+
+
+def test_tables_that_no_domain_defines_are_dropped(here: Settings, store: Warehouse) -> None:
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    ghost = replace(gated, name="ghost")
+    tables = [*ghost.tables, *ghost.side("rebuild").tables]
+    for table in tables:
+        store.create(table, rows)
+    # A source that is not derived is never dropped.
+    lost = replace(gated.source, name="lost_source")
+    store.create(lost.log_table, rows)
+    dropped = json.loads(call("drop", "ghost", "--yes", "--json").stdout)["dropped"]
+    assert sorted(dropped) == sorted(tables)
+    assert not any(store.exists(table) for table in tables)
+    assert "There is no asset 'lost_source'" in call("drop", "lost_source", "--yes").stderr
+    assert store.drop(lost.log_table)

@@ -187,6 +187,10 @@ def test_without_the_guard_commands_warn_and_lowering_repairs_the_watermark(
         timeout=120,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    refused = call("ingest", "orders")
+    assert refused.exit_code == 2
+    for told in (refused.stderr, said("status")):
+        assert "`tidemark watermark orders --lower`, begun at" in " ".join(told.split())
     told = said("watermark", "orders", "--lower")
     assert "lowered arrivals 2" in told
     assert "recomputed orders_hourly" in told

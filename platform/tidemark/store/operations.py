@@ -1,0 +1,195 @@
+"""Record operations of several steps, so that an interrupted one is not forgotten.
+
+An operation is recorded before its first change, and recorded as finished after its last one. If
+its process is killed or fails in between, the operation is *unfinished*: `tidemark status` names
+it, and the same command finishes it. Until then, runs and ingests of the same asset or source are
+refused, except after an erasure, where they log a warning (`store.upkeep.source_lock`).
+
+The table `operations` has a row for each beginning and each end. Nothing in it reveals the
+condition of an erasure.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.define import tables
+from tidemark.store.committers import file_list
+from tidemark.store.rows import INSTANT, to_dicts
+
+if TYPE_CHECKING:
+    from tidemark.store.warehouse import Warehouse
+
+TABLE = tables.OPERATIONS
+BEGUN, ENDED = "begun", "ended"
+
+_in_progress = set[str]()
+"""The ids of the operations that this process carries out. Their own runs are not refused."""
+
+_all_ended = dict[str, tuple[str, int]]()
+"""The version of a table `operations`, by its path, in which no operation is unfinished."""
+
+SCHEMA = pa.schema(
+    {
+        "operation": pa.string(),
+        "kind": pa.string(),
+        "owner": pa.string(),
+        "phase": pa.string(),
+        "at": INSTANT,
+    }
+)
+
+
+class Kind(StrEnum):
+    """The kinds of operations that have several steps."""
+
+    ERASE = "erase"
+    DROP = "drop"
+    LOWER = "lower"
+
+
+_COMMANDS = {
+    Kind.ERASE: "tidemark erase {} --where …",
+    Kind.DROP: "tidemark drop {}",
+    Kind.LOWER: "tidemark watermark {} --lower",
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of several steps on one source or asset.
+
+    Args:
+        owner: the owner of the tables that the operation changes first, as in `source orders`.
+        began_at: when the operation began, in microseconds.
+    """
+
+    id: str
+    kind: Kind
+    owner: str
+    began_at: int
+
+    @property
+    def command(self) -> str:
+        """The command that finishes the operation."""
+        return _COMMANDS[self.kind].format(self.owner.partition(" ")[2])
+
+    @property
+    def cause(self) -> str:
+        """A sentence about what is unfinished."""
+        effect = ", so some tables may still have the events" if self.kind is Kind.ERASE else ""
+        return f"`{self.command}`, begun at {iso(self.began_at)}, is not finished{effect}."
+
+    @property
+    def remedy(self) -> str:
+        """A sentence about how to finish it."""
+        hint = ", with the same or any other condition" if self.kind is Kind.ERASE else ""
+        return f"Run it again{hint}."
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.remedy}"
+
+
+@contextmanager
+def record(warehouse: "Warehouse", kind: Kind, owner: str) -> Iterator[None]:
+    """Record that an operation begins, and at the end of the `with` block that it has finished.
+
+    If the block fails, the operation stays unfinished. An unfinished operation of the same kind and
+    owner is continued, and has finished with this one.
+    """
+    begin(warehouse, kind, owner)
+    operations = {operation.id for operation in _find(warehouse, kind, owner)}
+    _in_progress.update(operations)
+    try:
+        yield
+    finally:
+        _in_progress.difference_update(operations)
+    end(warehouse, kind, owner)
+
+
+def begin(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
+    """Record that an operation begins, unless an unfinished one is continued."""
+    warehouse.create(TABLE, SCHEMA.empty_table(), "Operations of several steps")
+    if not _find(warehouse, kind, owner):
+        operation = Operation(uuid4().hex, kind, owner, time.time_ns() // 1000)
+        _append(warehouse, operation, BEGUN)
+
+
+def end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
+    """Record that an operation has finished. Without an unfinished one, nothing happens."""
+    if warehouse.exists(TABLE):
+        for operation in _find(warehouse, kind, owner):
+            _append(warehouse, operation, ENDED)
+
+
+def find_unfinished(folder: str) -> list[Operation]:
+    """Return the unfinished operations of a database, the oldest first, without the engine."""
+    try:
+        opened = DeltaTable(f"{folder}/{TABLE}")
+    except TableNotFoundError:
+        return []
+    return select_unfinished(file_list.load(opened, ()))
+
+
+def select_unfinished(rows: pa.Table) -> list[Operation]:
+    """Return the operations that have begun and not ended, the oldest first.
+
+    Args:
+        rows: rows of the table `operations`.
+    """
+    recorded = to_dicts(rows.sort_by("at"))
+    ended = {row["operation"] for row in recorded if row["phase"] == ENDED}
+    return [
+        Operation(row["operation"], Kind(row["kind"]), row["owner"], row["at"])
+        for row in recorded
+        if row["phase"] == BEGUN and row["operation"] not in ended
+    ]
+
+
+def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
+    """Refuse to work on sources and assets on which an operation is unfinished.
+
+    Runs continue after an interrupted erasure, because no result of theirs is wrong. As long as the
+    table does not change, it is not read again.
+    """
+    head = warehouse.head(TABLE)
+    place = warehouse.path(TABLE)
+    if head is None or _all_ended.get(place) == (head.table_id, head.version):
+        return
+    unfinished = select_unfinished(warehouse.take(TABLE))
+    if not unfinished:
+        _all_ended[place] = (head.table_id, head.version)
+    for operation in unfinished:
+        if operation.kind is Kind.ERASE or operation.id in _in_progress:
+            continue
+        if operation.owner in owners:
+            raise DataError(f"The tables of {operation.owner} are incomplete. {operation}")
+
+
+def _find(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
+    unfinished = select_unfinished(warehouse.take(TABLE))
+    return [each for each in unfinished if (each.kind, each.owner) == (kind, owner)]
+
+
+def _append(warehouse: "Warehouse", operation: Operation, phase: str) -> None:
+    at = operation.began_at if phase == BEGUN else time.time_ns() // 1000
+    row = {
+        "operation": operation.id,
+        "kind": operation.kind.value,
+        "owner": operation.owner,
+        "phase": phase,
+        "at": at,
+    }
+    rows = pa.Table.from_pylist([row], schema=SCHEMA)
+    version = 0 if phase == BEGUN else 1
+    warehouse.append(rows, TABLE, f"operation/{operation.id}", version)
