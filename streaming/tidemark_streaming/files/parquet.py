@@ -14,7 +14,6 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.event_log.dead_letters import dead_letters_of
-from tidemark_streaming.base.local_times import zone_of
 from tidemark_streaming.files.reading import (
     arrival_rows,
     check_missing,
@@ -30,8 +29,7 @@ from tidemark_streaming.payloads.arrow_values import (
 )
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import Decoded, Results
-
-_ZONE = "timeZone"
+from tidemark_streaming.payloads.time_rules import FINER_OPTION, ZONE_OPTION, TimeRules
 
 _Names = Mapping[str, str]
 """The columns of a source that a file has, each with its name in the file."""
@@ -42,24 +40,32 @@ class Parquet:
     """Parquet files, whose columns are matched by name; case is ignored.
 
     Args:
-        options: `timeZone`, the zone of times without a zone (default: UTC).
+        options: `timeZone`, the zone of times without a zone, which are refused without it;
+            `finer`, `truncate` to drop the digits of times beyond microseconds.
 
     Raises:
-        DefinitionError: another option, or an unknown time zone.
+        DefinitionError: another option, or an invalid value.
     """
 
     options: Mapping[str, str | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.options) - {_ZONE}):
+        if unknown := sorted(set(self.options) - {ZONE_OPTION, FINER_OPTION}):
             raise DefinitionError(
-                f"Parquet has no option '{unknown[0]}': its only option is {_ZONE}."
+                f"Parquet has no option '{unknown[0]}': its options are {ZONE_OPTION} and "
+                f"{FINER_OPTION}."
             )
-        zone_of(self.zone, f"The option '{_ZONE}'")
+        _ = self.rules
 
     @property
-    def zone(self) -> str:
-        return str(self.options.get(_ZONE, "UTC"))
+    def rules(self) -> TimeRules:
+        """What to do with times without a zone, and with times finer than microseconds."""
+        zone, finer = (self.options.get(name) for name in (ZONE_OPTION, FINER_OPTION))
+        return TimeRules(
+            None if zone is None else str(zone),
+            None if finer is None else str(finer),
+            "The options of Parquet",
+        )
 
 
 def read_parquet(
@@ -73,7 +79,7 @@ def read_parquet(
     """
     path, first = folder / name, 0
     for batch in _batches(folder, name, source):
-        events = _decode(path, batch, source, form.zone)
+        events = _decode(path, batch, source, form.rules)
         columns = mask_columns(pa.table(dict(events.columns)), source)
         letters = dead_letters_of(events.rows, events.reasons, {})
         yield arrival_rows(columns, letters, (chunk, first, name))
@@ -130,7 +136,7 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
     return found
 
 
-def _decode(path: Path, batch: _Batch, source: Source, zone: str) -> Decoded:
+def _decode(path: Path, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
     names, rows, nanos = batch
     found = Results(rows.num_rows)
     for column, kind in source.record_columns.items():
@@ -141,11 +147,12 @@ def _decode(path: Path, batch: _Batch, source: Source, zone: str) -> Decoded:
         name = names[column]
         held = rows.column(name)
         try:
-            values, misfits = fit_values(held, wanted, zone)
-        except OtherTypeError:
+            values, misfits = fit_values(held, wanted, rules)
+        except OtherTypeError as error:
             reason = f"its column '{name}' is {held.type}, which does not fit {kind.upper()}"
+            reason += f": {error}" if error.args else ""
             raise unreadable_error(path, source, reason) from None
-        if nanos is not None and name in nanos.schema.names:
+        if not rules.truncates and nanos is not None and name in nanos.schema.names:
             misfits += rows_finer_than_micros(held, nanos.column(name))
         found.add(column, values)
         found.misfit(misfits, source.field_of(column), kind)

@@ -96,7 +96,8 @@ class Recording:
             yield Span(part, opens + step, n + 1, len(starts))
 
     def _connector(self, landing: Path) -> FileConnector:
-        return FileConnector(self.source, landing, format="csv", options={"header": True})
+        options: dict[str, str | bool] = {"header": True, "timeZone": "UTC"}
+        return FileConnector(self.source, landing, format="csv", options=options)
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is null."""

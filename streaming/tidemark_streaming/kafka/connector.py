@@ -77,9 +77,10 @@ class KafkaConnector:
         start: where to start in partitions that exist at the first poll: `earliest`, `latest`, or
             an instant (ISO 8601), which stands for the first record at or after it.
         servers: `host:port`, several separated by commas; default: the setting kafka_servers.
-        format: the format of the values: json (objects with the source's columns), `Avro` or
-            `Protobuf`.
-        options: for JSON: `timestampFormat`, `dateFormat`, `timeZone` (see `Json`).
+        format: the format of the values: json (objects with the source's columns), `Json`, `Avro`
+            or `Protobuf`.
+        options: for the format json: `timestampFormat`, `dateFormat`, `timeZone` and `finer` (see
+            `Json`).
         correlation: the header that holds an event's correlation ID. The ID is
             `topic-partition-offset` by default, or if a record has no such header or its headers
             can't be read.
@@ -119,7 +120,13 @@ class KafkaConnector:
             raise DefinitionError(f"{what} needs a list of topics (got {self.topics!r}).")
         if isinstance(self.format, str) and self.format != "json":
             raise DefinitionError(
-                f"{what} can't read the format '{self.format}': use 'json', Avro(…) or Protobuf(…)."
+                f"{what} can't read the format '{self.format}': use 'json', Json(…), Avro(…) or "
+                "Protobuf(…)."
+            )
+        if self.options and not isinstance(self.format, str):
+            raise DefinitionError(
+                f"{what} has `options`, which are those of the format 'json'. Set the options of "
+                f"another format there: format={type(self.format).__name__}(…)."
             )
         if self.rows < 1:
             raise DefinitionError(f"{what} needs `rows` of at least 1 (got {self.rows}).")

@@ -31,6 +31,7 @@ from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
+from tidemark_streaming.payloads.payload import UndecodableError
 
 Fields = Mapping[int, tuple[str, ...]]
 """The names of undeclared fields, by `chunk`."""
@@ -88,7 +89,7 @@ class Intake:
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
-                fields.append(_sample_fields(records, self._source.fields))
+                fields.append(_sample_fields(records, self._source.fields, self._payload))
             rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
@@ -183,12 +184,13 @@ def _merge_samples(found: Iterable[Fields]) -> Fields:
     return {chunk: tuple(sorted(some)[:_MAX_NAMES]) for chunk, some in names.items()}
 
 
-def _sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
+def _sample_fields(records: pa.Table, declared: Iterable[str], payload: Json) -> Fields:
     """Search a sample of each chunk's JSON values for fields that the source does not declare.
 
     Args:
         records: records (`records.SCHEMA`).
         declared: the names of the declared fields.
+        payload: the format of the values.
 
     Returns:
         The names of the undeclared fields, by chunk index.
@@ -199,14 +201,16 @@ def _sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
         mine = np.flatnonzero(numbers == chunk)
         some = mine[:: -(-len(mine) // _SAMPLED_VALUES)]
         values = records["value"].take(pa.array(some)).to_pylist()
-        if names := {name for value in values for name in _fields(value)} - known:
+        if names := {name for value in values for name in _fields(value, payload)} - known:
             found[chunk] = tuple(sorted(names)[:_MAX_NAMES])
     return found
 
 
-def _fields(value: bytes | None) -> Iterable[str]:
+def _fields(value: bytes | None, payload: Json) -> Iterable[str]:
+    if not value:
+        return ()
     try:
-        parsed: Any = json.loads(value or b"null")
-    except (ValueError, RecursionError):
+        parsed: Any = json.loads(payload.text(value))
+    except (ValueError, RecursionError, UndecodableError):
         return ()
     return parsed if isinstance(parsed, dict) else ()

@@ -13,33 +13,36 @@ import pyarrow as pa
 
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.base.local_times import in_utc, zone_of
+from tidemark_streaming.payloads.time_rules import ZONE_OPTION, TimeRules, floor_to_micros
 
 _Array = Any
 """An Arrow array."""
 
 _WHOLE_NUMBERS = pa.decimal128(38, 0)
 
+_NO_ZONE = f"it has no time zone, so set the option {ZONE_OPTION} to the zone of its values"
+
 
 class OtherTypeError(Exception):
-    """No value of the given type can be converted to the wanted type.
+    """No value of the given type can be converted to the wanted type. The message says more, if
+    there is more to say.
 
     `find_name` also raises this error, if a name is ambiguous.
     """
 
 
-def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, list[int]]:
+def fit_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> tuple[_Array, list[int]]:
     """Convert values to another type. Return the result, in which a value that does not fit is
     null, and the row indices of such values.
 
     Args:
-        zone: the time zone of times without a time zone.
+        rules: what to do with times without a time zone, and with times finer than microseconds.
 
     Raises:
         OtherTypeError: the type of the values can't be converted.
     """
     try:
-        return _fit(values, kind, zone), []
+        return _fit(values, kind, rules), []
     except pa.ArrowInvalid:
         if len(values) == 1:
             return pa.nulls(1, kind), [0]
@@ -47,7 +50,7 @@ def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, li
         raise OtherTypeError from None
     # `take` copies: the child arrays of a sliced array would still have all rows.
     halves = np.array_split(np.arange(len(values)), 2)
-    fitted = [fit_values(values.take(pa.array(half)), kind, zone) for half in halves]
+    fitted = [fit_values(values.take(pa.array(half)), kind, rules) for half in halves]
     misfits = [
         int(half[row]) for half, (_, rows) in zip(halves, fitted, strict=True) for row in rows
     ]
@@ -67,7 +70,7 @@ def find_name(names: Sequence[str], wanted: str) -> int | None:
     return found[0] if found else None
 
 
-def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
+def _fit(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert values to another type.
 
     Raises:
@@ -76,17 +79,17 @@ def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
     """
     held, is_ = values.type, pa.types
     if is_.is_dictionary(held):
-        return _fit(values.dictionary_decode(), kind, zone)
+        return _fit(values.dictionary_decode(), kind, rules)
     if isinstance(held, pa.UuidType) and is_.is_string(kind):
         return pa.array((each and str(each) for each in values.to_pylist()), kind)
     if isinstance(held, pa.BaseExtensionType):
-        return _fit(values.storage, kind, zone)
+        return _fit(values.storage, kind, rules)
     if is_.is_null(held):
         return pa.nulls(len(values), kind)
     if is_.is_nested(kind):
-        return _fit_parts(values, kind, zone)
+        return _fit_parts(values, kind, rules)
     if is_.is_date32(held) or is_.is_date64(held) or is_.is_timestamp(held):
-        return _fit_times(values, kind, zone)
+        return _fit_times(values, kind, rules)
     number = is_.is_integer(held) or is_.is_decimal(held)
     if is_.is_decimal(kind) and number:
         # Arrow refuses to cast an integer type if its greatest integer does not fit, even if all
@@ -113,7 +116,7 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
     return is_text or is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
 
 
-def _fit_times(values: _Array, kind: pa.DataType, zone: str) -> _Array:
+def _fit_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert dates or timestamps to another type of dates or timestamps."""
     if pa.types.is_date(kind) and pa.types.is_date(values.type):
         return pc.cast(values, kind)
@@ -121,19 +124,26 @@ def _fit_times(values: _Array, kind: pa.DataType, zone: str) -> _Array:
         raise OtherTypeError
     held = values.type
     is_local = pa.types.is_date(held) or held.tz is None
-    micros = pc.cast(values, pa.timestamp("us") if is_local else INSTANT)
-    if kind != INSTANT:
-        return pc.cast(micros, kind)
-    return in_utc(micros, zone_of(zone, "The option 'timeZone'")) if is_local else micros
+    if is_local and kind == INSTANT and rules.zone is None:
+        raise OtherTypeError(_NO_ZONE)
+    if not is_local and kind != INSTANT:
+        # An instant has no date and time of day without a zone.
+        raise OtherTypeError
+    micros_type = pa.timestamp("us") if is_local else INSTANT
+    if rules.truncates and pa.types.is_timestamp(held) and held.unit == "ns":
+        micros = floor_to_micros(pc.cast(values, pa.int64())).cast(micros_type)
+    else:
+        micros = pc.cast(values, micros_type)
+    return rules.to_utc(micros) if is_local and kind == INSTANT else micros
 
 
-def _fit_parts(values: _Array, kind: pa.DataType, zone: str) -> _Array:
+def _fit_parts(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert lists, maps or structs to another type of lists, maps or structs."""
     held, is_, missing = values.type, pa.types, values.is_null()
     if is_.is_map(kind) and is_.is_map(held):
         keys, items = (
-            _fit(values.keys, kind.key_type, zone),
-            _fit(values.items, kind.item_type, zone),
+            _fit(values.keys, kind.key_type, rules),
+            _fit(values.items, kind.item_type, rules),
         )
         return pa.MapArray.from_arrays(values.offsets, keys, items, kind, mask=missing)
     if is_.is_struct(kind) and is_.is_struct(held):
@@ -141,13 +151,13 @@ def _fit_parts(values: _Array, kind: pa.DataType, zone: str) -> _Array:
         parts = [
             pa.nulls(len(values), field.type)
             if (place := find_name(names, field.name)) is None
-            else _fit(given[place], field.type, zone)
+            else _fit(given[place], field.type, rules)
             for field in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
     if is_.is_list(kind) and hasattr(held, "value_type") and not is_.is_dictionary(held):
         plain = values.cast(pa.list_(held.value_type))
-        inner = _fit(plain.values, kind.value_type, zone)
+        inner = _fit(plain.values, kind.value_type, rules)
         return pa.ListArray.from_arrays(plain.offsets, inner, kind, mask=missing)
     raise OtherTypeError
 

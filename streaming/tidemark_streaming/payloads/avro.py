@@ -25,6 +25,7 @@ from tidemark_streaming.payloads.payload import (
 )
 from tidemark_streaming.payloads.registry import Registry, split_id
 from tidemark_streaming.payloads.schema import Schema
+from tidemark_streaming.payloads.time_rules import NO_RULES
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
@@ -82,7 +83,7 @@ class Avro:
             object.__setattr__(self, "_writer", _Writer.of(self._reader))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decode_each(values, columns, self.event)
+        return decode_each(values, columns, self.event, NO_RULES)
 
     def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id

@@ -22,12 +22,14 @@ from tidemark_streaming.payloads.payload import (
     Results,
     UndecodableError,
     decode_by_halves,
+    decode_except,
     undecoded_rows,
 )
 from tidemark_streaming.payloads.text_values import (
     TIME_OPTIONS,
     TimeFormats,
     decode_utf8,
+    faults_of,
     parse_texts,
 )
 
@@ -56,7 +58,8 @@ class Csv:
         options: `header`, whether files begin with the columns' names; `sep`, the separator between
             fields (default: a comma); `nullValue`; `timestampFormat` and `dateFormat`, the formats
             of times and days as in `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times
-            without an offset (default: UTC).
+            without an offset, which are refused without it; `finer`, `truncate` to drop the digits
+            of times beyond microseconds.
 
     Raises:
         DefinitionError: another option, or an invalid value.
@@ -107,10 +110,14 @@ class Csv:
         return self._splitter.split(content, last=last)
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decode_by_halves(
+        return decode_except(
             values,
-            lambda some: self._regular(some, columns),
-            lambda some: self._singly(some, columns),
+            {},
+            lambda some: decode_by_halves(
+                some,
+                lambda part: self._regular(part, columns),
+                lambda part: self._singly(part, columns),
+            ),
         )
 
     def fields(self, record: bytes) -> list[str | None]:
@@ -201,7 +208,9 @@ class Csv:
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
             values = parse_texts(column, wanted, self.formats)
             found.add(name, values)
-            found.misfit(undecoded_rows(column, values), name, kind)
+            rows = undecoded_rows(column, values)
+            faults = faults_of(column.take(pa.array(rows, pa.int64())), wanted, self.formats)
+            found.add_faults(dict(zip(rows, faults, strict=True)), name, kind)
         return found.finish()
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
@@ -225,7 +234,7 @@ class Csv:
 
     @cached_property
     def _splitter(self) -> "_Splitter":
-        return _Splitter(self._record, self._open)
+        return _Splitter(self._record, self._open, self._still_open)
 
     @cached_property
     def _null(self) -> frozenset[str]:
@@ -250,6 +259,14 @@ class Csv:
         one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf'^(?:{one}{sep})*"(?:[^"]|"")*$'
 
+    @cached_property
+    def _still_open(self) -> str:
+        """The pattern of a line of an incomplete record that both begins and breaks off within
+        quotes."""
+        sep = re.escape(self.sep)
+        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf'^(?:[^"]|"")*(?:"{sep}(?:{one}{sep})*"(?:[^"]|"")*)?$'
+
 
 class _Splitter:
     """Splits bytes into records. A record is one line, or several lines if a field has line breaks
@@ -258,12 +275,14 @@ class _Splitter:
     Args:
         record: the pattern of a complete record.
         beginning: the pattern of an incomplete record, which breaks off within quotes.
+        continuing: the pattern of a line that begins within quotes, and breaks off within quotes.
     """
 
-    def __init__(self, record: str, beginning: str) -> None:
+    def __init__(self, record: str, beginning: str, continuing: str) -> None:
         self._record = record
         self._whole = re.compile(record.encode("ascii"))
         self._beginning = re.compile(beginning.encode("ascii"))
+        self._continuing = re.compile(continuing.encode("ascii"))
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
         *lines, rest = content.split(b"\n")
@@ -295,11 +314,10 @@ class _Splitter:
             size += 1 + len(lines[number])
             if size > LONGEST:
                 return None
-            # A line without a quote continues the field.
-            if b'"' in lines[number]:
-                begun = b"\n".join(lines[at : number + 1])
-                if not self._beginning.search(_without_return(begun)):
-                    return number + 1
+            # Each line is examined once: a line without a quote continues the field.
+            line = _without_return(lines[number])
+            if b'"' in line and not self._continuing.search(line):
+                return number + 1
         return None
 
 

@@ -25,12 +25,15 @@ from tidemark_streaming.payloads.payload import (
     UndecodableError,
     columns_to_read,
     decode_by_halves,
+    decode_except,
     undecoded_rows,
 )
+from tidemark_streaming.payloads.registry import split_id, split_ids
 from tidemark_streaming.payloads.text_values import (
     TIME_OPTIONS,
     TimeFormats,
     decode_base64,
+    faults_of,
     parse_texts,
 )
 
@@ -41,6 +44,8 @@ _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
 _CONSTANT = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
 """Matches constants that are not JSON, although Arrow accepts them, even in undeclared members."""
 _SPACE = b" \t\r"
+_FRACTIONS = pa.decimal128(38, 9)
+"""The type with which Arrow reads counts since 1970 that have a fraction."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,18 @@ class Json:
 
     Args:
         options: `timestampFormat` and `dateFormat`, the formats of times and days as in
-            `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times without an offset
-            (default: UTC).
+            `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times without an offset,
+            which are refused without it; `finer`, `truncate` to drop the digits of times beyond
+            microseconds.
+        by_id: true if each value begins with the ID of a schema, as Confluent's serializer for JSON
+            Schema writes it. The ID is ignored.
 
     Raises:
-        DefinitionError: another option, or an invalid pattern.
+        DefinitionError: another option, or an invalid value.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
+    by_id: bool = False
     formats: TimeFormats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,11 +77,26 @@ class Json:
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         wanted = columns_to_read(columns)
-        return decode_by_halves(
+        reasons = dict[int, str]()
+        if self.by_id:
+            values, reasons = split_ids(values)
+        return decode_except(
             values,
-            lambda some: self._regular(some, wanted),
-            lambda some: self._singly(some, wanted),
+            reasons,
+            lambda some: decode_by_halves(
+                some,
+                lambda part: self._regular(part, wanted),
+                lambda part: self._singly(part, wanted),
+            ),
         )
+
+    def text(self, value: bytes) -> bytes:
+        """Return the JSON text of a record.
+
+        Raises:
+            UndecodableError: the record should begin with the ID of a schema, but does not.
+        """
+        return split_id(value)[1] if self.by_id else value
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
         """Return the nonblank lines in a block of a file, and the incomplete line at its end.
@@ -97,17 +121,14 @@ class Json:
         lines = _lines(values)
         if lines is None:
             return None
-        schema = pa.schema({name: self._json_type(kind) for name, kind in kinds.items()})
-        options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         longest = pc.max(pc.binary_length(values)).as_py()
         blocks = json.ReadOptions(block_size=max(_BLOCK, 2 * longest))
-        try:
-            rows = json.read_json(pa.BufferReader(lines), blocks, options)
-            # One value may hold two objects.
-            if rows.num_rows != len(values):
-                return None
-            rows.validate(full=True)
-        except pa.ArrowException:
+        rows = self._read_lines(lines, kinds, pa.int64(), blocks)
+        has_counts = self.formats.counts and any(map(pa.types.is_timestamp, kinds.values()))
+        if rows is None and has_counts and not _may_wrap(values, [_FRACTIONS]):
+            rows = self._read_lines(lines, kinds, _FRACTIONS, blocks)
+        # One value may hold two objects.
+        if rows is None or rows.num_rows != len(values):
             return None
         if any(_has_odd_numbers(rows[name], values) for name in kinds):
             return None
@@ -118,17 +139,43 @@ class Json:
                 continue
             column = self._read(rows[name], kind)
             found.add(name, column)
-            found.misfit(undecoded_rows(rows[name], column), name, columns[name])
+            odd = undecoded_rows(rows[name], column)
+            texts = rows[name].take(pa.array(odd, pa.int64())).cast(pa.string())
+            faults = faults_of(texts, kind, self.formats)
+            found.add_faults(dict(zip(odd, faults, strict=True)), name, columns[name])
         return found.finish()
 
-    def _json_type(self, kind: pa.DataType) -> pa.DataType:
+    def _read_lines(
+        self,
+        lines: pa.Buffer,
+        kinds: Mapping[str, pa.DataType],
+        count_type: pa.DataType,
+        blocks: json.ReadOptions,
+    ) -> pa.Table | None:
+        """Read lines with Arrow. Return None if a value does not have its type.
+
+        Args:
+            count_type: the type of counts since 1970.
+        """
+        types = {name: self._json_type(kind, count_type) for name, kind in kinds.items()}
+        options = json.ParseOptions(
+            explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
+        )
+        try:
+            rows = json.read_json(pa.BufferReader(lines), blocks, options)
+            rows.validate(full=True)
+        except pa.ArrowException:
+            return None
+        return rows
+
+    def _json_type(self, kind: pa.DataType, count_type: pa.DataType) -> pa.DataType:
         """Return the type with which Arrow reads a column.
 
-        It is an integer for counts since 1970, a string for other times and for bytes, and
-        otherwise the column's type.
+        It is a number for counts since 1970, a string for other times and for bytes, and otherwise
+        the column's type.
         """
         if pa.types.is_timestamp(kind) and self.formats.counts:
-            return pa.int64()
+            return count_type
         return pa.string() if _is_text(kind) else kind
 
     def _read(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -136,7 +183,7 @@ class Json:
             return pa.chunked_array([decode_base64(written)])
         if pa.types.is_integer(written.type):
             return self.formats.from_counts(written, kind)
-        return parse_texts(written, kind, self.formats)
+        return parse_texts(written.cast(pa.string()), kind, self.formats)
 
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
         """Decode values one by one in Python."""
@@ -152,7 +199,7 @@ class Json:
                 each.add(members.get(name), row)
         for name, each in readers.items():
             found.add(name, each.finish())
-            found.misfit(sorted(each.misfits), name, columns[name])
+            found.add_faults(each.faults, name, columns[name])
         return found.finish()
 
 

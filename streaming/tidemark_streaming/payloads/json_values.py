@@ -13,16 +13,29 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.faults import Fault
 from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import UndecodableError
-from tidemark_streaming.payloads.text_values import TimeFormats, decode_base64, parse_texts
+from tidemark_streaming.payloads.text_values import (
+    TimeFormats,
+    decode_base64,
+    faults_of,
+    parse_texts,
+)
 
 NOT_AN_OBJECT = "The record is not a JSON object."
 """The reason of a dead letter that is not a single JSON object."""
 
+HAS_SCHEMA_ID = (
+    "The record begins with a schema ID (a zero byte and four bytes) instead of a JSON object. If "
+    "all records do, set the format to Json(by_id=True)."
+)
+"""The reason of a dead letter in the wire format of Confluent's serializers."""
+
 NOT_UTF8 = "The record is not valid UTF-8."
 """The reason of a dead letter that is not text."""
 
+_SPACES = b" \t\n\r"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _NUMBER = frozenset("-0123456789")
@@ -41,6 +54,8 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
         UndecodableError: the value is not a JSON object, is nested too deeply, or has a member in
             `names` twice.
     """
+    if value[:1] == b"\0" and value[5:].lstrip(_SPACES).startswith(b"{"):
+        raise UndecodableError(HAS_SCHEMA_ID)
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -65,10 +80,10 @@ class Reader(Protocol):
     """Collects the values of a column, and builds the column at the end.
 
     Args:
-        misfits: the indices of rows whose value does not have the column's type.
+        faults: what is wrong with the values that do not have the column's type, by row.
     """
 
-    misfits: set[int]
+    faults: dict[int, Fault]
 
     def add(self, text: str | None, row: int) -> None:
         """Add the value of a row, given as its original text. None and "null" become null."""
@@ -92,13 +107,14 @@ class _Leaf:
     """Reads a column of a scalar type."""
 
     def __init__(self, kind: pa.DataType, formats: TimeFormats) -> None:
-        self.misfits = set[int]()
+        self.faults = dict[int, Fault]()
         self._kind, self._formats = kind, formats
         self._texts, self._rows = list[str | None](), list[int]()
         counts = formats.counts and pa.types.is_timestamp(kind)
         numbers = counts or pa.types.is_integer(kind) or pa.types.is_floating(kind)
         self._numbers = numbers or pa.types.is_decimal(kind)
-        self._texts_too = not numbers and not pa.types.is_boolean(kind)
+        # The unit of counts is declared, so a number in quotes can't be anything else.
+        self._texts_too = counts or not (numbers or pa.types.is_boolean(kind))
 
     def add(self, text: str | None, row: int) -> None:
         if text is not None:
@@ -121,7 +137,7 @@ class _Leaf:
             return text
         if pa.types.is_boolean(kind) and text in ("true", "false"):
             return text
-        self.misfits.add(row)
+        self.faults[row] = Fault.MISFIT
         return None
 
     def finish(self) -> "pa.Array[Any]":
@@ -130,8 +146,10 @@ class _Leaf:
             found = decode_base64(texts)
         else:
             found = _whole(parse_texts(texts, self._kind, self._formats))
-        odd = pc.and_(pc.is_valid(texts), pc.is_null(found))
-        self.misfits |= {self._rows[n] for n in pc.indices_nonzero(odd).to_pylist()}
+        odd = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(found)))
+        faults = faults_of(texts.take(odd), self._kind, self._formats)
+        for index, fault in zip(odd.to_pylist(), faults, strict=True):
+            self.faults[self._rows[index]] = fault
         return found
 
 
@@ -139,7 +157,7 @@ class _List:
     """Reads a column of arrays."""
 
     def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
-        self.misfits = set[int]()
+        self.faults = dict[int, Fault]()
         self._kind, self._inner = kind, reader(kind.value_type, formats)
         self._offsets, self._count = list[int | None](), 0
 
@@ -147,7 +165,7 @@ class _List:
         if text is None or text[0] != "[":
             self._offsets.append(None)
             if text not in (None, "null"):
-                self.misfits.add(row)
+                self.faults[row] = Fault.MISFIT
             return
         self._offsets.append(self._count)
         for element in _elements(text):
@@ -156,7 +174,7 @@ class _List:
 
     def finish(self) -> "pa.Array[Any]":
         inner = self._inner.finish()
-        self.misfits |= self._inner.misfits
+        self.faults |= self._inner.faults
         offsets = pa.array([*self._offsets, self._count], pa.int32())
         return pa.ListArray.from_arrays(offsets, inner, self._kind)
 
@@ -165,7 +183,7 @@ class _Struct:
     """Reads a STRUCT column: objects whose members the type names."""
 
     def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
-        self.misfits = set[int]()
+        self.faults = dict[int, Fault]()
         self._kind, self._there = kind, list[bool]()
         self._inner = {part.name: reader(part.type, formats) for part in kind}
 
@@ -174,17 +192,18 @@ class _Struct:
         members = dict[str, str]()
         for name, member in _members(text) if text is not None and is_there else ():
             if name in members and name in self._inner:
-                self.misfits.add(row)
+                self.faults[row] = Fault.MISFIT
             members[name] = member
         if not is_there and text not in (None, "null"):
-            self.misfits.add(row)
+            self.faults[row] = Fault.MISFIT
         self._there.append(is_there)
         for name, inner in self._inner.items():
             inner.add(members.get(name), row)
 
     def finish(self) -> "pa.Array[Any]":
         parts = [inner.finish() for inner in self._inner.values()]
-        self.misfits.update(*(inner.misfits for inner in self._inner.values()))
+        for inner in self._inner.values():
+            self.faults |= inner.faults
         missing = pc.invert(pa.array(self._there, pa.bool_()))
         return pa.StructArray.from_arrays(parts, fields=list(self._kind), mask=missing)
 
@@ -193,7 +212,7 @@ class _Map:
     """Reads a MAP column: objects with arbitrary members."""
 
     def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
-        self.misfits = set[int]()
+        self.faults = dict[int, Fault]()
         self._kind, self._inner = kind, reader(kind.item_type, formats)
         self._offsets, self._keys = list[int | None](), list[Any]()
 
@@ -201,14 +220,14 @@ class _Map:
         if text is None or text[0] != "{":
             self._offsets.append(None)
             if text not in (None, "null"):
-                self.misfits.add(row)
+                self.faults[row] = Fault.MISFIT
             return
         self._offsets.append(len(self._keys))
         names = set[str]()
         for name, member in _members(text):
             key = self._key(name)
             if key is None or name in names:
-                self.misfits.add(row)
+                self.faults[row] = Fault.MISFIT
                 continue
             names.add(name)
             self._keys.append(key)
@@ -223,7 +242,7 @@ class _Map:
 
     def finish(self) -> "pa.Array[Any]":
         items = self._inner.finish()
-        self.misfits |= self._inner.misfits
+        self.faults |= self._inner.faults
         keys = pa.array(self._keys, self._kind.key_type)
         offsets = pa.array([*self._offsets, len(keys)], pa.int32())
         return pa.MapArray.from_arrays(offsets, keys, items, self._kind)

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -16,10 +16,19 @@ from tidemark.base import thresholds
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.rows import compute as pc
+from tidemark_streaming.base.local_times import zone_of
 from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.faults import Fault
+from tidemark_streaming.payloads.time_rules import NO_RULES, TimeRules
 
 _T = TypeVar("_T")
 
+
+MAX_RECORD_BYTES = 1 << 26
+"""The maximum size of a record. A longer one is a dead letter, so that damaged or malicious data
+can't exhaust memory or time."""
+
+_TOO_LONG = f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB."
 
 Columns = Mapping[str, str | None]
 """Names of columns with their Spark DDL types. A column with None instead of a type is not read."""
@@ -84,6 +93,27 @@ def decode_by_halves(
     return found[0] if len(found) == 1 else Decoded.concatenate(found)
 
 
+def decode_except(
+    values: pa.ChunkedArray,
+    reasons: Mapping[int, str],
+    decode: Callable[[pa.ChunkedArray], Decoded],
+) -> Decoded:
+    """Decode records except those that have a reason, by row. A record that is too long is another
+    exception.
+
+    Args:
+        decode: decodes records; one without a value has null columns.
+    """
+    is_long = pc.greater(pc.binary_length(values), MAX_RECORD_BYTES)
+    if pc.any(is_long).as_py():
+        long_rows = pc.indices_nonzero(is_long).to_pylist()
+        reasons = {**reasons, **dict.fromkeys(long_rows, _TOO_LONG)}
+    if not reasons:
+        return decode(values)
+    events = decode(null_rows(values, reasons))
+    return replace(events, reasons=dict(sorted({**events.reasons, **reasons}.items())))
+
+
 class Payload(Protocol):
     """A record format."""
 
@@ -113,9 +143,24 @@ Event = Mapping[str, Any]
 """An event's fields by name."""
 
 
+class WrittenTime(NamedTuple):
+    """A time as a binary format has it.
+
+    Args:
+        nanos: nanoseconds since 1970-01-01 00:00, in UTC unless the time is local.
+        is_local: whether the time is a date and time of day without a time zone.
+    """
+
+    nanos: int
+    is_local: bool = False
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (local times have no zone)
+
+
 def misfit_reason(name: str, kind: str) -> str:
     """Return the reason of a dead letter in which a field does not have its column's type."""
-    return f"The field '{name}' is not a valid {kind.upper()}."
+    return Fault.MISFIT.reason(name, kind)
 
 
 class Results:
@@ -134,6 +179,11 @@ class Results:
         """Record the rows in which a field does not have its column's type."""
         for row in rows:
             self.refuse(row, misfit_reason(name, kind))
+
+    def add_faults(self, faults: Mapping[int, Fault], name: str, kind: str) -> None:
+        """Record what is wrong with the values of a field, by row."""
+        for row, fault in faults.items():
+            self.refuse(row, fault.reason(name, kind))
 
     def add(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
         """Add a column."""
@@ -186,13 +236,26 @@ def decode_protected(
 
 
 def decode_each(
-    values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes], Event]
+    values: pa.ChunkedArray,
+    columns: Columns,
+    decode: Callable[[bytes], Event],
+    rules: TimeRules,
 ) -> Decoded:
     """Decode records one by one.
 
     Args:
         decode: returns the fields of a record, or raises UndecodableError.
+        rules: what to do with times without a time zone, and with times finer than microseconds.
     """
+    return decode_except(values, {}, lambda some: _decode_singly(some, columns, decode, rules))
+
+
+def _decode_singly(
+    values: pa.ChunkedArray,
+    columns: Columns,
+    decode: Callable[[bytes], Event],
+    rules: TimeRules,
+) -> Decoded:
     found, events = Results(len(values)), list[Event]()
     for row, value in enumerate(values.to_pylist()):
         event = dict[str, Any]()
@@ -203,36 +266,44 @@ def decode_each(
                 found.refuse(row, str(error))
         events.append(event)
     for name, kind in columns_to_read(columns).items():
-        _add(found, [event.get(name) for event in events], name, kind)
+        _add(found, [event.get(name) for event in events], name, kind, rules)
     return found.finish()
 
 
-def _add(found: Results, values: list[Any], name: str, kind: str) -> None:
-    """Add a column of values. A value that does not fit is null and is recorded as a misfit."""
+def _add(found: Results, values: list[Any], name: str, kind: str, rules: TimeRules) -> None:
+    """Add a column of values. A value that does not fit is null, and its fault is recorded."""
     wanted = arrow_type(kind)
     try:
-        column = _array(values, wanted)
+        column = _array(values, wanted, rules)
     except _MISFIT:
-        odd = list[int]()
+        faults = dict[int, Fault]()
         for row, value in enumerate(values):
             try:
-                _array([value], wanted)
-            except _MISFIT:
+                _array([value], wanted, rules)
+            except _MISFIT as error:
                 values[row] = None
-                odd.append(row)
-        found.misfit(odd, name, kind)
-        column = _array(values, wanted)
+                faults[row] = error.fault if isinstance(error, _TimeError) else Fault.MISFIT
+        found.add_faults(faults, name, kind)
+        column = _array(values, wanted, rules)
     found.add(name, column)
+
+
+class _TimeError(TypeError):
+    """A time does not fit its column."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault = fault
 
 
 _MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([_plain(value, kind) for value in values], kind)
+def _array(values: Sequence[Any], kind: pa.DataType, rules: TimeRules = NO_RULES) -> pa.Array:
+    return pa.array([_plain(value, kind, rules) for value in values], kind)
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats give)
+def _plain(value: Any, kind: pa.DataType, rules: TimeRules) -> Any:  # noqa: ANN401 (what formats give)
     """Return a value in the form that Arrow requires: a map as pairs, at any depth; a UUID as text.
 
     Raises:
@@ -242,15 +313,62 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
         return None
     if pa.types.is_map(kind):
         pairs = _require_type(value, dict).items()
-        return [(_plain(k, kind.key_type), _plain(v, kind.item_type)) for k, v in pairs]
+        return [
+            (_plain(k, kind.key_type, rules), _plain(v, kind.item_type, rules)) for k, v in pairs
+        ]
     if pa.types.is_struct(kind):
         fields = _require_type(value, dict)
-        return {f.name: _plain(fields.get(f.name), f.type) for f in kind}
+        return {f.name: _plain(fields.get(f.name), f.type, rules) for f in kind}
     if pa.types.is_list(kind):
-        return [_plain(v, kind.value_type) for v in _require_type(value, list)]
+        return [_plain(v, kind.value_type, rules) for v in _require_type(value, list)]
+    if isinstance(value, WrittenTime):
+        return _plain_time(value, kind, rules)
+    if isinstance(value, time):
+        return _plain_time_of_day(value, kind)
     if type(value) in _misread_types(kind) or _is_lost(value, kind):
         raise TypeError
     return str(value) if type(value) is UUID else value
+
+
+def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> datetime:
+    """Return a time for a TIMESTAMP or TIMESTAMP_NTZ column.
+
+    Raises:
+        TypeError: the time does not fit the column.
+    """
+    if not pa.types.is_timestamp(kind):
+        raise TypeError
+    micros, extra = divmod(written.nanos, 1000)
+    if extra and not rules.truncates:
+        raise _TimeError(Fault.FINER)
+    try:
+        clock = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise _TimeError(Fault.OUT_OF_RANGE) from None
+    if kind.tz is None:
+        if not written.is_local:
+            # An instant has no date and time of day without a zone.
+            raise TypeError
+        return clock
+    if not written.is_local:
+        return clock.replace(tzinfo=UTC)
+    if rules.zone is None:
+        raise _TimeError(Fault.NO_ZONE)
+    return clock.replace(tzinfo=zone_of(rules.zone, rules.what))
+
+
+def _plain_time_of_day(value: time, kind: pa.DataType) -> int | str:
+    """Return a time of day as text, or as microseconds since midnight.
+
+    Raises:
+        TypeError: the column has another type.
+    """
+    if pa.types.is_string(kind):
+        return value.isoformat()
+    if not pa.types.is_integer(kind):
+        raise TypeError
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
 
 
 def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)

@@ -1,5 +1,6 @@
 """Decode Protobuf messages, with a descriptor set as `protoc --descriptor_set_out` writes it."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,25 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.wrappers_pb2 import DESCRIPTOR as WRAPPERS
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
     Columns,
     Decoded,
     Event,
     UndecodableError,
+    WrittenTime,
     decode_each,
 )
 from tidemark_streaming.payloads.registry import split_id
+from tidemark_streaming.payloads.time_rules import TimeRules
 
 _TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPERS = {descriptor.full_name for descriptor in WRAPPERS.message_types_by_name.values()}
+_NO_INDEX = "The record does not specify which message of its schema it is."
 
 
 @checked_class
@@ -33,14 +39,19 @@ class Protobuf:
     The message's fields are the columns with the same names. A column without a field is null. An
     unset field is null, too, if Protobuf distinguishes it from a field with the default value. An
     enumeration becomes the name of its value (or the number as text, if the descriptors lack the
-    value), a `google.protobuf.Timestamp` becomes an instant, and a message becomes a struct.
+    value), a `google.protobuf.Timestamp` becomes an instant, a wrapper such as
+    `google.protobuf.DoubleValue` becomes its value or null, and another message becomes a struct.
 
     Args:
         descriptors: a file that `protoc --include_imports --descriptor_set_out` wrote.
         message: the full name of the message, as in `shop.Order`.
         by_id: true if each value begins with the ID of its schema and the index of the message in
-            that schema, as Confluent's serializers write them. Both are ignored, because
-            `descriptors` and `message` determine the schema.
+            that schema, as Confluent's serializers write them. The ID is ignored, because
+            `descriptors` determines the schema. A record of another message is a dead letter.
+        index: the message's index in the producers' schema, if it differs from its index in its
+            file of `descriptors`: `[1]` is the second message, `[1, 0]` the first one in it.
+        finer: `truncate` to drop the digits of times beyond microseconds; without it, a record with
+            such digits is a dead letter.
 
     Raises:
         DefinitionError: the file can't be read, is not a descriptor set, or lacks the message.
@@ -49,21 +60,54 @@ class Protobuf:
     descriptors: str | Path
     message: str
     by_id: bool = False
+    index: Sequence[int] | None = None
+    finer: str | None = None
     _class: type[Message] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_class", _message_class(Path(self.descriptors), self.message))
+        _ = self._rules
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decode_each(values, columns, self.event)
+        names = [name for name, kind in columns.items() if kind is not None]
+        return decode_each(values, columns, lambda value: self._event(value, names), self._rules)
 
-    def event(self, value: bytes) -> Event:
-        content = _skip_message_index(split_id(value)[1]) if self.by_id else value
+    @property
+    def _rules(self) -> TimeRules:
+        return TimeRules(None, self.finer, "Protobuf(…)")
+
+    def _event(self, value: bytes, names: Sequence[str]) -> Event:
+        """Return the fields of a record that have these names.
+
+        Raises:
+            UndecodableError: the record can't be decoded, or is another message.
+        """
+        content = self._content(split_id(value)[1]) if self.by_id else value
         try:
-            return _fields(self._class.FromString(content))
+            return _fields(self._class.FromString(content), names)
         except (DecodeError, ValueError, OverflowError):
             hint = "" if self.by_id else " If records begin with a schema ID, set by_id=True."
             raise UndecodableError(f"The record is not a message '{self.message}'.{hint}") from None
+
+    def _content(self, content: bytes) -> bytes:
+        """Return the bytes after the message's index in its schema.
+
+        Raises:
+            UndecodableError: the record is another message of its schema, or has no index.
+        """
+        index, start = _read_index(content)
+        descriptor = self._class.DESCRIPTOR
+        expected = _index_of(descriptor) if self.index is None else [*self.index]
+        # Serializers differ in whether the entries of maps are messages of their own.
+        if index == expected or (self.index is None and index == _index_of(descriptor, maps=False)):
+            return content[start:]
+        other = _message_at(descriptor.file, index)
+        # If the producers' schema has another order, the name would be that of another message.
+        name = "" if other is None or self.index is not None else f", '{other.full_name}'"
+        raise UndecodableError(
+            f"The record is message {index} of its schema{name}, but '{self.message}' is message "
+            f"{expected}. If that differs in the producers' schema, set `index` of Protobuf(…)."
+        )
 
 
 def _message_class(path: Path, name: str) -> type[Message]:
@@ -88,13 +132,57 @@ def _message_class(path: Path, name: str) -> type[Message]:
         ) from None
 
 
-def _skip_message_index(content: bytes) -> bytes:
-    """Return the bytes after the message's index in its schema. The index is a varint with a count,
-    and then that many varints; a single 0 stands for the first message."""
-    count, at = _read_varint(content, 0)
+def _read_index(content: bytes) -> tuple[list[int], int]:
+    """Return the message's index in its schema, and the position after it.
+
+    The index has a number for the message and one for each message that contains it. It is a
+    varint with the count, and then that many varints, all in zigzag; a single 0 stands for `[0]`.
+    """
+    count, position = _read_varint(content, 0)
+    if count == 0:
+        return [0], position
+    if count & 1 or count >> 1 > MAX_DEPTH:
+        raise UndecodableError(_NO_INDEX)
+    index = list[int]()
     for _ in range(count >> 1):
-        _, at = _read_varint(content, at)
-    return content[at:]
+        number, position = _read_varint(content, position)
+        if number & 1:
+            raise UndecodableError(_NO_INDEX)
+        index.append(number >> 1)
+    return index, position
+
+
+def _index_of(descriptor: Any, *, maps: bool = True) -> list[int]:  # noqa: ANN401 (of two classes)
+    """Return the index of a message in its file.
+
+    Args:
+        maps: whether the entries of maps count as messages.
+    """
+    index = list[int]()
+    while descriptor is not None:
+        container = descriptor.containing_type
+        siblings = (
+            descriptor.file.message_types_by_name.values()
+            if container is None
+            else container.nested_types
+        )
+        names = [
+            sibling.full_name for sibling in siblings if maps or not sibling.GetOptions().map_entry
+        ]
+        index.insert(0, names.index(descriptor.full_name))
+        descriptor = container
+    return index
+
+
+def _message_at(file: Any, index: Sequence[int]) -> Any:  # noqa: ANN401 (as above)
+    """Return the message with an index in a file; None if there is none."""
+    siblings, message = list(file.message_types_by_name.values()), None
+    for number in index:
+        if number >= len(siblings):
+            return None
+        message = siblings[number]
+        siblings = list(message.nested_types)
+    return message
 
 
 def _read_varint(content: bytes, start: int) -> tuple[int, int]:
@@ -104,11 +192,13 @@ def _read_varint(content: bytes, start: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * n)
         if byte < 0x80:
             return value, start + n + 1
-    raise UndecodableError("The record does not specify which message of its schema it is.")
+    raise UndecodableError(_NO_INDEX)
 
 
-def _fields(message: Message) -> dict[str, Any]:
-    return {one.name: _value(message, one) for one in message.DESCRIPTOR.fields}
+def _fields(message: Message, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return the values of a message's fields; of those with these names, if names are given."""
+    fields = message.DESCRIPTOR.fields
+    return {one.name: _value(message, one) for one in fields if names is None or one.name in names}
 
 
 def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
@@ -130,10 +220,7 @@ def _single_value(value: Any, field: Any) -> Any:  # noqa: ANN401 (as above)
         return str(value) if known is None else known.name
     if field.message_type is None:
         return value
-    if field.message_type.full_name == _TIMESTAMP:
-        if value.nanos % 1000:
-            raise UndecodableError(
-                f"The field '{field.name}' has a time with more precision than microseconds."
-            )
-        return Timestamp(seconds=value.seconds, nanos=value.nanos).ToDatetime()
-    return _fields(value)
+    name = field.message_type.full_name
+    if name == _TIMESTAMP:
+        return WrittenTime(value.seconds * 1_000_000_000 + value.nanos)
+    return value.value if name in _WRAPPERS else _fields(value)

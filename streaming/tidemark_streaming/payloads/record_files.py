@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tidemark.base import thresholds
-from tidemark_streaming.payloads.payload import Payload
+from tidemark_streaming.payloads.payload import MAX_RECORD_BYTES, Payload
 
 _BOM = b"\xef\xbb\xbf"
 _UTF_16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -31,7 +31,7 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
     Raises:
         OSError, pa.ArrowException: the file can't be read.
     """
-    rest, begins = b"", True
+    rest, begins, is_cut = b"", True, False
     utf_16: codecs.IncrementalDecoder | None = None
     with pa.input_stream(str(path), compression=_compression(path)) as file:
         while True:
@@ -43,7 +43,16 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
                 block, begins = block.removeprefix(_BOM), False
             if utf_16 is not None:
                 block = _to_utf_8(block, utf_16, last=is_last)
+            if is_cut:
+                # The remainder of a record that is too long, up to the end of its line.
+                is_cut = b"\n" not in block
+                block = block.partition(b"\n")[2]
             records, rest = form.split(rest + block, last=is_last)
+            if len(rest) > MAX_RECORD_BYTES:
+                # Its beginning is a dead letter. Reading on would take time by the square of its
+                # length.
+                records.append(rest[: MAX_RECORD_BYTES + 1])
+                rest, is_cut = b"", True
             yield records
             if is_last:
                 return

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from tidemark.base.errors import DataError
 from tidemark.base.secret import secret
 from tidemark.base.settings import Settings
@@ -35,6 +37,21 @@ def split_id(value: bytes) -> tuple[int, bytes]:
             "have no schema ID, set by_id=False."
         )
     return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
+
+
+def split_ids(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]:
+    """Return the bytes of records after the IDs of their schemas, and the reasons of records that
+    do not begin with a schema ID, by row."""
+    contents, reasons = list[bytes | None](), dict[int, str]()
+    for row, value in enumerate(values.to_pylist()):
+        content = None
+        if value is not None:
+            try:
+                content = split_id(value)[1]
+            except UndecodableError as error:
+                reasons[row] = str(error)
+        contents.append(content)
+    return pa.chunked_array([pa.array(contents, pa.binary())]), reasons
 
 
 class Registry:

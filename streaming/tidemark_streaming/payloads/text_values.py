@@ -8,11 +8,18 @@ text. It is zero or infinite only if the text is a zero or infinity.
 import base64
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
+from dataclasses import dataclass, replace
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    ROUND_FLOOR,
+    Context,
+    Decimal,
+    Inexact,
+    InvalidOperation,
+)
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -20,7 +27,14 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.base.local_times import in_utc, zone_of
+from tidemark_streaming.payloads.faults import Fault
+from tidemark_streaming.payloads.time_rules import (
+    FINER_OPTION,
+    TRUNCATE,
+    ZONE_OPTION,
+    TimeRules,
+    floor_to_micros,
+)
 
 _Texts = Any
 """An Arrow array or chunked array of STRING."""
@@ -33,8 +47,7 @@ does not read larger offsets."""
 
 WITH_OFFSET = f"^{DAY}[T ]{_TIME}{_OFFSET}$"
 WITHOUT_OFFSET = f"^{DAY}(?:[T ]{_TIME})?$"
-FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
-"""Matches a time with zeros beyond microseconds, which can be dropped without loss."""
+_FINER = r"^(.*\.\d{{6}}){digits}+(\D*|[+-]\d\d:?(?:\d\d)?)$"
 
 _WHOLE = r"^[+-]?0*\d{1,18}$"
 _LONGER = r"^[+-]?0*\d{19}$"
@@ -67,8 +80,23 @@ def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa
     if pa.types.is_date(kind):
         return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind))
     if formats.counts:
-        return formats.from_counts(_integers(texts, pa.int64()), kind)
-    return _times(formats.as_iso(texts, kind), kind, zone_of(formats.zone, "The option 'timeZone'"))
+        return formats.parse_counts(texts, kind)
+    return _times(formats.as_iso(texts, kind), kind, formats)
+
+
+def faults_of(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> list[Fault]:
+    """Return what is wrong with texts that `parse_texts` can't parse as values of a type."""
+    if not pa.types.is_timestamp(kind) or not len(texts):
+        return [Fault.MISFIT] * len(texts)
+    # A text is at fault only for its precision or its zone if it can be parsed without this rule.
+    truncating = replace(formats, finer=TRUNCATE)
+    zoned = replace(truncating, zone=formats.zone or "UTC")
+    is_finer = pc.is_valid(parse_texts(texts, kind, truncating)).to_pylist()
+    is_local = pc.is_valid(parse_texts(texts, kind, zoned)).to_pylist()
+    return [
+        Fault.FINER if finer else Fault.NO_ZONE if local else Fault.MISFIT
+        for finer, local in zip(is_finer, is_local, strict=True)
+    ]
 
 
 def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -84,7 +112,12 @@ def decode_base64(texts: _Texts) -> "pa.Array[Any]":
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
 
-TIME_OPTIONS = {"timestampFormat": "timestamp", "dateFormat": "date", "timeZone": "zone"}
+TIME_OPTIONS = {
+    "timestampFormat": "timestamp",
+    "dateFormat": "date",
+    ZONE_OPTION: "zone",
+    FINER_OPTION: "finer",
+}
 """Options of text formats, each with the argument of `TimeFormats` that it sets."""
 
 
@@ -98,17 +131,20 @@ class TimeFormats:
 
     Args:
         timestamp: the pattern of TIMESTAMP and TIMESTAMP_NTZ; or `epochSeconds`, `epochMillis`,
-            `epochMicros` or `epochNanos`, for integers.
+            `epochMicros` or `epochNanos`, for numbers.
         date: the pattern of DATE.
-        zone: the time zone of a TIMESTAMP without an offset.
+        zone: the time zone of a TIMESTAMP without an offset. By default, such a time is refused.
+        finer: `truncate` to drop the digits of times beyond microseconds. By default, a time with
+            such digits is refused unless they are zeros.
     """
 
     timestamp: str | None = None
     date: str | None = None
-    zone: str = "UTC"
+    zone: str | None = None
+    finer: str | None = None
 
     def __post_init__(self) -> None:
-        zone_of(self.zone, "The option 'timeZone'")
+        _ = self.rules
         for pattern in (self.timestamp, self.date):
             if pattern is not None and not (pattern == self.timestamp and self.counts):
                 Pattern(pattern)
@@ -121,8 +157,18 @@ class TimeFormats:
 
     @property
     def counts(self) -> bool:
-        """Return whether timestamps are written as counts since 1970, which are integers."""
+        """Return whether timestamps are written as counts since 1970, which are numbers."""
         return self.timestamp in _NANOS
+
+    @property
+    def rules(self) -> TimeRules:
+        """What to do with times without a zone, and with times finer than microseconds."""
+        return TimeRules(self.zone, self.finer)
+
+    @property
+    def droppable(self) -> str:
+        """The pattern of a time with digits beyond microseconds that can be dropped."""
+        return _FINER.format(digits=r"\d" if self.rules.truncates else "0")
 
     @property
     def count_nanos(self) -> int:
@@ -141,17 +187,52 @@ class TimeFormats:
     def from_counts(
         self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType
     ) -> "pa.ChunkedArray[Any]":
-        """Return counts since 1970 as timestamps. A timestamp is null if it is finer than
-        microseconds, or outside the years 1 to 9999."""
+        """Return whole counts since 1970 as timestamps. A timestamp is null if it is outside the
+        years 1 to 9999, or if it is finer than microseconds and is not truncated."""
         least, most = self.count_range
         is_in_range = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
         numbers = pc.if_else(is_in_range, numbers, None)
         if self.count_nanos >= _NANOS["epochMicros"]:
             micros = pc.multiply(numbers, self.count_nanos // 1000)
         else:
-            micros = pc.divide(numbers, 1000)
-            micros = pc.if_else(pc.equal(pc.multiply(micros, 1000), numbers), micros, None)
+            micros = floor_to_micros(numbers)
+            if not self.rules.truncates:
+                is_exact = pc.equal(pc.multiply(micros, 1000), numbers)
+                micros = pc.if_else(is_exact, micros, None)
         return pc.cast(micros, kind)
+
+    def parse_counts(self, texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+        """Return numbers as timestamps, as `from_counts` does. A number may have a fraction."""
+        numbers = _integers(texts, pa.int64())
+        if numbers.null_count == texts.null_count:
+            return self.from_counts(numbers, kind)
+        micros = [self._count_micros(text) for text in _matching(texts, _NUMBER).to_pylist()]
+        return pa.chunked_array([pa.array(micros, pa.int64()).cast(kind)])
+
+    def _count_micros(self, text: str | None) -> int | None:
+        """Return a count as microseconds since 1970; None if it is not a timestamp."""
+        if text is None:
+            return None
+        try:
+            sign, digits, exponent = Decimal(text).as_tuple()
+        except ArithmeticError:
+            return None
+        if not isinstance(exponent, int):
+            return None
+        micros = Decimal((sign, digits, exponent + self.count_places))
+        if micros and micros.adjusted() > _MICROS_DIGITS:
+            return None
+        # Truncated to the past, also before 1970.
+        whole = micros.to_integral_value(ROUND_FLOOR)
+        if whole != micros and not self.rules.truncates:
+            return None
+        return int(whole) if BEGINNING <= whole <= INFINITY else None
+
+    @property
+    def count_places(self) -> int:
+        """The number of decimal places by which a count differs from microseconds; negative for
+        nanoseconds."""
+        return _PLACES[self.timestamp or ""]
 
     def pattern(self, kind: pa.DataType) -> "Pattern | None":
         """Return the pattern of a type; None for ISO 8601."""
@@ -170,6 +251,9 @@ _NANOS = {
     "epochMicros": 1_000,
     "epochNanos": 1,
 }
+_PLACES = {"epochSeconds": 6, "epochMillis": 3, "epochMicros": 0, "epochNanos": -3}
+_MICROS_DIGITS = 20
+"""More digits than microseconds of the years 1 to 9999 have."""
 _PARTS = {
     "yyyy": r"\d{4}",
     "MM": r"\d{2}",
@@ -253,19 +337,21 @@ def _matching(texts: _Texts, expression: str) -> _Texts:
     return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
 
 
-def _times(texts: _Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
-    """Parse times of ISO 8601. If the type has a time zone, times without an offset are in `zone`.
-    If it does not, times with an offset become null."""
+def _times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.ChunkedArray[Any]":
+    """Parse times of ISO 8601. If the type has a time zone, times without an offset are in the zone
+    of the formats. If it does not, times with an offset become null."""
     with_zone = kind == INSTANT
     if with_zone and pc.all(pc.match_substring_regex(texts, WITH_OFFSET)).as_py() is not False:
         return _in_calendar(_cast(texts, kind))
-    if pc.any(pc.match_substring_regex(texts, FINER)).as_py():
-        texts = pc.replace_substring_regex(texts, FINER, r"\1\2")
+    if pc.any(pc.match_substring_regex(texts, formats.droppable)).as_py():
+        texts = pc.replace_substring_regex(texts, formats.droppable, r"\1\2")
     local = _in_calendar(_cast(_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
     if not with_zone:
         return local
     zoned = _in_calendar(_cast(_matching(texts, WITH_OFFSET), kind))
-    return _in_calendar(pc.coalesce(zoned, in_utc(local, zone)))
+    if formats.zone is None:
+        return zoned
+    return _in_calendar(pc.coalesce(zoned, formats.rules.to_utc(local)))
 
 
 def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":

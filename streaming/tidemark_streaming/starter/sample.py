@@ -28,6 +28,9 @@ file."""
 
 _SNIFFED_ROWS = 100
 
+ZONE = "UTC"
+"""The zone of times without an offset in the file, which the project's connector names."""
+
 _KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
 """Types of columns other than STRING. The type that most values of a column fit is chosen; if
 that is true of several types, the first of them."""
@@ -192,7 +195,7 @@ def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     texts = decode_utf8(column)
     filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     count = len(filled) - filled.null_count
-    candidates = [(k, parse_texts(filled, arrow_type(k), TimeFormats())) for k in _KINDS]
+    candidates = [(k, parse_texts(filled, arrow_type(k), TimeFormats(zone=ZONE))) for k in _KINDS]
     kind, values = min(candidates, key=lambda found: found[1].null_count)
     odd = values.null_count - filled.null_count
     if not count or odd > (1 - _TYPE_SHARE) * count:

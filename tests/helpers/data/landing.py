@@ -74,7 +74,7 @@ def clock(seconds: int) -> str | None:
 
 
 def connector(folder: Path) -> FileConnector:
-    return FileConnector(SOURCE, folder, options={"header": True})
+    return FileConnector(SOURCE, folder, options={"header": True, "timeZone": "UTC"})
 
 
 def log_rows(warehouse: Warehouse, source: Source = SOURCE) -> list[tuple[object, ...]]:

@@ -570,7 +570,7 @@ def test_files_of_any_name_are_read(
     names: set[str],
 ) -> None:
     folder, landed = tmp_path_factory.mktemp("names"), set[str]()
-    content = parquet(1) if form == "parquet" else f"{HEADER}2023-11-14,a,1\n".encode()
+    content = parquet(1) if form == "parquet" else f"{HEADER}2023-11-14T00:00Z,a,1\n".encode()
     for name in sorted(names):
         path = folder / name
         try:

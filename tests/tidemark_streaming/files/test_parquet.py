@@ -37,7 +37,7 @@ def read(folder: Path, kind: str, values: Array, **more: Any) -> tuple[list[Any]
 
 
 def read_source(source: Source, folder: Path) -> tuple[list[Any], list[int]]:
-    connector = FileConnector(source, folder, "parquet")
+    connector = FileConnector(source, folder, "parquet", {"timeZone": "UTC"})
     rows = pa.concat_tables(connector.read(NO_ENGINE, connector.pending([])))
     rows.validate(full=True)
     assert rows["x"].type == arrow_type(source.columns["x"])
@@ -253,7 +253,7 @@ def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
     columns = {"at": "TIMESTAMP", "x": "BIGINT"}
     source = Source("values", columns, "at", BoundedOutOfOrderness("0 seconds"))
     with pytest.raises(
-        DefinitionError, match="no option 'mergeSchema': its only option is timeZone"
+        DefinitionError, match="no option 'mergeSchema': its options are timeZone and finer"
     ):
         FileConnector(source, tmp_path, "parquet", {"mergeSchema": True})
     with pytest.raises(DefinitionError, match="unknown time zone, 'Nowhere'"):

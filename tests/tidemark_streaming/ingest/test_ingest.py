@@ -220,7 +220,7 @@ def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path:
 def by(watermark: Watermark, folder: Path) -> FileConnector:
     """Return a connector to a folder, for a source with another watermark."""
     source = replace(SOURCE, name="other", watermark=watermark)
-    return FileConnector(source, folder, options={"header": True})
+    return FileConnector(source, folder, options={"header": True, "timeZone": "UTC"})
 
 
 def watermarks(
@@ -349,7 +349,9 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
             yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
 
     ingestion = Ingestion(
-        SOURCE, lambda p: FileConnector(SOURCE, p, options={"header": True}), land_slowly
+        SOURCE,
+        lambda p: FileConnector(SOURCE, p, options={"header": True, "timeZone": "UTC"}),
+        land_slowly,
     )
     commits = list(play(warehouse, ingestion, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
@@ -361,7 +363,7 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     source = replace(SOURCE, lookups=("places",))
-    came = FileConnector(source, tmp_path / "in", options={"header": True})
+    came = FileConnector(source, tmp_path / "in", options={"header": True, "timeZone": "UTC"})
     places = warehouse.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
 
     def load(_: SparkSession) -> DataFrame:

@@ -581,7 +581,11 @@ def test_protobuf_records_become_columns(descriptors: Path) -> None:
     head = struct.pack(">bI", 0, 3)
     framed = [head + b"\x02\x02" + values[0], head + b"\x00" + values[0], head, b"\x05" + values[0]]
     rows = decode(by_id, columns, *framed)
-    assert [r.n for r in rows] == [5, 5, None, None]
+    assert [r.n for r in rows] == [5, None, None, None]
+    assert rows[1].reason == (
+        "The record is message [0] of its schema, 'shop.Other', but 'shop.Order' is message [1]. "
+        "If that differs in the producers' schema, set `index` of Protobuf(…)."
+    )
     assert rows[2].reason == "The record does not specify which message of its schema it is."
 
 

@@ -34,6 +34,7 @@ DECIMALS = {
 SCALARS = ("STRING", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 KINDS = (*INTEGERS, *DECIMALS, *SCALARS)
 DIGITS = "[0-9]"
+UTC = {"timeZone": "UTC"}
 
 
 # The rules.
@@ -328,7 +329,7 @@ def test_json_values_are_exact_or_dead_letters(
 ) -> None:
     """This also holds in a large batch, which Arrow reads at once."""
     values = values * times_over
-    found = read(Json().decode(binary(values), {"x": kind}), "x", kind)
+    found = read(Json(UTC).decode(binary(values), {"x": kind}), "x", kind)
     for value, mine in zip(values, found, strict=True):
         wanted = of_json(value, kind)
         if wanted is ...:
@@ -344,7 +345,7 @@ def test_json_values_are_exact_or_dead_letters(
 def test_difficult_texts_in_json_are_exact_or_dead_letters(kind: str) -> None:
     tokens = [*TOKENS, *NASTY, *map(token, NASTY)]
     values = [f'{{"x":{t}}}'.encode("utf-8", "surrogatepass") for t in tokens]
-    found = read(Json().decode(binary(values), {"x": kind}), "x", kind)
+    found = read(Json(UTC).decode(binary(values), {"x": kind}), "x", kind)
     for value, mine in zip(values, found, strict=True):
         wanted = of_json(value, kind)
         assert wanted is ... or same(mine, wanted), (value, mine, wanted)
@@ -383,7 +384,7 @@ def test_csv_values_are_exact_or_dead_letters(
 ) -> None:
     quoted = [f'"{text.replace(chr(34), chr(34) * 2)}"' for text in fields]
     values = [f"{text},7".encode() for text in quoted] * times_over
-    found = read(Csv().decode(binary(values), {"x": kind, "n": "INT"}), "x", kind)
+    found = read(Csv(UTC).decode(binary(values), {"x": kind, "n": "INT"}), "x", kind)
     for text, mine in zip(fields * times_over, found, strict=True):
         wanted = None if text == "" and kind != "STRING" else of_text(text, kind)
         assert same(mine, wanted), (text, mine, wanted)
@@ -418,7 +419,9 @@ def test_a_byte_order_mark_in_a_csv_field_stays() -> None:
 def test_difficult_texts_in_csv_are_exact_or_dead_letters(kind: str) -> None:
     plain = [t for t in NASTY if not set(t) & set('",\r\n')]
     found = read(
-        Csv().decode(binary([f"7,{t}".encode() for t in plain]), {"n": "INT", "x": kind}), "x", kind
+        Csv(UTC).decode(binary([f"7,{t}".encode() for t in plain]), {"n": "INT", "x": kind}),
+        "x",
+        kind,
     )
     for text, mine in zip(plain, found, strict=True):
         wanted = None if text == "" else of_text(text, kind)
@@ -541,7 +544,7 @@ def test_an_unclosed_quote_costs_one_line() -> None:
 def test_a_timestamp_pattern_is_applied_exactly(
     pattern: str, text: str, wanted: str | None
 ) -> None:
-    form = Json({"timestampFormat": pattern})
+    form = Json({"timestampFormat": pattern, **UTC})
     events = form.decode(binary([json.dumps({"x": text}).encode()]), {"x": "TIMESTAMP"})
     found = read(events, "x", "TIMESTAMP")
     assert found == [REFUSED if wanted is None else instant(wanted, zoned=True)]
@@ -554,8 +557,8 @@ def test_a_timestamp_pattern_is_applied_exactly(
         ("epochSeconds", "-1", -1_000_000),
         ("epochSeconds", "253402300800", REFUSED),
         ("epochMillis", "1767225603123", 1767225603_123_000),
-        ("epochMillis", "1767225603123.5", REFUSED),
-        ("epochMillis", "1e3", REFUSED),
+        ("epochMillis", "1767225603123.5", 1767225603_123_500),
+        ("epochMillis", "1e3", 1_000_000),
         ("epochMillis", "253402300800000", REFUSED),
         ("epochMicros", "1767225603123456", 1767225603_123_456),
         ("epochMicros", "9223372036854775807", REFUSED),
@@ -612,5 +615,5 @@ def test_timestamps_without_an_offset_use_the_declared_time_zone() -> None:
     events = Json({"timeZone": "Europe/Berlin"}).decode(lines, {"x": "TIMESTAMP"})
     wanted = ["2026-07-01T10:00", "2026-07-01T12:00", "2025-12-31T23:00"]
     assert read(events, "x", "TIMESTAMP") == [instant(text, zoned=True) for text in wanted]
-    with pytest.raises(DefinitionError, match="'timeZone' has an unknown time zone, 'Berlin'"):
+    with pytest.raises(DefinitionError, match="has an unknown time zone, 'Berlin'"):
         Csv({"timeZone": "Berlin"})

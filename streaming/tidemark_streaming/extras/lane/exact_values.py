@@ -18,7 +18,6 @@ from tidemark_streaming.extras.lane.json_members import is_string, string_value
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.text_values import (
     DAY,
-    FINER,
     WITH_OFFSET,
     WITHOUT_OFFSET,
     ZERO,
@@ -58,13 +57,13 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
         # Spark breaks long texts into lines.
         return F.when(F.translate(F.base64(found), "\r\n", "") == string, found)
     if pa.types.is_timestamp(wanted) and formats.counts:
-        return _from_counts(_integer(text, data_type("BIGINT")), formats).cast(kind)
+        return _parse_count(F.when(is_string(text), string).otherwise(text), formats).cast(kind)
     pattern = formats.pattern(wanted)
     if pattern is not None:
         string = _replace_all(_matching(string, pattern.expression), pattern.replacements)
     if pa.types.is_date(wanted):
         return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
-    return _time(_replace_all(string, [(FINER, r"\1\2")]), kind, wanted, formats.zone)
+    return _time(_replace_all(string, [(formats.droppable, r"\1\2")]), kind, wanted, formats.zone)
 
 
 def _integer(text: Column, kind: DataType) -> Column:
@@ -78,30 +77,41 @@ def _float(text: Column, kind: DataType) -> Column:
     return F.coalesce(F.when((F.abs(number) < float("inf")) & ~lost, number), name.try_cast(kind))
 
 
-def _from_counts(number: Column, formats: TimeFormats) -> Column:
+def _parse_count(text: Column, formats: TimeFormats) -> Column:
     """Return numbers as instants: each number counts units of time since 1970, for example
-    milliseconds.
+    milliseconds, and may have a fraction, but no exponent.
 
-    A number that is not a whole number of microseconds, or that is outside the years 1 to 9999,
-    becomes null.
-
-    Args:
-        formats: its `count_nanos` is the unit of the numbers.
+    A number that is not a whole number of microseconds becomes null unless times are truncated, and
+    so does one that is outside the years 1 to 9999.
     """
-    number, nanos = F.when(number.between(*formats.count_range), number), formats.count_nanos
-    if nanos >= 1000:
-        return F.timestamp_micros(number * (nanos // 1000))
-    micros = F.call_function("div", number, F.lit(1000))
-    return F.timestamp_micros(F.when(number % 1000 == 0, micros))
+    number = _matching(text, r"^[+-]?[0-9]+(?:[.][0-9]*)?$")
+    whole = F.regexp_extract(number, "^([+-]?[0-9]+)", 1)
+    fraction = F.regexp_extract(number, "[.]([0-9]*)", 1)
+    places = max(formats.count_places, 0)
+    digits = F.concat(whole, F.rpad(fraction, places, "0")).try_cast("BIGINT")
+    is_exact = F.rlike(F.substring(fraction, places + 1, F.length(fraction)), F.lit("^0*$"))
+    # Truncated to the past, also before 1970.
+    is_below = F.startswith(number, F.lit("-")) & ~is_exact
+    digits = F.when(is_exact, digits).when(
+        F.lit(formats.rules.truncates), digits - is_below.cast("BIGINT")
+    )
+    if formats.count_places >= 0:
+        return F.timestamp_micros(F.when(digits.between(BEGINNING, INFINITY), digits))
+    digits = F.when(digits.between(*formats.count_range), digits)
+    micros = F.call_function("div", digits - F.pmod(digits, F.lit(1000)), F.lit(1000))
+    is_whole = F.lit(formats.rules.truncates) | (digits % 1000 == 0)
+    return F.timestamp_micros(F.when(is_whole, micros))
 
 
-def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str) -> Column:
+def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str | None) -> Column:
     local = _replace_all(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
     if wanted.tz is None:
         return _from_year_1(local).try_cast(kind)
     zoned = _replace_all(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
-    local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
-    found = F.coalesce(zoned, local).try_cast(kind)
+    if zone is not None:
+        local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
+        zoned = F.coalesce(zoned, local)
+    found = zoned.try_cast(kind)
     return F.when(F.unix_micros(found).between(BEGINNING, INFINITY), found)
 
 
