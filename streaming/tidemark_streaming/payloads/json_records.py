@@ -125,7 +125,7 @@ class Json:
         blocks = json.ReadOptions(block_size=max(_BLOCK, 2 * longest))
         rows = self._read_lines(lines, kinds, pa.int64(), blocks)
         has_counts = self.formats.counts and any(map(pa.types.is_timestamp, kinds.values()))
-        if rows is None and has_counts and not _may_wrap(values, [_FRACTIONS]):
+        if rows is None and has_counts and not _may_change(values, _FRACTIONS):
             rows = self._read_lines(lines, kinds, _FRACTIONS, blocks)
         # One value may hold two objects.
         if rows is None or rows.num_rows != len(values):
@@ -238,6 +238,13 @@ def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
     raised = r"[\d.]+[eE]\+?\d+\"?\s*[,\]}]"
     found = pc.match_substring_regex(values, rf"[:\[,]\s*\"?[+-]?(?:{long}|{raised})")
     return bool(pc.any(found).as_py())
+
+
+def _may_change(values: pa.ChunkedArray, kind: pa.Decimal128Type) -> bool:
+    """Return whether Arrow may read a number as another decimal of this type: it wraps large
+    numbers around, and reads very small ones as zero."""
+    has_exponent = pc.match_substring_regex(values, r"\d[eE][+-]?\d")
+    return bool(pc.any(has_exponent).as_py()) or _may_wrap(values, [kind])
 
 
 def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
