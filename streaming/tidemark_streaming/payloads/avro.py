@@ -1,21 +1,20 @@
 """Decode Avro, with a given schema or with the schema whose ID each record contains."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
-from fastavro import _read_py, parse_schema, schemaless_reader
-from fastavro.read import LOGICAL_READERS, SchemaResolutionError
+from fastavro import parse_schema
 from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, summarize
-from tidemark_streaming.payloads.nested import MAX_DEPTH, is_too_deep, refers_to_itself
+from tidemark_streaming.payloads.avro_reader import Compiler, Input, Read, ResolutionError
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
     Columns,
     Decoded,
@@ -25,20 +24,11 @@ from tidemark_streaming.payloads.payload import (
 )
 from tidemark_streaming.payloads.registry import Registry, split_id
 from tidemark_streaming.payloads.schema import Schema
-from tidemark_streaming.payloads.time_rules import NO_RULES
+from tidemark_streaming.payloads.time_rules import TimeRules
 
-_MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
+_MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
 _TOO_DEEP = f"The record has more than {MAX_DEPTH} levels of nested records, arrays and maps."
-
-
-def _read_decimal(data: bytes, writer: Any = None, reader: Any = None) -> Decimal:  # noqa: ANN401 (fastavro's own)
-    """Return a decimal with all digits that were written."""
-    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{writer.get('scale', 0)}")
-
-
-# fastavro's own reader rounds a number that has more digits than its schema declares.
-LOGICAL_READERS.update({"bytes-decimal": _read_decimal, "fixed-decimal": _read_decimal})
 
 
 @checked_class
@@ -59,31 +49,44 @@ class Avro:
             by default only if no `schema` is given.
         registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each schema, or
             the address of a registry; default: the setting `schema_registry`.
+        time_zone: the zone of `local-timestamp-*`, which are times without a time zone. Without it,
+            they fit only TIMESTAMP_NTZ columns.
+        finer: `truncate` to drop the digits of times beyond microseconds; without it, a record with
+            such digits is a dead letter.
 
     Raises:
-        DefinitionError: the schema can't be read, or is not the schema of a record.
+        DefinitionError: the schema can't be read, or is not the schema of a record; or the time
+            zone is unknown.
     """
 
     schema: str | Path | None = None
     by_id: bool | None = None
     registry: str | Path | None = None
+    time_zone: str | None = None
+    finer: str | None = None
     _writers: "dict[int, _Writer]" = field(
         default_factory=lambda: dict[int, _Writer](), init=False, repr=False, compare=False
     )
     _writer: "_Writer | None" = field(default=None, init=False, repr=False, compare=False)
-    _reader: Any = field(default=None, init=False, repr=False, compare=False)
+    _reader: "_Parsed | None" = field(default=None, init=False, repr=False, compare=False)
     _registry: Registry = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.schema is None and self.by_id is False:
             raise DefinitionError("Avro with by_id=False needs a schema: set `schema`.")
+        _ = self._rules
         object.__setattr__(self, "_registry", Registry(self.registry))
         if self.schema is not None:
-            object.__setattr__(self, "_reader", _load_schema(self.schema))
-            object.__setattr__(self, "_writer", _Writer.of(self._reader))
+            parsed = _load_schema(self.schema)
+            object.__setattr__(self, "_reader", parsed)
+            object.__setattr__(self, "_writer", _Writer.of(parsed, None))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decode_each(values, columns, self.event, NO_RULES)
+        return decode_each(values, columns, self.event, self._rules)
+
+    @property
+    def _rules(self) -> TimeRules:
+        return TimeRules(self.time_zone, self.finer, "Avro(…)")
 
     def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id
@@ -91,15 +94,27 @@ class Avro:
 
     def _decode_by_schema(self, value: bytes) -> Event:
         assert self._writer is not None
-        return self._writer.read(value, None, "the given schema")
+        return self._writer.read(value, "the given schema")
 
     def _decode_by_id(self, value: bytes) -> Event:
         number, content = split_id(value)
         if number not in self._writers:
-            self._writers[number] = _Writer.of(
-                _parse_registered(number, self._registry.schema(number))
-            )
-        return self._writers[number].read(content, self._reader, f"schema {number}")
+            written = _parse_registered(number, self._registry.schema(number))
+            self._writers[number] = _Writer.of(written, self._reader)
+        return self._writers[number].read(content, f"schema {number}")
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A parsed schema.
+
+    Args:
+        schema: the schema in fastavro's form.
+        types: the named types of the schema, and of the schemas that it refers to.
+    """
+
+    schema: Any
+    types: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -107,27 +122,29 @@ class _Writer:
     """The schema with which values were written.
 
     Args:
-        schema: the schema in fastavro's form.
-        bounded: true if the schema refers to itself. Values then need fastavro's Python reader,
-            which bounds their depth.
+        reads: reads a value that was written with the schema.
     """
 
-    schema: Any
-    bounded: bool
+    reads: Read
 
     @classmethod
-    def of(cls, schema: Any) -> "_Writer":  # noqa: ANN401 (fastavro's own)
-        return cls(schema, refers_to_itself(schema))
-
-    def read(self, content: bytes, reader: Any, schema_name: str) -> Event:  # noqa: ANN401 (as above)
-        stream = BytesIO(content)
-        read = _read_py.schemaless_reader if self.bounded else schemaless_reader
+    def of(cls, written: _Parsed, reader: _Parsed | None) -> "_Writer":
+        """Return a writer whose values are resolved to the reader's schema, if there is one."""
+        compiler = Compiler(written.types, {} if reader is None else reader.types)
         try:
-            event = read(stream, self.schema, reader)
-        except SchemaResolutionError:
+            return cls(compiler.reader(written.schema, None if reader is None else reader.schema))
+        except RecursionError:
+            # No value of the schema could be read.
+            return cls(_too_deep)
+
+    def read(self, content: bytes, schema_name: str) -> Event:
+        source = Input(content)
+        try:
+            event = self.reads(source)
+        except ResolutionError as error:
             raise UndecodableError(
-                f"The record was written with {schema_name}, which can't be resolved to the "
-                "`schema` of Avro(…)."
+                f"The record was written with {schema_name} and can't be resolved to the `schema` "
+                f"of Avro(…), because {error}."
             ) from None
         except RecursionError:
             raise UndecodableError(_TOO_DEEP) from None
@@ -136,7 +153,7 @@ class _Writer:
             raise UndecodableError(
                 f"The record can't be decoded with {schema_name}: {why}."
             ) from None
-        if left := len(content) - stream.tell():
+        if left := len(content) - source.position:
             raise UndecodableError(
                 f"The record is {format_count(left, 'byte')} longer than {schema_name} specifies."
             )
@@ -145,13 +162,15 @@ class _Writer:
                 f"The value must be an Avro record, but {schema_name} gives a value "
                 f"of type {type(event).__name__}."
             )
-        if self.bounded and is_too_deep(event):
-            raise UndecodableError(_TOO_DEEP)
         return event
 
 
-def _parse_registered(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
-    """Return the parsed form of a registry's schema, including the schemas that it refers to.
+def _too_deep(source: Input) -> NoReturn:
+    raise RecursionError
+
+
+def _parse_registered(number: int, schema: Schema) -> _Parsed:
+    """Return a registry's schema, including the schemas that it refers to.
 
     Raises:
         DataError: the schema is not valid Avro.
@@ -160,7 +179,8 @@ def _parse_registered(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fast
     if schema.kind != "AVRO":
         raise UndecodableError(f"The record's schema {number} is not Avro, but {schema.kind}.")
     try:
-        return _parse_with_references(schema, {})
+        types = dict[str, Any]()
+        return _Parsed(_parse_with_references(schema, types), types)
     except _WRONG as error:
         raise DataError(
             f"Schema {number} of the registry is not valid Avro: {_first_line(error)}. No record "
@@ -174,12 +194,13 @@ def _parse_with_references(schema: Schema, known: dict[str, Any]) -> Any:  # noq
     return parse_schema(json.loads(schema.text), known)
 
 
-def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
+def _load_schema(schema: str | Path) -> _Parsed:
     is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
     name = "The Avro schema" if is_text else f"The Avro schema '{schema}'"
     try:
         text = str(schema) if is_text else Path(schema).read_text()
-        parsed = parse_schema(json.loads(text))
+        types = dict[str, Any]()
+        parsed = parse_schema(json.loads(text), types)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise DefinitionError(f"{name} can't be read: {why}.") from None
@@ -187,7 +208,7 @@ def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
         raise DefinitionError(f"{name} is not valid: {_first_line(error)}.") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise DefinitionError(f"{name} must be a record, whose fields are the columns.")
-    return parsed
+    return _Parsed(parsed, types)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,505 @@
+"""Read Avro's binary encoding, with the writer's schema or resolved to a reader's schema.
+
+A reader is a function that takes the bytes of a record and a position, and returns a value and the
+position after it. The readers of a record are created once for its schemas, so reading a record
+does not examine a schema. This module does not use the readers of fastavro, because these depend on
+settings that are shared by the whole process, crash on deeply nested values, and create any number
+of items that have no bytes.
+
+Values have the types of `payload.decode_each`: a time is a `WrittenTime`, a decimal has all digits
+that were written, and a UUID and an enumeration are texts.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NoReturn
+from uuid import UUID
+
+from tidemark.base.counts import format_count
+from tidemark_streaming.payloads.nested import MAX_DEPTH
+from tidemark_streaming.payloads.payload import UndecodableError, WrittenTime
+
+MAX_ITEMS = 1_000_000
+"""The maximum number of items of all arrays and maps of a record. Items may have no bytes, so a
+short record can contain any number of them."""
+
+_Schema = Any
+"""A parsed schema of fastavro: a name, a dict, or a list for a union."""
+
+_Named = Mapping[str, _Schema]
+"""Named types, by name."""
+
+_PRIMITIVES = frozenset(
+    ("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
+)
+_PROMOTIONS = {
+    "int": frozenset(("long", "float", "double")),
+    "long": frozenset(("float", "double")),
+    "float": frozenset(("double",)),
+    "string": frozenset(("bytes",)),
+    "bytes": frozenset(("string",)),
+}
+_PROMOTE: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "double": float,
+    "bytes": str.encode,
+    "string": bytes.decode,
+}
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_EPOCH = date(1970, 1, 1)
+_MIDNIGHT = datetime.combine(_EPOCH, time())
+_NANOS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
+_MAX_VARINT_BYTES = 10
+
+
+class ResolutionError(Exception):
+    """A value can't be resolved to the reader's schema.
+
+    Args:
+        why: what is wrong, without the value, as a text that follows "the field 'x' ".
+        path: the names of the fields that contain the value, the outermost first.
+    """
+
+    def __init__(self, why: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.why = why
+        self.path = path
+
+    def within(self, name: str | None) -> "ResolutionError":
+        """Return the error with the name of one more field that contains the value."""
+        return ResolutionError(self.why, self.path if name is None else (name, *self.path))
+
+    def __str__(self) -> str:
+        subject = f"the field '{'.'.join(self.path)}'" if self.path else "the record"
+        return f"{subject} {self.why}"
+
+
+class Input:
+    """The bytes of a record, with the number of items and levels that are read."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.position = 0
+        self.items = 0
+        self.depth = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            EOFError: the record has fewer bytes.
+            ValueError: the size is negative.
+        """
+        start = self.position
+        if size < 0:
+            raise ValueError("a negative size")
+        end = start + size
+        if end > len(self.content):
+            raise EOFError
+        self.position = end
+        return self.content[start:end]
+
+    def number(self) -> int:
+        """Return the next varint in zigzag."""
+        content, position = self.content, self.position
+        value = shift = 0
+        while True:
+            if position >= len(content):
+                raise EOFError
+            byte = content[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= 7 * _MAX_VARINT_BYTES:
+                raise ValueError("a number that is too long")
+        self.position = position
+        return (value >> 1) ^ -(value & 1)
+
+    def add_items(self, count: int) -> None:
+        """Count items that are about to be read.
+
+        Raises:
+            UndecodableError: the record has too many items.
+        """
+        self.items += count
+        if self.items > MAX_ITEMS:
+            raise UndecodableError(
+                f"The record has more than {format_count(MAX_ITEMS, 'item')} in arrays and maps."
+            )
+
+
+Read = Callable[[Input], Any]
+
+
+class Compiler:
+    """Creates the readers of values.
+
+    Args:
+        writer_types: the named types of the writer's schema.
+        reader_types: the named types of the reader's schema.
+    """
+
+    def __init__(self, writer_types: _Named, reader_types: _Named) -> None:
+        self._writer_types = writer_types
+        self._reader_types = reader_types
+        self._known = dict[tuple[str, str | None], Read]()
+
+    def reader(self, writer: _Schema, reader: _Schema | None) -> Read:
+        """Return a function that reads a value.
+
+        Args:
+            writer: the schema with which the value was written.
+            reader: the schema to which the value is resolved; None for the writer's.
+        """
+        writer = _resolve(writer, self._writer_types)
+        if reader is not None:
+            reader = _resolve(reader, self._reader_types)
+        if isinstance(writer, list):
+            return self._union(writer, reader)
+        if isinstance(reader, list):
+            # The writer has no union: the branch is the same for all values.
+            branch = self._branch(writer, reader)
+            if branch is None:
+                return _unresolvable(_mismatch(writer, reader))
+            return self.reader(writer, branch)
+        if reader is not None and not self._fits(writer, reader):
+            return _unresolvable(_mismatch(writer, reader))
+        kind = _type_of(writer)
+        if kind in ("record", "error"):
+            return self._named_record(writer, reader)
+        if kind == "enum":
+            return _enum(writer, reader)
+        if kind == "array":
+            items = self.reader(writer["items"], None if reader is None else reader["items"])
+            return _blocks(items)
+        if kind == "map":
+            values = self.reader(writer["values"], None if reader is None else reader["values"])
+            return _map(values)
+        return _converted(_scalar(writer), writer, reader)
+
+    def _named_record(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+        """Return the reader of a record, which may contain records of its own type."""
+        key = (writer["name"], None if reader is None else reader["name"])
+        if key not in self._known:
+            self._known[key] = lambda source: self._known[key](source)
+            self._known[key] = self._record(writer, reader)
+        return self._known[key]
+
+    def _record(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+        steps = list[tuple[str | None, Read]]()
+        defaults = dict[str, Any]()
+        if reader is None:
+            steps = [(one["name"], self.reader(one["type"], None)) for one in writer["fields"]]
+        else:
+            wanted = {one["name"]: one for one in reader["fields"]}
+            aliases = {a: one for one in reader["fields"] for a in one.get("aliases", ())}
+            for one in writer["fields"]:
+                target = wanted.get(one["name"]) or aliases.get(one["name"])
+                if target is None or wanted.pop(target["name"], None) is None:
+                    steps.append((None, self.reader(one["type"], None)))
+                    continue
+                steps.append((target["name"], self.reader(one["type"], target["type"])))
+            for name, one in wanted.items():
+                if "default" not in one:
+                    return _unresolvable(f"lacks the field '{name}', which has no default")
+                defaults[name] = self._of_json(one["type"], one["default"])
+
+        def read(source: Input) -> dict[str, Any]:
+            source.depth += 1
+            if source.depth > MAX_DEPTH:
+                raise RecursionError
+            record = dict[str, Any]()
+            for name, step in steps:
+                try:
+                    value = step(source)
+                except ResolutionError as error:
+                    raise error.within(name) from None
+                if name is not None:
+                    record[name] = value
+            record |= defaults
+            source.depth -= 1
+            return record
+
+        return read
+
+    def _of_json(self, schema: _Schema, value: Any) -> Any:  # noqa: ANN401 (JSON)
+        """Return a default value, which a schema has as JSON."""
+        schema = _resolve(schema, self._reader_types)
+        if isinstance(schema, list):
+            # Since Avro 1.12, a default may be of any branch; before, of the first one.
+            for branch in schema:
+                if _is_json_of(_resolve(branch, self._reader_types), value):
+                    return self._of_json(branch, value)
+            return value
+        kind = _type_of(schema)
+        if kind == "array":
+            return [self._of_json(schema["items"], one) for one in value]
+        if kind == "map":
+            return {name: self._of_json(schema["values"], one) for name, one in value.items()}
+        if kind in ("record", "error"):
+            return {
+                one["name"]: self._of_json(one["type"], value.get(one["name"], one.get("default")))
+                for one in schema["fields"]
+            }
+        if kind in ("bytes", "fixed") and isinstance(value, str):
+            value = value.encode("latin-1")
+        convert = _logical(schema)
+        return value if convert is None else convert(value)
+
+    def _union(self, writer: Sequence[_Schema], reader: _Schema | None) -> Read:
+        branches = [self.reader(branch, reader) for branch in writer]
+
+        def read(source: Input) -> Any:  # noqa: ANN401 (of any type)
+            index = source.number()
+            if not 0 <= index < len(branches):
+                raise ValueError("no such branch")
+            return branches[index](source)
+
+        return read
+
+    def _branch(self, writer: _Schema, reader: Sequence[_Schema]) -> _Schema | None:
+        """Return the branch of the reader's union for a value: one of the same type if there is
+        one, else the first to which the value can be promoted."""
+        fitting = [one for one in reader if self._fits(writer, _resolve(one, self._reader_types))]
+        exact = (
+            one
+            for one in fitting
+            if _type_of(_resolve(one, self._reader_types)) == _type_of(writer)
+            and _full_name(_resolve(one, self._reader_types)) == _full_name(writer)
+        )
+        return next(exact, fitting[0] if fitting else None)
+
+    def _fits(self, writer: _Schema, reader: _Schema) -> bool:
+        """Return whether values of a type can be resolved to another one, regardless of the types
+        within them."""
+        written, wanted = _type_of(writer), _type_of(reader)
+        if written != wanted:
+            return wanted in _PROMOTIONS.get(written, ())
+        if written == "fixed" and writer["size"] != reader["size"]:
+            return False
+        if written not in ("record", "error", "enum", "fixed"):
+            return True
+        aliases = {alias.rpartition(".")[2] for alias in reader.get("aliases", ())}
+        names = {reader["name"].rpartition(".")[2], *aliases}
+        return writer["name"].rpartition(".")[2] in names
+
+
+def _resolve(schema: _Schema, named: _Named) -> _Schema:
+    """Return the type that a name stands for."""
+    if isinstance(schema, str) and schema not in _PRIMITIVES:
+        return named[schema]
+    if isinstance(schema, dict) and isinstance(schema["type"], dict | list):
+        return _resolve(schema["type"], named)
+    if isinstance(schema, dict) and schema["type"] not in _PRIMITIVES and schema["type"] in named:
+        return named[schema["type"]]
+    return schema
+
+
+def _type_of(schema: _Schema) -> str:
+    return schema if isinstance(schema, str) else schema["type"]
+
+
+def _full_name(schema: _Schema) -> str | None:
+    return schema.get("name") if isinstance(schema, dict) else None
+
+
+def _describe(schema: _Schema) -> str:
+    if isinstance(schema, list):
+        return "a union"
+    name = _full_name(schema)
+    return f"{_type_of(schema)} {name}" if name else _type_of(schema)
+
+
+def _mismatch(writer: _Schema, reader: _Schema) -> str:
+    return f"was written as {_describe(writer)}, which does not fit {_describe(reader)}"
+
+
+def _unresolvable(why: str) -> Read:
+    def read(source: Input) -> NoReturn:
+        raise ResolutionError(why)
+
+    return read
+
+
+def _enum(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+    symbols: Sequence[str] = writer["symbols"]
+    known = frozenset(symbols if reader is None else reader["symbols"])
+    default = None if reader is None else reader.get("default")
+    why = f"has a symbol that the enumeration {writer['name']} lacks, and no default replaces it"
+
+    def read(source: Input) -> str:
+        index = source.number()
+        if not 0 <= index < len(symbols):
+            raise ValueError("no such symbol")
+        symbol = symbols[index]
+        if symbol in known:
+            return symbol
+        if default is None:
+            raise ResolutionError(why)
+        return default
+
+    return read
+
+
+def _counts(source: Input) -> Any:  # noqa: ANN401 (an iterator of numbers)
+    """Yield the number of items in each block of an array or a map."""
+    while count := source.number():
+        if count < 0:
+            # The size of the block in bytes, for programs that skip it.
+            count = -count
+            source.number()
+        source.add_items(count)
+        yield count
+
+
+def _blocks(read_item: Read) -> Read:
+    def read(source: Input) -> list[Any]:
+        source.depth += 1
+        if source.depth > MAX_DEPTH:
+            raise RecursionError
+        items = list[Any]()
+        for count in _counts(source):
+            for _ in range(count):
+                items.append(read_item(source))
+        source.depth -= 1
+        return items
+
+    return read
+
+
+def _map(read_value: Read) -> Read:
+    def read(source: Input) -> dict[str, Any]:
+        source.depth += 1
+        if source.depth > MAX_DEPTH:
+            raise RecursionError
+        items = dict[str, Any]()
+        for count in _counts(source):
+            for _ in range(count):
+                name = _text(source)
+                items[name] = read_value(source)
+        source.depth -= 1
+        return items
+
+    return read
+
+
+def _boolean(source: Input) -> bool:
+    value = source.take(1)[0]
+    if value > 1:
+        raise ValueError("not a boolean")
+    return value == 1
+
+
+def _bytes(source: Input) -> bytes:
+    return source.take(source.number())
+
+
+def _text(source: Input) -> str:
+    return source.take(source.number()).decode()
+
+
+def _integer(bits: int) -> Read:
+    most = 1 << (bits - 1)
+
+    def read(source: Input) -> int:
+        number = source.number()
+        if not -most <= number < most:
+            raise ValueError("a number that is too large")
+        return number
+
+    return read
+
+
+_SCALARS: dict[str, Read] = {
+    "null": lambda source: None,
+    "boolean": _boolean,
+    "int": _integer(32),
+    "long": _integer(64),
+    "float": lambda source: _FLOAT.unpack(source.take(4))[0],
+    "double": lambda source: _DOUBLE.unpack(source.take(8))[0],
+    "bytes": _bytes,
+    "string": _text,
+}
+
+
+def _scalar(schema: _Schema) -> Read:
+    kind = _type_of(schema)
+    if kind != "fixed":
+        return _SCALARS[kind]
+    size = schema["size"]
+    return lambda source: source.take(size)
+
+
+def _converted(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
+    """Return a reader that gives the value the type that the schemas declare."""
+    wanted = writer if reader is None else reader
+    promote: Callable[[Any], Any] | None = None
+    if _type_of(writer) != _type_of(wanted):
+        promote = _PROMOTE.get(_type_of(wanted))
+        convert = _logical(wanted)
+    else:
+        # The writer knows the meaning of its numbers.
+        convert = _logical(writer) or _logical(wanted)
+    for step in (promote, convert):
+        if step is not None:
+            read = _compose(read, step)
+    return read
+
+
+def _compose(read: Read, step: Callable[[Any], Any]) -> Read:
+    return lambda source: step(read(source))
+
+
+def _logical(schema: _Schema) -> Callable[[Any], Any] | None:
+    """Return the function that converts values of a logical type; None if the schema declares none
+    that has a meaning for its type."""
+    if not isinstance(schema, dict):
+        return None
+    kind, logical = schema["type"], schema.get("logicalType", "")
+    name, _, unit = logical.rpartition("-")
+    if kind == "long" and name in ("timestamp", "local-timestamp") and unit in _NANOS:
+        scale, is_local = _NANOS[unit], name != "timestamp"
+        return lambda number: WrittenTime(number * scale, is_local)
+    if (kind, logical) in (("int", "time-millis"), ("long", "time-micros")):
+        return _time_of_day(1_000 if unit == "millis" else 1)
+    if (kind, logical) == ("int", "date"):
+        return lambda days: _EPOCH + timedelta(days=days)
+    if kind in ("bytes", "fixed") and logical == "decimal":
+        scale = schema.get("scale", 0)
+        return lambda data: Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{scale}")
+    if (kind, logical) == ("string", "uuid"):
+        return lambda text: str(UUID(text))
+    if kind == "fixed" and logical == "uuid" and schema["size"] == 16:
+        return lambda data: str(UUID(bytes=data))
+    return None
+
+
+def _time_of_day(micros_per_unit: int) -> Callable[[int], time]:
+    def convert(number: int) -> time:
+        clock = _MIDNIGHT + timedelta(microseconds=number * micros_per_unit)
+        if clock.date() != _EPOCH:
+            raise ValueError("not a time of day")
+        return clock.time()
+
+    return convert
+
+
+def _is_json_of(schema: _Schema, value: Any) -> bool:  # noqa: ANN401 (JSON)
+    """Return whether a default value is one of a type."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "null": (type(None),),
+        "boolean": (bool,),
+        "int": (int,),
+        "long": (int,),
+        "float": (int, float),
+        "double": (int, float),
+        "array": (list,),
+        "map": (dict,),
+        "record": (dict,),
+    }
+    wanted = kinds.get(_type_of(schema), (str,))
+    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
