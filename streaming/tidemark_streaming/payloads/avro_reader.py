@@ -179,7 +179,7 @@ class Compiler:
         if kind == "map":
             values = self.reader(writer["values"], None if reader is None else reader["values"])
             return _map(values)
-        return _converted(_scalar(writer), writer, reader)
+        return _with_conversion(_scalar(writer), writer, reader)
 
     def _named_record(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
         """Return the reader of a record, which may contain records of its own type."""
@@ -434,7 +434,7 @@ def _scalar(schema: _Schema) -> Read:
     return lambda source: source.take(size)
 
 
-def _converted(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
+def _with_conversion(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
     """Return a reader that gives the value the type that the schemas declare."""
     wanted = writer if reader is None else reader
     promote: Callable[[Any], Any] | None = None
