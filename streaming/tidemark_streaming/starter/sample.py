@@ -19,6 +19,7 @@ from tidemark_streaming.payloads.csv_records import SEPARATORS, Csv
 from tidemark_streaming.payloads.payload import UndecodableError
 from tidemark_streaming.payloads.record_files import read_records
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
+from tidemark_streaming.payloads.time_rules import ZONE_OPTION
 from tidemark_streaming.starter.choices import name_problem
 from tidemark_streaming.starter.conversions import find_conversions
 
@@ -83,8 +84,11 @@ def read_sample(path: Path) -> Sample:
     rename = _new_names(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
     kinds = dict[str, str]()
+    options = dict(form.options)
     for place, name in enumerate(table.column_names):
         kinds[name], column, odd = _infer_type(table[name])
+        if kinds[name] == "TIMESTAMP" and _needs_zone(table[name], column):
+            options[ZONE_OPTION] = ZONE
         table = table.set_column(place, name, column)
         if odd:
             misfits.append(f"{format_count(odd, 'row')} of '{name}' without a valid {kinds[name]}")
@@ -128,7 +132,7 @@ def read_sample(path: Path) -> Sample:
         table,
         rename,
         computed,
-        dict(form.options),
+        options,
         misfits,
     )
 
@@ -201,6 +205,16 @@ def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     if not count or odd > (1 - _TYPE_SHARE) * count:
         return "STRING", texts, 0
     return kind, values, odd
+
+
+def _needs_zone(column: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
+    """Return whether a column has times without an offset.
+
+    Args:
+        times: the times in the column.
+    """
+    zoned = parse_texts(decode_utf8(column), arrow_type("TIMESTAMP"), TimeFormats())
+    return zoned.null_count > times.null_count
 
 
 def _check_columns(path: Path, names: list[str]) -> None:

@@ -9,9 +9,7 @@ from shop.sources import orders
 
 
 def _connector(landing: Path) -> FileConnector:
-    # Times without an offset, such as 2026-01-31 09:30, are in this zone.
-    options: dict[str, str | bool] = {"header": True, "timeZone": "UTC"}
-    return FileConnector(orders, landing, format="csv", options=options)
+    return FileConnector(orders, landing, format="csv", options={"header": True})
 
 
 ingestion = Ingestion(source=orders, connector=_connector)
