@@ -384,7 +384,7 @@ def test_large_records_are_split_into_smaller_arrivals(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
-    large = b'{"at": "2023-11-14", "n": 1, "rest": "' + b"x" * 500_000 + b'"}'
+    large = b'{"at": "2023-11-14T00:00Z", "n": 1, "rest": "' + b"x" * 500_000 + b'"}'
     topics.send(name, [large] * 3)
     bring(warehouse, topics.connector(name))
     topics.send(name, [large] * 40)

@@ -142,7 +142,7 @@ def test_values_are_resolved_as_by_another_reader(
     payload = Avro(json.dumps(reader), by_id=True, registry=folder)
     (reason,) = decoded(payload, [content], "STRING")
     try:
-        theirs = fastavro.schemaless_reader(
+        theirs: Any = fastavro.schemaless_reader(
             io.BytesIO(content[5:]), fastavro.parse_schema(writer), fastavro.parse_schema(reader)
         )
     except SchemaResolutionError:
