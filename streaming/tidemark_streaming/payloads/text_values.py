@@ -222,6 +222,10 @@ class TimeFormats:
         micros = Decimal((sign, digits, exponent + self.count_places))
         if micros and micros.adjusted() > _MICROS_DIGITS:
             return None
+        # Nanoseconds must fit 64 bits, as those without a fraction.
+        least, most = self.count_range
+        if self.count_places < 0 and not least <= Decimal(text) < most + 1:
+            return None
         # Truncated to the past, also before 1970.
         whole = micros.to_integral_value(ROUND_FLOOR)
         if whole != micros and not self.rules.truncates:

@@ -124,7 +124,8 @@ def test_counts_since_1970_may_have_a_fraction(
     exact = Fraction(Decimal(number)) * UNITS[unit] / 1000
     micros = exact.numerator // exact.denominator
     wanted: int | str = micros
-    if not BEGINNING <= micros <= INFINITY:
+    fits = unit != "epochNanos" or -(2**63) <= Fraction(Decimal(number)) < 2**63
+    if not fits or not BEGINNING <= micros <= INFINITY:
         wanted = MISFIT
     elif exact.denominator != 1 and not finer:
         wanted = FINER

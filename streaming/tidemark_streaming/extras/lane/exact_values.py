@@ -1,8 +1,8 @@
 """Convert the original texts of JSON members to the types of columns, with Spark's expressions.
 
 The expressions follow the rules of `payloads.text_values` and share its regular expressions. One
-rule is stricter: a DECIMAL must not have an exponent. If Spark's conversion might change the value
-of a text, the text is not converted: the result is null.
+rule is stricter: a DECIMAL and a count since 1970 must not have an exponent. If Spark's conversion
+might change the value of a text, the text is not converted: the result is null.
 """
 
 from collections.abc import Iterable
@@ -84,8 +84,8 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     A number that is not a whole number of microseconds becomes null unless times are truncated, and
     so does one that is outside the years 1 to 9999.
     """
-    number = _matching(text, r"^[+-]?[0-9]+(?:[.][0-9]*)?$")
-    whole = F.regexp_extract(number, "^([+-]?[0-9]+)", 1)
+    number = _matching(text, r"^[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)$")
+    whole = F.regexp_extract(number, "^([+-]?[0-9]*)", 1)
     fraction = F.regexp_extract(number, "[.]([0-9]*)", 1)
     places = max(formats.count_places, 0)
     digits = F.concat(whole, F.rpad(fraction, places, "0")).try_cast("BIGINT")
@@ -93,12 +93,13 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     # Truncated to the past, also before 1970.
     is_below = F.startswith(number, F.lit("-")) & ~is_exact
     digits = F.when(is_exact, digits).when(
-        F.lit(formats.rules.truncates), digits - is_below.cast("BIGINT")
+        F.lit(formats.rules.truncates), F.try_subtract(digits, is_below.cast("BIGINT"))
     )
     if formats.count_places >= 0:
         return F.timestamp_micros(F.when(digits.between(BEGINNING, INFINITY), digits))
     digits = F.when(digits.between(*formats.count_range), digits)
-    micros = F.call_function("div", digits - F.pmod(digits, F.lit(1000)), F.lit(1000))
+    is_later = (digits % 1000 < 0).cast("BIGINT")
+    micros = F.call_function("div", digits, F.lit(1000)) - is_later
     is_whole = F.lit(formats.rules.truncates) | (digits % 1000 == 0)
     return F.timestamp_micros(F.when(is_whole, micros))
 

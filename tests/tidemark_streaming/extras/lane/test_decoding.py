@@ -193,7 +193,11 @@ def test_a_lane_accepts_only_values_that_an_ingest_decodes_equally(spark: SparkS
 def test_a_lane_decodes_times_in_each_format_as_an_ingest_does(
     spark: SparkSession, options: Mapping[str, str]
 ) -> None:
-    assert differences(spark, RECORDS, TIMES, options) == ([], [])
+    wrong, refused = differences(spark, RECORDS, TIMES, options)
+    assert wrong == []
+    # A lane refuses exponents in a count since 1970.
+    is_count = options.get("timestampFormat", "").startswith("epoch")
+    assert [each for each in refused if not (is_count and _EXPONENT.search(each[0]))] == []
 
 
 @pytest.mark.slow
