@@ -85,7 +85,8 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     so does one that is outside the years 1 to 9999.
     """
     number = _matching(text, r"^[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)$")
-    whole = F.regexp_extract(number, "^([+-]?[0-9]*)", 1)
+    sign = F.regexp_extract(number, "^([+-]?)", 1)
+    whole = F.concat(sign, F.lit("0"), F.regexp_extract(number, "^[+-]?([0-9]*)", 1))
     fraction = F.regexp_extract(number, "[.]([0-9]*)", 1)
     places = max(formats.count_places, 0)
     digits = F.concat(whole, F.rpad(fraction, places, "0")).try_cast("BIGINT")
