@@ -323,6 +323,11 @@ class Source:
         return ()
 
     @property
+    def has_heartbeats(self) -> bool:
+        """True if the source records heartbeats while it is silent."""
+        return self.heartbeat is not None
+
+    @property
     def log_table(self) -> TableName:
         return self._table("log", Role.EVENT_LOG)
 

@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionChangedError, summarize
-from tidemark.base.instants import INFINITY, latest
+from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.progress import Progress
 from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
@@ -86,18 +87,14 @@ class DerivedConnector:
         table_ids = {base.name: self._table_id(base) for base in source.bases}
         arrivals = {b.name: self._arrivals(b, taken.get(b.name, 0)) for b in self.source.bases}
         raised = {} if source.idle is None else raised_watermarks(a.position for a in timeline)
-        reached = {
-            base: effective_watermark(
-                raised.get(base, ()),
-                taken.get(base, -1),
-                next((a.after for a in found if a.arrival == taken.get(base)), None),
-            )
-            for base, found in arrivals.items()
-        }
+        progress = Progress(source)
+        for base, arrival in _newest_taken(arrivals, taken):
+            reached = effective_watermark(raised.get(base, ()), arrival.arrival, arrival.after)
+            progress.resume(base, reached, arrival.arrived_at, arrival.silent_since)
         results, of_asset = self._results(), None if now is None else now.results
         changes = list[StateCommit]()
         if results is not None and now is not None and of_asset is not None:
-            changes = results.changes_since(of_asset, reached[now.base])
+            changes = results.changes_since(of_asset, progress.reached[now.base])
         ends = {
             base: INFINITY if results is None else results.published_through(found)
             for base, found in arrivals.items()
@@ -110,13 +107,12 @@ class DerivedConnector:
         )
         self._demand_known_columns(waiting, bases)
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
-        mark = source.watermark_of(list(reached.values()))
         for entry in _in_order_of_asset(waiting, changes, results):
-            change, raises, size = None, None, 0
+            change, raises, size, silent_since = None, None, 0, None
             if isinstance(entry, StateCommit):
                 assert results is not None
                 assert of_asset is not None
-                if mark == INFINITY:
+                if progress.watermark == INFINITY:
                     raise results.refuse_change(entry, ended=True)
                 base, began = source.bases[0].name, entry.started
                 change = ChangedResults(entry.run, entry.mode, of_asset.commit)
@@ -128,16 +124,24 @@ class DerivedConnector:
                 bases[base] = TakenArrival(
                     number, arrival.arrival_id, table_ids[base], arrival.schema_version
                 )
-                reached[base] = latest(reached[base], arrival.after)
-                raises = source.raised_watermark(base, began, arrival.silent_since, reached)
-                reached[base] = latest(reached[base], raises)
-                mark = source.watermark_of(list(reached.values()))
+                raises = progress.take(base, arrival.after, began, arrival.silent_since)
+                if arrival.silent_since is not None:
+                    silent_since = progress.silent_since
                 if results is not None:
                     of_asset = results.results_after(arrival.after, changes)
             step = Step(base, dict(bases), derivation, of_asset, raises, change)
             clock = began if clock is None else max(clock, began)
-            end = mark == INFINITY
-            chunks.append(Chunk(step.to_position(), clock, bytes=size, watermark=mark, end=end))
+            mark = progress.watermark
+            chunks.append(
+                Chunk(
+                    step.to_position(),
+                    clock,
+                    bytes=size,
+                    watermark=mark,
+                    end=mark == INFINITY,
+                    silent_since=silent_since,
+                )
+            )
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
@@ -187,7 +191,7 @@ class DerivedConnector:
         derivation = self.source.derivation
         if not isinstance(derivation, Chain):
             return None
-        return AssetResults(self.source.name, derivation, self._tables)
+        return AssetResults(self.source, derivation, self._tables)
 
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         """Return the arrivals of a base from the number `first` on."""
@@ -226,6 +230,16 @@ class DerivedConnector:
                     f"lacks. So '{self.source.name}' would lose it. Start this process again to "
                     "use the new definition. Nothing was ingested."
                 )
+
+
+def _newest_taken(
+    arrivals: Mapping[str, Sequence[Arrival]], taken: Mapping[str, int]
+) -> Iterator[tuple[str, Arrival]]:
+    """Yield each base with its newest arrival that earlier steps have taken."""
+    for base, own in arrivals.items():
+        for arrival in own:
+            if arrival.arrival == taken.get(base):
+                yield base, arrival
 
 
 def _in_order_of_asset(

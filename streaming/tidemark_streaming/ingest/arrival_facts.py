@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, summarize
-from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
+from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration, latest
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
@@ -245,6 +246,7 @@ def fold(
         after, state = source.watermark.advance(
             state, before, observed, chunk.arrived_at, chunk.watermark
         )
+        silent_since = _silence_begins(source, chunk, found, last)
         if chunk.silent_since is not None:
             after = after_heartbeat(source.watermark, after, chunk.arrived_at, chunk.silent_since)
         last = Arrival(
@@ -264,11 +266,25 @@ def fold(
             unreadable_marks=found.unreadable_marks,
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
             future_timestamps=found.future_timestamps,
-            silent_since=chunk.silent_since,
+            silent_since=silent_since,
             follows="" if last is None else last.arrival_id,
         )
         arrivals.append(last)
     return arrivals
+
+
+def _silence_begins(source: Source, chunk: Chunk, found: Facts, last: Arrival | None) -> int | None:
+    """Return the time since which a source is silent; None if the chunk is not a heartbeat.
+
+    The heartbeat of a base can bring rows of a derived source, such as rows without a partner. The
+    derived source is not silent then: its silence begins after its newest other arrival.
+    """
+    if chunk.silent_since is None or last is None or not isinstance(source, DerivedSource):
+        return None if found.rows > 0 else chunk.silent_since
+    if found.rows > 0:
+        return None
+    newest_data = last.arrived_at if last.silent_since is None else last.silent_since
+    return latest(chunk.silent_since, newest_data)
 
 
 MIN_UNUSABLE_ROWS = 100

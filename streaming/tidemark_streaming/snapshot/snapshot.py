@@ -468,17 +468,16 @@ class Snapshot:
             lag[chain.asset.name] = self.tables.read_if_changed(
                 (source.name, "changed windows"),
                 [*chain.asset.tables, ledger.TABLE],
-                lambda: self._count_changes(source.name, chain, step),
+                lambda: self._count_changes(source, chain, step),
                 also=timeline.count,
             )
         return lag
 
-    def _count_changes(self, name: str, chain: Chain, step: Step) -> int:
+    def _count_changes(self, source: DerivedSource, chain: Chain, step: Step) -> int:
         """Return how many runs of a chain's asset have changed windows since the chain took them.
 
         Args:
-            name: the chain.
-            step: its newest step.
+            step: the newest step of the chain.
         """
         if step.results is None:
             return 0
@@ -486,7 +485,7 @@ class Snapshot:
         rows = self.tables.read(f"{step.base}_timeline", bounds=last)
         arrivals = [] if rows is None else read_arrivals(rows)
         watermark = next((a.after for a in arrivals), None)
-        return AssetResults(name, chain, self.tables).count_changes(step.results, watermark)
+        return AssetResults(source, chain, self.tables).count_changes(step.results, watermark)
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""

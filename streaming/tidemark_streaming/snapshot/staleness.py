@@ -54,7 +54,7 @@ def _find_unreadable_run(tables: Tables, source: DerivedSource, chain: Chain) ->
     arrivals = [] if rows is None else read_arrivals(rows)
     watermark = next((arrival.after for arrival in arrivals), None)
     try:
-        AssetResults(source.name, chain, tables).changes_since(step.results, watermark)
+        AssetResults(source, chain, tables).changes_since(step.results, watermark)
     except StaleError as error:
         return error.stale
     return None

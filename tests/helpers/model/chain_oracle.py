@@ -57,8 +57,12 @@ def changes_by_definition(scenario: dict[str, Any], items: Sequence[Any]) -> lis
             tuple(p[name] for name in ("window_start", "window_end", "k", "retraction", "n", "v"))
             for p in simulate({"name": "", **given})["panes"]
         )
-        rows += [(step, *pane) for pane in (panes - before).elements()]
-        before = panes
+        fired, before = panes - before, panes
+        # A row and its equal retraction cancel.
+        taken_back = Counter(
+            {(*pane[:3], not pane[3], *pane[4:]): count for pane, count in fired.items()}
+        )
+        rows += [(step, *pane) for pane in (fired - taken_back).elements()]
     return sorted(rows, key=str)
 
 

@@ -23,7 +23,13 @@ one, after which the right base's watermark is greater than t plus A.
 
 A chain has a window at the first step after which no event can change it: the watermark has passed
 its end by the allowed lateness, and for sessions also by the gap. A chain of changes has the panes
-that each arrival fires, with retractions.
+that each arrival fires, with retractions. A row and its equal retraction in one arrival cancel.
+
+A base is silent if its newest arrival is a heartbeat. With `idle`, the heartbeat of a base that has
+been silent for that long raises the base's watermark, as seen by the derived source, for good: to
+the least of the other bases that are not idle themselves, or to the greatest of all others if each
+is idle. Bases that have ended do not count. A derived source is silent while all its bases are, and
+not before its last arrival that has rows or comes while a base is not silent.
 """
 
 import math
@@ -56,12 +62,17 @@ Steps = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Arrival:
-    """An arrival of a log, with the watermark before and after it."""
+    """An arrival of a log, with the watermark before and after it.
+
+    Args:
+        silent_since: for a heartbeat, the clock since which the source has been silent.
+    """
 
     clock: int
     rows: list[Row]
     before: Instant
     after: Instant
+    silent_since: int | None = None
 
 
 @dataclass
@@ -140,7 +151,9 @@ def source_logs(scenario: Row) -> dict[str, EventLog]:
             stream.advance(math.inf)
         else:
             stream.beat()
-        logs[name].arrivals.append(Arrival(clock, rows, before, stream.watermark))
+        is_heartbeat = stream.heartbeats and not {"rows", "watermark", "end"} & item.keys()
+        silent_since = stream.silent_since if is_heartbeat else None
+        logs[name].arrivals.append(Arrival(clock, rows, before, stream.watermark, silent_since))
 
     for item in scenario["arrivals"]:
         clock += duration(item["clock"]) if "clock" in item else tick
@@ -155,18 +168,24 @@ def source_logs(scenario: Row) -> dict[str, EventLog]:
 
 def derive(definition: Row, logs: Mapping[str, EventLog], steps: Steps | None) -> EventLog:
     """Return the event log of a derived source."""
-    ((kind, given),) = definition.items()
-    names = _BASES[kind](given)
+    ((kind, _),) = definition.items()
+    names, given = bases_of(definition)
     bases = [logs[name] for name in names]
     taken = order(bases) if steps is None else steps
     if kind == "union":
-        return _union(names, bases, taken)
+        return _union(given, names, bases, taken)
     if kind == "chain":
         chain = _changes if given.get("rows") == "changes" else _chain
         return chain(given, bases[0], taken)
     if kind == "as_of":
         return _as_of(given, names, bases, taken)
     return _join(given, names, bases, taken)
+
+
+def bases_of(definition: Row) -> tuple[list[str], Row]:
+    """Return the names of the bases of a derived source, and the options of its definition."""
+    ((kind, given),) = definition.items()
+    return _BASES[kind](given), given
 
 
 _BASES: dict[str, Callable[[Row], list[str]]] = {
@@ -183,23 +202,70 @@ def order(bases: Sequence[EventLog]) -> Steps:
     return [(n, m) for _, n, m in sorted(found)]
 
 
-def _progress(
-    bases: Sequence[EventLog], steps: Steps, look_back: Sequence[int], rows: Mapping[int, list[Row]]
-) -> list[Arrival]:
-    """Return the arrivals of a derived source, whose watermark follows from those of its bases."""
-    reached: list[Instant] = [-math.inf] * len(bases)
-    found, watermark, clock = list[Arrival](), -math.inf, 0
-    for number, (base, arrival) in enumerate(steps):
-        taken = bases[base].arrivals[arrival]
-        clock = taken.clock if number == 0 else max(clock, taken.clock)
-        reached[base] = taken.after
-        before = watermark
-        watermark = max(before, min(w - b for w, b in zip(reached, look_back, strict=True)))
-        found.append(Arrival(clock, rows.get(number, []), before, watermark))
+Marks = Sequence[Sequence[Instant]]
+"""The watermark of each base, as the derived source sees it, after each step."""
+
+
+def effective_watermarks(bases: Sequence[EventLog], steps: Steps, given: Row) -> Marks:
+    """Return the watermarks of the bases after each step.
+
+    Args:
+        given: the options of the derived source.
+    """
+    limit = duration(given["idle"]) if "idle" in given else math.inf
+    marks: list[Instant] = [-math.inf] * len(bases)
+    newest: list[Arrival | None] = [None] * len(bases)
+    found = list[list[Instant]]()
+
+    def is_idle(base: int) -> bool:
+        arrival = newest[base]
+        silence = None if arrival is None else arrival.silent_since
+        return arrival is not None and silence is not None and arrival.clock - silence >= limit
+
+    for base, number in steps:
+        newest[base] = arrival = bases[base].arrivals[number]
+        marks[base] = max(marks[base], arrival.after)
+        if is_idle(base):
+            others = [n for n, m in enumerate(marks) if n != base and m != math.inf]
+            active = [marks[n] for n in others if not is_idle(n)]
+            idle = [marks[n] for n in others]
+            marks[base] = max([marks[base], *([min(active)] if active else idle)])
+        found.append(list(marks))
     return found
 
 
-def _union(names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
+def _progress(
+    bases: Sequence[EventLog],
+    steps: Steps,
+    marks: Marks,
+    look_back: Sequence[int],
+    rows: Mapping[int, list[Row]],
+) -> list[Arrival]:
+    """Return the arrivals of a derived source, whose watermark follows from those of its bases."""
+    found, watermark, clock = list[Arrival](), -math.inf, 0
+    newest: list[Arrival | None] = [None] * len(bases)
+    newest_data = -math.inf
+    for number, (base, arrival) in enumerate(steps):
+        newest[base] = taken = bases[base].arrivals[arrival]
+        clock = taken.clock if number == 0 else max(clock, taken.clock)
+        before = watermark
+        reached = [mark - back for mark, back in zip(marks[number], look_back, strict=True)]
+        watermark = max(before, min(reached))
+        rows_of_step = rows.get(number, [])
+        still_open = [
+            None if one is None else one.silent_since
+            for one, mark in zip(newest, marks[number], strict=True)
+            if mark != math.inf
+        ]
+        since = None
+        if taken.silent_since is not None and not rows_of_step and None not in still_open:
+            since = int(max([newest_data, *(s for s in still_open if s is not None)]))
+        newest_data = clock if since is None else newest_data
+        found.append(Arrival(clock, rows_of_step, before, watermark, since))
+    return found
+
+
+def _union(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
     time, added = bases[0].event_time, ("origin", "origin_arrival", "origin_position")
     mapped = [{c: time if c == base.event_time else c for c in base.own} for base in bases]
     columns = {
@@ -217,7 +283,8 @@ def _union(names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> Eve
         for number, (base, arrival) in enumerate(steps)
     }
     columns |= {"origin": "string", "origin_arrival": "bigint", "origin_position": "bigint"}
-    arrivals = _progress(bases, steps, [0] * len(bases), rows)
+    marks = effective_watermarks(bases, steps, given)
+    arrivals = _progress(bases, steps, marks, [0] * len(bases), rows)
     return EventLog(time, columns, arrivals, added, [], mapped)
 
 
@@ -245,7 +312,8 @@ def _chain(given: Row, base: EventLog, steps: Steps) -> EventLog:
         ((kind, of),) = what.items() if isinstance(what, dict) else ((what, None),)
         columns[name] = "bigint" if kind in ("count", "sum") else base.columns[str(of)]
     columns |= dict.fromkeys(("window_first", "window_last"), "timestamp")
-    arrivals = _progress([base], steps, [stream.lateness + gap], rows)
+    marks = effective_watermarks([base], steps, given)
+    arrivals = _progress([base], steps, marks, [stream.lateness + gap], rows)
     added = ("window_first", "window_last")
     return EventLog("window_last", columns, arrivals, added, windows=windows)
 
@@ -256,7 +324,7 @@ def _changes(given: Row, base: EventLog, steps: Steps) -> EventLog:
     rows, known = dict[int, list[Row]](), 0
     for number, arrival in enumerate(base.arrivals):
         _arrive(stream, arrival)
-        rows[number] = [
+        panes = [
             {
                 **dict(zip(stream.keys, pane.key, strict=True)),
                 **pane.values,
@@ -266,9 +334,24 @@ def _changes(given: Row, base: EventLog, steps: Steps) -> EventLog:
             }
             for pane in stream.panes[known:]
         ]
+        rows[number] = leave_out_cancelled(panes)
         known = len(stream.panes)
     columns = {**final.columns, "retraction": "boolean"}
-    return EventLog("window_last", columns, _progress([base], steps, [0], rows))
+    marks = effective_watermarks([base], steps, given)
+    return EventLog("window_last", columns, _progress([base], steps, marks, [0], rows))
+
+
+def leave_out_cancelled(rows: Sequence[Row]) -> list[Row]:
+    """Return signed rows without each row whose equal retraction is among them."""
+    signs = [-1 if row["retraction"] else 1 for row in rows]
+    facts = [repr({**row, "retraction": None}) for row in rows]
+    newest = dict[str, int]()
+    for number, (sign, fact) in enumerate(zip(signs, facts, strict=True)):
+        net = sum(s for s, f in zip(signs, facts, strict=True) if f == fact)
+        assert abs(net) <= 1
+        if sign == net:
+            newest[fact] = number
+    return [rows[number] for number in sorted(newest.values())]
 
 
 def _window_row(stream: Stream, window: Window) -> Row:
@@ -295,7 +378,8 @@ def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: St
     lateness = None if how == "inner" else 0
     if "allowed_lateness" in given:
         lateness = duration(given["allowed_lateness"])
-    parts, unjoined = _taking_part(names, bases, steps, lateness)
+    marks = effective_watermarks(bases, steps, given)
+    parts, unjoined = _taking_part(names, bases, steps, marks, lateness)
     added = (*(("joined_at",) if latest else ()), *_LINEAGE)
     named = _names(given, names, bases)
     time_column = "joined_at" if latest else named[0][bases[0].event_time]
@@ -322,7 +406,7 @@ def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: St
     for side in (0, 1)[: {"inner": 0, "left": 1, "full": 2}[how]]:
         for row in (row for row in parts[side] if id(row) not in paired):
             last = reach(row.time)[1] if side == 0 else _last_left(row.time, given["within"])
-            step = _settled(bases, steps, 1 - side, last + (lateness or 0))
+            step = _settled(marks, 1 - side, last + (lateness or 0))
             if step is not None:
                 alone = joined(row, None) if side == 0 else joined(None, row)
                 found.append((max(step, row.step), 1 + side, row.place, alone))
@@ -331,17 +415,18 @@ def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: St
     columns |= {"joined_at": "timestamp"} if latest else {}
     columns |= dict.fromkeys(_LINEAGE, "bigint")
     look_back = look_back_of(given["within"], how, lateness or 0, latest=latest)
-    arrivals = _progress(bases, steps, look_back, rows)
+    arrivals = _progress(bases, steps, marks, look_back, rows)
     return EventLog(time_column, columns, arrivals, added, unjoined, named)
 
 
 def _as_of(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
     lateness = duration(given.get("allowed_lateness", "0 seconds"))
-    parts, unjoined = _taking_part(names, bases, steps, lateness)
+    marks = effective_watermarks(bases, steps, given)
+    parts, unjoined = _taking_part(names, bases, steps, marks, lateness)
     named, on = _names(given, names, bases), given["on"]
     found = list[tuple[Any, ...]]()
     for left in parts[0]:
-        step = _settled(bases, steps, 1, left.time + lateness)
+        step = _settled(marks, 1, left.time + lateness)
         if step is None:
             continue
         versions = [
@@ -358,7 +443,7 @@ def _as_of(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: S
             found.append((max(step, left.step), 0, place, _paired(left, newest, bases, named)))
     columns = {own[c]: b.columns[c] for b, own in zip(bases, named, strict=True) for c in b.own}
     columns |= dict.fromkeys(_LINEAGE, "bigint")
-    arrivals = _progress(bases, steps, (0, lateness), _by_step(found))
+    arrivals = _progress(bases, steps, marks, (0, lateness), _by_step(found))
     time = named[0][bases[0].event_time]
     return EventLog(time, columns, arrivals, _LINEAGE, unjoined, named)
 
@@ -370,16 +455,21 @@ def _is_deleted(row: Row, condition: str) -> bool:
 
 
 def _taking_part(
-    names: Sequence[str], bases: Sequence[EventLog], steps: Steps, lateness: int | None
+    names: Sequence[str],
+    bases: Sequence[EventLog],
+    steps: Steps,
+    marks: Marks,
+    lateness: int | None,
 ) -> tuple[list[list[_Row]], list[Row]]:
     """Return the rows of each side that take part, and all others."""
     parts: list[list[_Row]] = [[], []]
     unjoined = list[Row]()
     for step, (base, number) in enumerate(steps):
         arrival = bases[base].arrivals[number]
+        before = max(arrival.before, marks[step - 1][base] if step > 0 else -math.inf)
         for position, row in enumerate(arrival.rows):
             time = bases[base].time(row)
-            late = lateness is not None and time is not None and time < arrival.before - lateness
+            late = lateness is not None and time is not None and time < before - lateness
             if time is None or late:
                 reason = "no_event_time" if time is None else "too_late"
                 facts = {"source": names[base], "reason": reason, "arrival": step}
@@ -417,12 +507,9 @@ _LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
 _NOWHERE = (None, None)
 
 
-def _settled(bases: Sequence[EventLog], steps: Steps, side: int, instant: Instant) -> int | None:
+def _settled(marks: Marks, side: int, instant: Instant) -> int | None:
     """Return the first step after which the watermark of a base is past an instant."""
-    for step, (base, number) in enumerate(steps):
-        if base == side and bases[base].arrivals[number].after > instant:
-            return step
-    return None
+    return next((step for step, after in enumerate(marks) if after[side] > instant), None)
 
 
 def reach_of(within: Any) -> Callable[[int], tuple[int, int]]:  # noqa: ANN401

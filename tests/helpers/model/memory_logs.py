@@ -152,6 +152,8 @@ class MemoryLogs:
         """Compute all derived sources, commit by commit."""
         for source in self.scenario.derived.values():
             commits = self.plan(source)
+            # The effective watermarks of its bases follow from all its steps.
+            self._store_timeline(source)
             if isinstance(source.derivation, Chain):
                 self._store_windows(source.derivation.asset, self.oracle[source.name].windows)
             rows = list[Row]()
@@ -190,7 +192,18 @@ class MemoryLogs:
         self.timelines[source.name] = timeline
         definition = self.content["derived"][source.name]
         self.oracle[source.name] = derive(definition, self.oracle, self.steps(source))
+        chunks = [chunk for commit in commits for chunk in commit.chunks]
+        self._fold_again(source, chunks)
         return commits
+
+    def _fold_again(self, source: DerivedSource, chunks: Sequence[Chunk]) -> None:
+        """Fold the chunks of a derived source with the numbers of its rows, which the oracle knows.
+
+        A step with rows is not a heartbeat for the sources that are derived from this one.
+        """
+        rows = [len(arrival.rows) for arrival in self.oracle[source.name].arrivals]
+        facts = {n: Facts(rows=count) for n, count in enumerate(rows)}
+        self.timelines[source.name] = fold(source, None, chunks, facts, "{}", 1)
 
     def steps(self, source: DerivedSource) -> list[tuple[int, int]]:
         """Return the steps as the oracle takes them."""

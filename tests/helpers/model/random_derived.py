@@ -31,20 +31,29 @@ _FIRINGS: tuple[Part | None, ...] = (
 )
 
 
-def random_derived_scenario(seed: int, longest: int = 12, *, changes: bool = False) -> Part:
+def random_derived_scenario(
+    seed: int, longest: int = 12, *, changes: bool = False, silences: bool = False
+) -> Part:
     """Return a scenario without `expect`.
 
     Args:
         longest: the most arrivals before the end.
         changes: true if the last derived source may be a chain of changes.
+        silences: true if sources may be silent, and derived sources may leave out silent bases.
     """
     chance = Random(seed)
     sources = {name: _source(chance) for name in "abc"[: chance.choice([2, 2, 2, 3])]}
+    # Of its own, so that the rest of a scenario is the same with and without silence.
+    silence = Random(f"silence {seed}")
+    is_silent = silences and silence.random() < 0.5
     beginning = datetime.fromisoformat(chance.choice(_BEGINNINGS))
+    arrivals = _arrivals(chance, sources, beginning, longest)
+    if is_silent:
+        arrivals = _add_heartbeats(silence, sources, arrivals)
     scenario: Part = {
         "name": f"derived-{seed}",
         "sources": sources,
-        "arrivals": _arrivals(chance, sources, beginning, longest),
+        "arrivals": arrivals,
         "open": chance.random() < 0.3,
         "derived": {},
     }
@@ -56,6 +65,11 @@ def random_derived_scenario(seed: int, longest: int = 12, *, changes: bool = Fal
     logs = source_logs(scenario)
     for name in ("first", "second", "third")[: chance.choice([1, 1, 1, 2, 2, 3])]:
         definition = _derivation(chance, logs)
+        if is_silent:
+            if len(sources) > 2 and silence.random() < 0.5:
+                # Several of its bases can be silent.
+                definition = {"union": {"of": [n for n in logs if n in sources]}}
+            _set_idle(silence, scenario, definition, logs)
         logs[name] = derive(definition, logs, None)
         scenario["derived"][name] = definition
     name = list(logs)[-1]
@@ -108,6 +122,53 @@ def _arrivals(chance: Random, sources: Part, beginning: datetime, longest: int) 
             item["rows"] = [_event(chance, now, far, f"{name}{number}{row}") for row in rows]
         found.append(item)
     return found
+
+
+def _add_heartbeats(silence: Random, sources: Part, arrivals: list[Part]) -> list[Part]:
+    """Let most sources record heartbeats. Return the arrivals with those of random silences."""
+    for source in sources.values():
+        if silence.random() < 0.8:
+            source["heartbeat"] = "1 second"
+    beating = [name for name, source in sources.items() if "heartbeat" in source]
+    found, open_ = list[Part](), set(beating)
+    for item in arrivals:
+        if "end" in item:
+            open_.discard(item["source"])
+        found.append(item)
+        if silence.random() < 0.5:
+            silent = [name for name in sorted(open_) if silence.random() < 0.6]
+            clocks = [f"{silence.choice([1, 1, 2])} seconds" for _ in silent]
+            found += [{"source": n, "clock": c} for n, c in zip(silent, clocks, strict=True)]
+    return found
+
+
+def _set_idle(silence: Random, scenario: Part, definition: Part, logs: dict[str, EventLog]) -> None:
+    """Let a join or a union leave out silent bases, if one of them records heartbeats.
+
+    A union then usually has all sources, so that several of them can be silent.
+    """
+    ((kind, options),) = definition.items()
+    if kind == "chain" or silence.random() < 0.2:
+        return
+    if kind == "union" and silence.random() < 0.8:
+        every = [*options["of"], *(name for name in logs if name not in options["of"])]
+        time = logs[every[0]].event_time
+        if all(time not in logs[n].own or time == logs[n].event_time for n in every):
+            options["of"] = every
+    bases = options["of"] if kind == "union" else [options["left"], options["right"]]
+    if any(_has_heartbeats(scenario, base) for base in bases):
+        options["idle"] = f"{silence.choice([1, 2, 4])} seconds"
+
+
+def _has_heartbeats(scenario: Part, name: str) -> bool:
+    if name in scenario["sources"]:
+        return "heartbeat" in scenario["sources"][name]
+    ((kind, options),) = scenario["derived"][name].items()
+    bases = {
+        "chain": lambda: [options["source"]],
+        "union": lambda: options["of"],
+    }.get(kind, lambda: [options["left"], options["right"]])()
+    return all(_has_heartbeats(scenario, base) for base in bases)
 
 
 def _event(chance: Random, now: datetime, far: float, name: str) -> Part:

@@ -301,12 +301,60 @@ def test_sums_and_means_of_decimals_are_exact(spark: SparkSession) -> None:
     assert answer_of(agg.mean("v"), rows, by) == Decimal("0.1")
 
 
+LARGE = 2**63 - 1
+
+
 def net_result(name: str, values: list[Any]) -> Any:  # noqa: ANN401
     """Return the sum or the mean of the values that were not retracted."""
     if not values:
         return None
     total = sum(values)
     return total if name == "sum" else total / len(values)
+
+
+def test_sums_depend_only_on_the_values_that_were_not_retracted(spark: SparkSession) -> None:
+    """The results are the same for each split of the rows, and for each order."""
+    chance = random.Random(5)
+    doubles = [1e16, 1.0, 0.1, -3e-7, 1e300, -1e300, 5e-324, -(2.0**56), 255.99999999999997, 0.0]
+    rows, kept = list[tuple[Any, ...]](), dict[int, list[float]]()
+    for case in range(80):
+        added = chance.choices(doubles, k=chance.randrange(1, 7))
+        kept[case] = [value for value in added if chance.random() < 0.5]
+        retracted = list(added)
+        for value in kept[case]:
+            retracted.remove(value)
+        each = [*((v, LARGE, False) for v in added), *((v, LARGE, True) for v in retracted)]
+        chance.shuffle(each)
+        rows += [(case, chance.randrange(3), *one) for one in each]
+    events = spark.createDataFrame(
+        rows, "case INT, part INT, x DOUBLE, i BIGINT, retraction BOOLEAN"
+    )
+    plain = {"x": agg.sum("x"), "mean": agg.mean("x"), "i": agg.sum("i")}
+    signed = {n: a.signed("retraction") for n, a in plain.items() if a.signed is not None}
+    partials = [a.partial().alias(n) for n, a in signed.items()]
+    merges = [a.merge(F.col(n)).alias(n) for n, a in signed.items()]
+    finishes = [a.finish(F.col(n)).alias(n) for n, a in signed.items()]
+    overflowed = signed["i"].overflowed
+    assert overflowed is not None
+    finishes.append(overflowed(F.col("i")).alias("over"))
+
+    def results(*by: str) -> list[Any]:
+        merged = events.groupBy("case", *by).agg(*partials).groupBy("case").agg(*merges)
+        return sorted(merged.select("case", *finishes).collect())
+
+    found = results("part")
+    assert found == results()
+    for case, total, mean, whole, over in found:
+        count = len(kept[case])
+        rounding = 1e-15 * sum(map(abs, kept[case]))
+        assert over == (count > 1)
+        assert whole == (LARGE if count == 1 else None)
+        if count == 0:
+            assert (total, mean) == (None, None)
+            continue
+        exact = math.fsum(kept[case])
+        assert total == pytest.approx(exact, rel=1e-15, abs=rounding)
+        assert mean == pytest.approx(exact / count, rel=1e-15, abs=rounding)
 
 
 # Six aggregates of long expressions.
@@ -348,7 +396,6 @@ def test_retracted_values_leave_no_trace(spark: SparkSession) -> None:
             assert row[f"{name} d"] == pytest.approx(None if want is None else Decimal(want))
 
 
-LARGE = 2**63 - 1
 WIDE = Decimal("9" * 38)
 
 

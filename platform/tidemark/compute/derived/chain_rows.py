@@ -5,7 +5,9 @@ which nothing can change the window (`Chain.wait`). The asset has published the 
 steps, so its published table has the row of each final window.
 
 With `rows="changes"`, a step has the firings of its arrival, each preceded by the rows that the
-firing replaces. The asset's state has the partials of all firings, of every run.
+firing replaces. The asset's state has the partials of all firings, of every run. Rows of a step
+that cancel, a row and its equal retraction, are left out: a firing that changes nothing must not
+fire the windows over the chain.
 
 A commit that changed windows without an arrival, such as a correction, is a step of its own. The
 step retracts the rows that the windows had before the commit, and adds the rows after the commit,
@@ -34,6 +36,7 @@ from tidemark.compute.pane import as_of, count_scope
 from tidemark.compute.pane_table import list_values
 from tidemark.compute.rollups import assign_windows_within, holding_ranges
 from tidemark.define import classification
+from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import FIRST, LAST, RETRACTION, Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import FIRED, PHASE, VERDICT, helper
@@ -49,7 +52,7 @@ from tidemark.store.event_log.steps import Steps
 
 _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
 """The columns with the window of a firing. A replaced row may have another window."""
-_TEXT, _SIGN = helper("text"), helper("sign")
+_TEXT, _SIGN, _FIRING = map(helper, ("text", "sign", "newest_firing"))
 
 
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
@@ -59,7 +62,7 @@ def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: 
             _list_changes(chain, log, each).withColumn(STEP, F.col(STEP) + first)
             for first, each in steps.split()
         ]
-        rows = reduce(DataFrame.unionByName, parts)
+        rows = _cancel_retractions(asset, reduce(DataFrame.unionByName, parts))
         order, marks = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)], [RETRACTION]
     else:
         rows, order, marks = _final_windows(chain, log, steps), [], list[str]()
@@ -130,10 +133,9 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 def _list_changed_windows(
     asset: Asset, log: Log, now: Coverage, known: int, commit: int
 ) -> DataFrame:
-    """Return the rows that differ between two commits.
+    """Return the rows that a commit replaced, as retractions, and the rows after the commit.
 
-    Rows as of the earlier commit are retractions, rows as of the later commit are additions. Rows
-    that both commits have are left out.
+    Rows that are the same before and after the commit are in both parts.
 
     Args:
         now: the coverage as of which the rows of both commits are computed: through the newest
@@ -149,33 +151,39 @@ def _list_changed_windows(
     # Sessions near a range change, too.
     ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
     ranges, facts = holding_ranges(transform, ranges), ["pane", *_FIRED_WINDOW]
-    columns = [*transform.by_window, *transform.aggregates]
 
-    def list_rows(number: int, sign: int) -> DataFrame:
-        """Return the rows of all firings so far, as of the commit with this number.
-
-        The column `_SIGN` is `sign` for added rows, and `-sign` for retractions.
-        """
+    def list_rows(number: int) -> DataFrame:
+        """Return the rows of all firings so far, as of the commit with this number."""
         stored = _partials(asset, log, now, ranges, number)
         fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
         has_fired = F.col(FIRED) <= now.at.arrival
         fired = _add_fired_window(fired.where(~_fires_alone() | has_fired))
-        signed = F.when(F.col(RETRACTION), -sign).otherwise(sign)
-        return list_values(fired, transform, facts).select(*columns, signed.alias(_SIGN))
+        return list_values(fired, transform, facts)
 
-    rows = list_rows(known, -1).unionByName(list_rows(commit, 1))
-    rows = rows.withColumn(_TEXT, exact_json(*(F.col(f"`{name}`") for name in columns)))
-    values = (F.first(f"`{name}`").alias(name) for name in columns)
-    changed = rows.groupBy(_TEXT).agg(*values, F.sum(_SIGN).alias(_SIGN)).where(f"{_SIGN} != 0")
+    replaced_rows = list_rows(known).withColumn(RETRACTION, ~F.col(RETRACTION))
     none = F.lit(None).cast("timestamp")
-    return changed.withColumns(
-        {
-            STEP: F.lit(0),
-            "pane": F.lit(0),
-            RETRACTION: F.col(_SIGN) < 0,
-            **dict.fromkeys(_FIRED_WINDOW, none),
-        }
-    ).drop(_TEXT, _SIGN)
+    return replaced_rows.unionByName(list_rows(commit)).withColumns(
+        {STEP: F.lit(0), "pane": F.lit(0), **dict.fromkeys(_FIRED_WINDOW, none)}
+    )
+
+
+def _cancel_retractions(asset: Definition, rows: DataFrame) -> DataFrame:
+    """Return the rows of each step without the rows that cancel: a row and its equal retraction."""
+    columns = [*asset.by_window, *asset.aggregates]
+    sign = F.when(F.col(RETRACTION), -1).otherwise(1)
+    rows = rows.withColumns(
+        {_TEXT: exact_json(*(F.col(f"`{name}`") for name in columns)), _SIGN: sign}
+    )
+    firing = F.struct(*_FIRED_WINDOW, "pane")
+    net = rows.groupBy(STEP, _TEXT).agg(
+        *(F.first(f"`{name}`").alias(name) for name in columns),
+        F.sum(_SIGN).alias(_SIGN),
+        F.max(firing).alias(_FIRING),
+    )
+    net = net.where(f"{_SIGN} != 0").select(
+        "*", f"{_FIRING}.*", (F.col(_SIGN) < 0).alias(RETRACTION)
+    )
+    return net.drop(_TEXT, _SIGN, _FIRING)
 
 
 def _fires_alone() -> Column:

@@ -2,9 +2,17 @@
 
 Counts, sums and means can also subtract retractions: a retraction repeats an earlier row that is no
 longer valid. The partials then have the *net* number of values: the number of values in rows minus
-the number of values in retractions. A sum or a mean is null if the net number is zero. NaN and the
-infinities can't be subtracted, because their difference is NaN. They are therefore counted and not
-added, so that a sum is finite again when the last of them is retracted.
+the number of values in retractions. A sum or a mean is null if the net number is zero.
+
+A result depends only on the values that have not been retracted, as if the others had never been
+added:
+
+| values | are subtracted |
+| --- | --- |
+| integers | as integers of 38 digits, so that a value that is retracted later can't overflow |
+| DECIMAL | as decimals |
+| FLOAT and DOUBLE | as integers, by their magnitude (`exact_doubles`) |
+| NaN and the infinities | by their number, because their difference is NaN |
 """
 
 from collections.abc import Callable
@@ -15,7 +23,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.determinism import Sql
-from tidemark.define.aggregates import means, totals
+from tidemark.define.aggregates import exact_doubles, means, totals
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
@@ -25,7 +33,7 @@ from tidemark.define.aggregates.combiner import (
     type_like,
     values,
 )
-from tidemark.define.aggregates.type_constants import with_type
+from tidemark.define.aggregates.type_constants import decided_by_type, with_type
 
 
 @check_arguments
@@ -169,47 +177,63 @@ def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: st
             total,
             partial=lambda: _partial(totals.partial, values(column, where), retraction),
             merge=lambda partials: _merge(totals.merge, partials),
-            finish=lambda p: F.when(p["net"] != 0, totals.total(_with_nonfinite(p))),
-            slack=lambda p: totals.total_slack(p["values"]),
-            overflowed=lambda p: totals.has_total_overflowed(p["values"]),
+            finish=lambda p: F.when((p["net"] != 0) & ~_has_overflowed(p), _with_sum(p)["sum"]),
+            slack=no_slack,
+            overflowed=_has_overflowed,
         )
     )
 
 
 def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    def net(merged: Column) -> Column:
-        return _with_nonfinite(merged).withField("count", merged["net"])
+    def of_values(value: Column, _: Column) -> Column:
+        return means.partial(value)
 
     return _subtracting(
         replace(
             mean,
-            partial=lambda: _partial(means.partial, values(column, where), retraction),
+            partial=lambda: _partial(of_values, values(column, where), retraction),
             merge=lambda partials: _merge(means.merge, partials),
-            finish=lambda p: means.average(net(p)),
-            # Retracted values add to the rounding, too.
-            slack=lambda p: (
-                means.average_slack(net(p)) * F.try_divide(p["values"]["count"], p["net"])
-            ),
+            finish=lambda p: means.average(_with_sum(p).withField("count", p["net"])),
+            slack=no_slack,
         )
     )
 
 
-def _partial(of_values: Callable[[Column], Column], value: Column, retraction: str) -> Column:
+_INTEGER = "decimal(38,0)"
+_INTEGER_TYPES = ("tinyint", "smallint", "int", "bigint")
+_LEAST_BIGINT, _GREATEST_BIGINT = -(2**63), 2**63 - 1
+
+
+def _partial(
+    of_values: Callable[[Column, Column], Column], value: Column, retraction: str
+) -> Column:
     """Aggregate values into a partial that subtracts retracted values.
 
-    The field `values` is the partial of the finite values, in which retracted values are negated.
-    The other fields are net numbers: of all values, of NaN, and of each infinity.
+    | field | content |
+    | --- | --- |
+    | `values` | the partial of DECIMAL values, in which retracted values are negated |
+    | `whole`, `whole_minus` | the net sum of integers, and of those below 0 |
+    | `bins` | the net sum of finite doubles |
+    | `net` and one field for each non-finite value | net numbers: of all values, of that value |
 
     Args:
-        of_values: returns a partial without retractions, such as `totals.partial`.
+        of_values: returns a partial without retractions, such as `totals.partial`, for values and
+            for the same values before they were negated.
         value: the values, including retracted ones.
         retraction: the name of the BOOLEAN column that marks retractions.
     """
     double = value.cast("double")
-    finite = F.when(F.abs(double) < float("inf"), value)
-    own = of_values(F.when(F.col(retraction), -finite).otherwise(finite))
+    is_finite = F.abs(double) < float("inf")
+    sign = F.when(F.col(retraction), -1).otherwise(1)
+    is_whole = decided_by_type(F.typeof(value).isin(*_INTEGER_TYPES))
+    is_double = decided_by_type(F.typeof(value).isin("float", "double"))
+    decimal = F.when(~is_whole & ~is_double, value)
+    whole = F.when(is_whole, (value.cast(_INTEGER) * sign).cast(_INTEGER))
     return F.struct(
-        own.alias("values"),
+        of_values(F.when(F.col(retraction), -decimal).otherwise(decimal), decimal).alias("values"),
+        F.sum(whole).alias("whole"),
+        F.sum(F.when(value < 0, whole)).alias("whole_minus"),
+        exact_doubles.partial(F.when(is_double & is_finite, double), sign).alias("bins"),
         _net(value, retraction).alias("net"),
         *(
             _net(F.when(double == float(number), value), retraction).alias(name)
@@ -221,23 +245,37 @@ def _partial(of_values: Callable[[Column], Column], value: Column, retraction: s
 def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
     return F.struct(
         of_partials(partials["values"]).alias("values"),
+        *(F.sum(partials[name]).alias(name) for name in ("whole", "whole_minus")),
+        exact_doubles.merge(partials["bins"]).alias("bins"),
         *(_sum(partials[name]).alias(name) for name in ("net", *_NONFINITE)),
     )
 
 
-def _with_nonfinite(merged: Column) -> Column:
-    """Return the partial of the finite values, but with NaN or an infinity as its sum if needed.
+def _has_overflowed(merged: Column) -> Column:
+    """Return whether the net sum of the values of one sign exceeds the type of the sum."""
+    minus = F.coalesce(merged["whole_minus"], F.lit(0).cast(_INTEGER))
+    plus = merged["whole"] - minus
+    beyond = (plus > _GREATEST_BIGINT) | (minus < _LEAST_BIGINT)
+    return totals.has_total_overflowed(merged["values"]) | F.coalesce(beyond, F.lit(False))
 
-    This is needed if a non-finite value has not been retracted. Infinities of both signs together
-    give NaN.
+
+def _with_sum(merged: Column) -> Column:
+    """Return the field `values` with the net sum of values of any type in its field `sum`.
+
+    The sum is NaN or an infinity if a non-finite value has not been retracted. Infinities of both
+    signs together give NaN.
     """
     nans, plus, minus = (merged[name] for name in _NONFINITE)
     # The retraction of an infinity has the effect of the opposite infinity.
     up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
-    text = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
+    name = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
     own = merged["values"]["sum"]
-    found = with_type(F.concat(F.lit('"'), text, F.lit('"')), F.typeof(own))
-    return merged["values"].withField("sum", F.coalesce(found, own))
+    is_double = decided_by_type(F.typeof(own) == "double")
+    of_doubles = F.when(is_double, exact_doubles.total(merged["bins"]).cast("string"))
+    text = F.coalesce(
+        F.concat(F.lit('"'), name, F.lit('"')), merged["whole"].cast("string"), of_doubles
+    )
+    return merged["values"].withField("sum", F.coalesce(with_type(text, F.typeof(own)), own))
 
 
 def _subtracting(found: Aggregate) -> Aggregate:

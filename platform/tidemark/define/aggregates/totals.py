@@ -28,11 +28,17 @@ values.
 """
 
 
-def partial(value: Column) -> Column:
-    """Aggregate values into a partial: a struct with their sum, count, and overflow."""
+def partial(value: Column, original: Column | None = None) -> Column:
+    """Aggregate values into a partial: a struct with their sum, count, and overflow.
+
+    Args:
+        original: decides by its sign whether the value belongs to `plus` or `minus`; the value
+            itself by default.
+    """
+    original = value if original is None else original
     floating = _is_floating(value)
-    plus = F.when(floating, F.abs(value)).when(value >= 0, value)
-    minus = F.when(value < 0, value)
+    plus = F.when(floating, F.abs(value)).when(original >= 0, value)
+    minus = F.when(original < 0, value)
     return F.struct(
         F.try_sum(value).alias("sum"),
         F.count(value).alias("count"),

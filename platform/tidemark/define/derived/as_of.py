@@ -13,6 +13,7 @@ from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
     WatermarkOfBases,
+    check_idle,
 )
 from tidemark.define.derived.pairing import (
     LINEAGE,
@@ -95,6 +96,7 @@ def as_of(
     allowed_lateness: str | timedelta = "0 seconds",
     deleted: Sql | None = None,
     rename: Mapping[str, str] | None = None,
+    idle: str | timedelta | None = None,
 ) -> AsOfSource:
     """Return a source that joins each left event with the version of its key at its event time.
 
@@ -131,6 +133,10 @@ def as_of(
         deleted: a SQL condition over the columns of the right source, as in `"op = 'D'"`. An event
             that meets it ends the current version of its key.
         rename: new names for columns that both sources have, as in `{"rates.note": "rate_note"}`.
+        idle: how long one source must be silent before it no longer holds back the other, such as
+            "10 minutes". It needs `Source(heartbeat=...)`. Use it if versions change rarely: from
+            the first heartbeat after this time, the versions count as complete up to the watermark
+            of the left source. A version that arrives later is late if it is before that watermark.
 
     Raises:
         DefinitionError: an argument is not valid; the message says why.
@@ -148,6 +154,7 @@ def as_of(
         columns=columns,
         event_time=left_columns.get(left.event_time, left.event_time),
         watermark=WatermarkOfBases(),
+        idle=check_idle(name, idle, (left, right)),
         derivation=AsOfJoin(
             left=left,
             right=right,

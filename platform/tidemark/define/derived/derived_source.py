@@ -128,9 +128,8 @@ class DerivedSource(Source):
 
     Args:
         derivation: how the source is computed from its bases.
-        idle: how long a base must be silent, in microseconds, before a heartbeat raises the base's
-            effective watermark to the earliest one of the other bases (`store.event_log.steps`).
-            None if heartbeats never raise it.
+        idle: how long a base must be silent, in microseconds, before its heartbeats raise its
+            effective watermark (`define.derived.progress`). None if heartbeats never raise it.
         retraction: the BOOLEAN column that marks rows that take back an earlier row; None if no
             row does.
         side_of: for the side tables of a rebuild, the source that owns them; otherwise None.
@@ -181,41 +180,24 @@ class DerivedSource(Source):
         owner = tables.source(self.side_of or self.name)
         return TableName(f"{self.name}_{suffix}", owner, role, side, bases=self.base_owners)
 
+    @property
+    def has_heartbeats(self) -> bool:
+        # A derived source is silent while all its bases are.
+        return all(base.has_heartbeats for base in self.bases)
+
+    def marks_of(self, reached: Sequence[int | None]) -> list[int | None]:
+        """Return the watermark that each base allows, given the watermarks of the bases."""
+        return [
+            mark if mark is None or mark == INFINITY else mark - back
+            for mark, back in zip(reached, self.derivation.look_back, strict=True)
+        ]
+
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.
 
         `INFINITY` if all bases have ended; None if one of them has no watermark yet.
         """
-        found = [
-            mark if mark is None or mark == INFINITY else mark - back
-            for mark, back in zip(reached, self.derivation.look_back, strict=True)
-        ]
-        return earliest(*found)
-
-    def raised_watermark(
-        self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
-    ) -> int | None:
-        """Return the effective watermark to which an arrival raises its base; None if it does not.
-
-        Only heartbeats raise it. A base that has been silent for `idle` takes the earliest
-        effective watermark of the other bases, so that it does not hold back the derived source
-        (`store.event_log.steps`). Bases that have ended are left out, because no event of them is
-        still expected.
-
-        All times are in microseconds.
-
-        Args:
-            base: the name of the base that has the arrival.
-            clock: the processing time of the arrival.
-            silent_since: for a heartbeat, the time since which the base has been silent; None for
-                an arrival with data.
-            reached: the effective watermarks of all bases, by name.
-        """
-        if self.idle is None or silent_since is None or clock - silent_since < self.idle:
-            return None
-        others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
-        least, own = earliest(*others), reached[base]
-        return least if least is not None and (own is None or own < least) else None
+        return earliest(*self.marks_of(reached))
 
 
 def retraction_column(source: Source) -> str | None:
@@ -236,13 +218,21 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
     if idle is None:
         return None
     length = checked_duration(f"Derived source '{name}': idle", idle)
-    if all(base.heartbeat is None for base in bases):
-        names = " and ".join(f"'{base.name}'" for base in bases)
+    if not any(base.has_heartbeats for base in bases):
+        silent = dict.fromkeys(each for base in bases for each in _without_heartbeats(base))
+        names = " and ".join(f"'{each}'" for each in silent)
         raise DefinitionError(
             f"Derived source '{name}': idle has no effect, because {names} record no heartbeats. "
             'Set heartbeat="1 minute" in those that can be silent.'
         )
     return length
+
+
+def _without_heartbeats(source: Source) -> list[str]:
+    """Return the names of the sources without heartbeats from which a source is computed."""
+    if isinstance(source, DerivedSource):
+        return [name for base in source.bases for name in _without_heartbeats(base)]
+    return [] if source.has_heartbeats else [source.name]
 
 
 def own_columns(base: Source) -> list[str]:

@@ -8,10 +8,8 @@ arrival of each base that had been taken, with the identity of that arrival (`Ta
 that was dropped, restored from a backup, or re-recorded has other arrivals under the same numbers.
 A reader that continues from a step compares the identities first (`store.lineage`).
 
-The *effective watermark* of a base equals the base's own watermark, unless the base is silent. Once
-a base has been silent for `idle`, its heartbeats raise its effective watermark to the lowest
-effective watermark of the other bases that have not ended. It never falls below that value
-again. The step of such a heartbeat records the value.
+The *effective watermark* of a base equals the base's own watermark, unless a heartbeat of the base
+has raised it (`define.derived.progress`). The step of such a heartbeat records the value.
 """
 
 import json

@@ -40,6 +40,7 @@ def command(
     """Show a source's watermark, its partitions, and the event that moved it too far ahead.
 
     The partition that is listed first holds a `PerPartition` watermark back, unless all are idle.
+    For a derived source, the bases are listed, and which of them hold its watermark back.
 
     **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
     source first, and stop its ingest and the streaming queries of its assets.
@@ -62,6 +63,7 @@ def command(
     }
     warning = None if ahead is None else str(ahead)
     partitions = _partitions(snapshot, found)
+    bases = _bases(snapshot, found)
 
     def show() -> None:
         print_facts({name.replace("_", " "): value for name, value in result.items()})
@@ -77,10 +79,37 @@ def command(
                 for each in partitions
             ]
             print_table(("partition", "watermark", "last event arrived", "state"), rows)
+        if bases:
+            columns = ("base", "watermark", "silent since", "state")
+            print_table(columns, [tuple(base.values()) for base in bases])
         if warning is not None:
             print_warning(warning)
 
-    return Output({**result, "partitions": partitions, "warning": warning}, show)
+    data = {**result, "partitions": partitions, "bases": bases, "warning": warning}
+    return Output(data, show)
+
+
+def _bases(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
+    """Return the bases of a derived source as of its newest arrival; none for other sources."""
+    from tidemark.define.derived.derived_source import DerivedSource
+    from tidemark_streaming.snapshot.bases import read_bases
+
+    if not isinstance(source, DerivedSource):
+        return []
+    rows = list[dict[str, object]]()
+    for base in read_bases(snapshot.tables, source):
+        state = "holds back" if base.holds_back else "ahead"
+        if base.idle and not base.holds_back:
+            state = "idle"
+        rows.append(
+            {
+                "name": base.name,
+                "watermark": iso(base.watermark),
+                "silent_since": iso(base.silent_since),
+                "state": state,
+            }
+        )
+    return rows
 
 
 def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:

@@ -19,6 +19,7 @@ from tidemark.base.instants import (
 )
 from tidemark.define import watermarks
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.progress import Progress
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Punctuated, after_heartbeat
 from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival
@@ -92,15 +93,25 @@ def _derived_steps(
         (step for steps in bases.values() for step in steps),
         key=lambda s: (s.arrival.clock, order.index(s.arrival.source), s.number),
     )
-    reached, before = dict[str, int | None](dict.fromkeys(order)), None
+    progress, before, newest_data = Progress(source), None, None
     for number, taken in enumerate(waiting):
         base, clock = taken.arrival.source, taken.arrival.clock
-        reached[base] = latest(reached[base], taken.after)
-        raised = source.raised_watermark(base, clock, taken.arrival.silent_since, reached)
-        reached[base] = latest(reached[base], raised)
-        after = latest(before, source.watermark_of(list(reached.values())))
+        progress.take(base, taken.after, clock, taken.arrival.silent_since)
+        after = latest(before, progress.watermark)
         rows_of_step = tuple(events.get(number, ()))
-        arrival = ScenarioArrival(rows_of_step, clock, ends=after == INFINITY, source=source.name)
+        is_heartbeat = taken.arrival.silent_since is not None and not rows_of_step
+        silent_since = progress.silent_since if is_heartbeat else None
+        if silent_since is None:
+            newest_data = clock
+        else:
+            silent_since = latest(silent_since, newest_data)
+        arrival = ScenarioArrival(
+            rows_of_step,
+            clock,
+            ends=after == INFINITY,
+            silent_since=silent_since,
+            source=source.name,
+        )
         yield Step(number, arrival, before, after, taken)
         before = after
 

@@ -40,7 +40,7 @@ def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
     given = node.fields(
         "a join",
         ("left", "right", "on", "within"),
-        ("how", "allowed_lateness", "where", "event_time", "rename"),
+        ("how", "allowed_lateness", "where", "event_time", "rename", "idle"),
     )
     within = _reach(given["within"])
     return join(name=name, within=within, **_sides(given, sources, ("how", "where", "event_time")))
@@ -50,7 +50,7 @@ def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
     given = node.fields(
         "an as-of join",
         ("left", "right", "on"),
-        ("how", "allowed_lateness", "deleted", "rename"),
+        ("how", "allowed_lateness", "deleted", "rename", "idle"),
     )
     return as_of(name=name, **_sides(given, sources, ("how", "deleted")))
 
@@ -68,6 +68,7 @@ def _sides(given: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...])
     }
     if "allowed_lateness" in given:
         options["allowed_lateness"] = given["allowed_lateness"].duration("the allowed lateness")
+    options |= _idle(given)
     if "rename" in given:
         named = given["rename"].entries("'rename'")
         rename = {old.text("a column"): new.text("a column's name") for old, new in named}
@@ -106,8 +107,13 @@ def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
 
 
 def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    given = node.fields("a union", ("of",))
-    return union(name=name, of=[find_source(each, sources) for each in given["of"].items("'of'")])
+    given = node.fields("a union", ("of",), ("idle",))
+    bases = [find_source(each, sources) for each in given["of"].items("'of'")]
+    return union(name=name, of=bases, **_idle(given))
+
+
+def _idle(given: Mapping[str, Node]) -> dict[str, Any]:
+    return {"idle": given["idle"].duration("'idle'")} if "idle" in given else {}
 
 
 def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
