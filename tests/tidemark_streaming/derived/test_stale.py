@@ -29,6 +29,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as asset_rebuild
+from tidemark.run.erase.erase import erase
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.lineage import StaleError
@@ -247,6 +248,8 @@ def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, latenes
     arrive(warehouse, ORDERS, 3, 9, 17)
     with pytest.raises(DefinitionError, match="differs in allowed lateness"):
         incremental(warehouse, changed)
+    with pytest.raises(DefinitionError, match="differs in allowed lateness"):
+        erase(warehouse, ORDERS, [changed], "v = 9", derived=[hours])
     with pytest.raises(StaleError, match="'hours' is stale: its definition has changed"):
         take(warehouse, now)
     asset_rebuild.rebuild(warehouse, changed)
@@ -305,6 +308,10 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
     for definition in (fives, tens):
         with pytest.raises(StaleError, match="'fives' is stale: 'orders' has another arrival 1"):
             incremental(warehouse, definition)
+    version = warehouse.version(ORDERS.log_table)
+    with pytest.raises(StaleError, match="Nothing was changed"):
+        erase(warehouse, ORDERS, [fives, tens], "v = 9")
+    assert warehouse.version(ORDERS.log_table) == version
     with pytest.raises(StaleError, match="'fives' is stale"):
         backfill(warehouse, fives, 0, 10 * SECOND)
     backfill(warehouse, fives)

@@ -31,7 +31,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.quality import results
-from tidemark.run import runner
+from tidemark.run import runner, takeover
 from tidemark.run.erase import recovery
 from tidemark.run.erase.deletion import delete, rewrite
 from tidemark.run.erase.report import ErasureReport, build_report
@@ -43,8 +43,10 @@ from tidemark.run.erase.search import (
     search_derived_source,
 )
 from tidemark.store import claims, operations
+from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
 from tidemark.store.graph import Graph
+from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.operations import Kind
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import ENDED, Erasure
@@ -81,6 +83,7 @@ def erase(
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
     _check_definitions(warehouse, source, definitions, derived)
+    _check_current(warehouse, definitions, derived)
     # Check the condition before other runs have to wait.
     affected_by_erasure.find_events(log, last.arrival, where)
     work = _Work(log, _find_filled(warehouse, derived), definitions, on_progress)
@@ -276,6 +279,28 @@ def _check_definitions(
         "computed again. Repeat the command in the project that defines it, or delete its tables: "
         f"{drops}."
     )
+
+
+def _check_current(
+    warehouse: Warehouse, definitions: Sequence[Definition], derived: Sequence[DerivedSource]
+) -> None:
+    """Refuse an erasure if a source or an asset can't be computed again after the events' deletion.
+
+    Raises:
+        StaleError: one of them is stale.
+        DefinitionError: the definition of an asset has changed, and runs can't continue.
+    """
+    lineage = Lineage(WarehouseReader(warehouse))
+    found = [lineage.of_source(each) for each in derived]
+    found += [lineage.of_asset(each) for each in definitions]
+    for stale in found:
+        if stale is not None:
+            raise StaleError(stale)
+    for definition in definitions:
+        asset = Asset(warehouse, definition)
+        last = asset.state.last()
+        if last.commit_number >= 0:
+            takeover.check_definition(asset, last, pinned_definition=False)
 
 
 def _find_filled(warehouse: Warehouse, derived: Sequence[DerivedSource]) -> list[DerivedSource]:
