@@ -1,7 +1,5 @@
 """Dagster steps in the process of the tests."""
 
-from functools import cached_property
-
 import dagster as dg
 from pyspark.sql import SparkSession
 
@@ -38,16 +36,8 @@ class OnTestSession(TidemarkResource):
         self, settings: Settings, spark: SparkSession, *, registered: bool = False
     ) -> None:
         super().__init__(settings)
-        self._spark, self._registered = spark, registered
-
-    @cached_property
-    def session(self) -> SparkSession:
-        return self._spark
-
-    @cached_property
-    def warehouse(self) -> Warehouse:
-        place = Place(self.settings.warehouse, self.settings.database, self._registered)
-        return Warehouse(self._spark, *place)
+        place = Place(settings.warehouse, settings.database, registered)
+        self._warehouse = Warehouse(spark, *place)
 
 
 def partitions_told(instance: dg.DagsterInstance, asset: str) -> list[tuple[str, str]]:
