@@ -58,6 +58,13 @@ class Kind(StrEnum):
     LOWER = "lower"
 
 
+class UnfinishedOperationError(DataError):
+    """Work is refused because an operation on the same tables is unfinished."""
+
+    def __init__(self, operation: "Operation") -> None:
+        super().__init__(f"The tables of {operation.owner} are incomplete. {operation}")
+
+
 _COMMANDS = {
     Kind.ERASE: "tidemark erase {} --where …",
     Kind.DROP: "tidemark drop {}",
@@ -173,7 +180,7 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
         if operation.kind is Kind.ERASE or operation.id in _in_progress:
             continue
         if operation.owner in owners:
-            raise DataError(f"The tables of {operation.owner} are incomplete. {operation}")
+            raise UnfinishedOperationError(operation)
 
 
 def _find(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:

@@ -19,6 +19,7 @@ from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.lock_files import lock_file, open_lock_file, read_note, write_note
+from tidemark.store.operations import UnfinishedOperationError
 from tidemark.store.upkeep.source_lock import wait_for_erasure
 from tidemark.store.warehouse import Warehouse
 
@@ -100,7 +101,8 @@ def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
         file.unlink()
     try:
         yield ingest
-    except ConflictError:
+    except (ConflictError, UnfinishedOperationError):
+        # Another ingest, or an operation that is itself a finding, blocks this one.
         raise
     except TidemarkError as error:
         if not error.retriable and error is not ingest.other_error:
