@@ -528,7 +528,7 @@ def test_an_erasure_of_a_chain_needs_its_asset(warehouse: Warehouse) -> None:
     assert sorted(row["newest"] for row in rows) == ["o1", "o3"]
     for table in fives.tables:
         warehouse.drop(table)
-    with pytest.raises(DataError, match=r"into 'final', .*'fives' was dropped\. Drop it"):
+    with pytest.raises(DataError, match="'final' is stale: 'fives' no longer has the run"):
         shop.erase(warehouse, ORDERS, "o1")
     assert warehouse.take(ORDERS.log_table).num_rows == 3
 

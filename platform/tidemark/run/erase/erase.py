@@ -233,7 +233,7 @@ class _Work:
             report,
             places=[*report.places, *own.places],
             sent=[*report.sent, *own.sent],
-            removed=[*report.removed, *own.removed],
+            removed=list(dict.fromkeys([*report.removed, *own.removed])),
         )
 
     def _list_unfinished(self) -> list[tuple[Log, Erasure]]:
