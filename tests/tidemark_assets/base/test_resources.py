@@ -1,6 +1,7 @@
 """Test the resource in Dagster: it shows addresses and paths but never a secret."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,9 @@ def test_a_step_whose_engine_is_lost_is_retried_with_a_new_session(
 ) -> None:
     """Dagster retries the step in the same process, with the same resource."""
     monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0, 0, 0))
+    # Sessions of earlier tests would be found.
     monkeypatch.setattr(ConnectSession, "_default_session", None)
+    monkeypatch.setattr(ConnectSession, "_active_session", threading.local())
     sessions: list[str] = []
 
     with serve() as (engine, port):
