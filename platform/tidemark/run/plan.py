@@ -132,13 +132,13 @@ def plan_increment(
     arrivals = [a for a in known if a.arrival > seen]
     if _can_wait(asset, last, arrivals):
         return None
-    is_recent = bool(known)
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
-        is_recent = False
         arrivals = asset.log.timeline(seen, through)
+        _demand_continuation(asset, last, arrivals, is_recent=False)
         if _can_wait(asset, last, arrivals):
             return None
-    _demand_continuation(asset, last, arrivals, is_recent=is_recent)
+    else:
+        _demand_continuation(asset, last, arrivals, is_recent=True)
     arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None

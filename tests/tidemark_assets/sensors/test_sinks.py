@@ -18,6 +18,7 @@ from helpers.processes.clocks import shift_clock
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.ports import free_port
+from tidemark.store.committers.log_entry import version_id
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.metadata import describe
@@ -47,11 +48,18 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
     """Commit the sink position after a version and wait until it can be read."""
     way = open_topic(asset, TidemarkResource(settings).tables)
     table_id = str(DeltaTable(table(settings)).metadata().id)
+    identity = version_id(str(table(settings)), version) or ""
     way.open()
     at, there = time.time_ns() // 1000, way.find_topic()
     assert there is not None
     way.send(
-        [], lambda: Position(table_id, version, there.id, 1, at, 3, "run-3", at, way.place, "")
+        [],
+        lambda: Position(
+            *(table_id, version, there.id, 1, at, 3, "run-3", at),
+            place=way.place,
+            state="",
+            version_id=identity,
+        ),
     )
     # Kafka commits a transaction before its topics show it.
     until(lambda: (found := way.position()) is not None and found.version == version)

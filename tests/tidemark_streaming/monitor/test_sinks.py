@@ -21,6 +21,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
+from tidemark.store.committers.log_entry import version_id
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, STREAM
@@ -75,7 +76,13 @@ def test_a_topics_lag_in_versions_is_reported(
     assert there is not None
 
     def committed(version: int) -> Position:
-        return Position(table_id, version, there.id, 1, at, 3, "run-3", at // 1000, way.place, "")
+        identity = version_id(str(table), version) or ""
+        return Position(
+            *(table_id, version, there.id, 1, at, 3, "run-3", at // 1000),
+            place=way.place,
+            state="",
+            version_id=identity,
+        )
 
     way.send([], lambda: committed(1))
     seen(watching, lambda found: behind(found) == 1)
