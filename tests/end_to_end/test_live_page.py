@@ -155,7 +155,8 @@ def test_figures_update_when_arrivals_come(
     expect(stream.locator(".windows .head")).to_contain_text("1 ✕ quarantined")
     expect(page.locator("#quarantined")).to_contain_text("between(n, most=3): 5")
     expect(page.locator("#summary")).to_have_text(
-        "▲ 1 window is quarantined · 2 dead letters of sensors"
+        "▲ 1 window of by_minute is in quarantine and not published; failed expectations: "
+        "between(n, most=3) (1). · 2 rows are not in the event log of sensors."
     )
     link = stream.get_by_role("link", name="by_minute")
     assert (
@@ -236,7 +237,7 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
         expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")
     end_with_an_error(settings, SINK, "clicks_by_10s")
     expect(out).to_have_text("✕ ended with an error")
-    expect(page.locator("#summary")).to_contain_text("stream by_hour: given up")
+    expect(page.locator("#summary")).to_contain_text("The stream of by_hour was given up.")
     expect(page.locator("#totals")).to_contain_text("1 of 3")
 
 
@@ -284,7 +285,8 @@ OVERLAPS = """() => [...document.querySelectorAll(".foot")].flatMap((foot) => {
 })"""
 """A script that returns labels below a chart that overlap the previous one."""
 
-APART = """() => [...document.querySelectorAll(".stream, #below")]
+APART = """() => [...document.querySelectorAll(".stream, #findings, #below")]
+  .filter((e) => !e.hidden)
   .map((e) => e.getBoundingClientRect())
   .flatMap((box, i, all) => (i && box.top - all[i - 1].bottom > 50 ? [box.top] : []))"""
 """A script that returns rows with a large gap above."""
