@@ -32,6 +32,7 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
+from tidemark.store.committers.values import Vouches
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -220,10 +221,21 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    def die_publishing(rows: Rows, table: str, where: str, app: str, version: int) -> object:
-        return die() if table == "per_minute" else replace_(rows, table, where, app, version)
-
     replace_ = warehouse.replace
+
+    def die_publishing(
+        rows: Rows,
+        table: str,
+        where: str,
+        app: str,
+        version: int,
+        *,
+        vouches: Vouches | None = None,
+    ) -> object:
+        if table == "per_minute":
+            return die()
+        return replace_(rows, table, where, app, version, vouches=vouches)
+
     for place, name, end in (
         (quarantine, "commit", die),
         (warehouse, "replace", die_publishing),
