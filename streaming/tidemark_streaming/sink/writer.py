@@ -356,8 +356,13 @@ def is_current(position: Position, topic: Topic | None) -> bool:
 
 
 def has_version(warehouse: Warehouse, transform: Definition, position: Position) -> bool:
-    """Return whether a published table has the version of a position, in the same history."""
-    return warehouse.version_id(transform.table, position.version) == position.version_id
+    """Return whether a published table has the version of a position, in the same history.
+
+    If the transaction log has lost the entry of the version since its publication, this is unknown,
+    and the result is False.
+    """
+    present = warehouse.version_id(transform.table, position.version) or ""
+    return present == position.version_id
 
 
 @dataclass(frozen=True)
