@@ -29,10 +29,10 @@ from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import Condition, at_least, text_field
+from tidemark.store.commits.conditions import Condition, at_least, number_is, text_field
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.kinds import from_json
-from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.steps import TakenResults
 from tidemark.store.lineage import Stale, StaleError, rebuild_advice
 from tidemark.store.rows import to_micros
@@ -123,6 +123,13 @@ class AssetResults:
             commit = changes[0].commit_number - 1
             run = self._commits(commit)[0].run
         return TakenResults(self.table_id, commit, run, released)
+
+    def watermark_after(self, arrival: int) -> int | None:
+        """Return the watermark of the asset's source after an arrival; None for minus infinity."""
+        timeline = self.chain.asset.source.timeline_table
+        rows = self.tables.read(timeline, bounds=[number_is("arrival", arrival)])
+        arrivals = [] if rows is None else read_arrivals(rows)
+        return arrivals[0].after if arrivals else None
 
     def arrival_of(self, change: StateCommit) -> int:
         """Return the number of the newest arrival that the asset had processed after a commit."""

@@ -481,11 +481,8 @@ class Snapshot:
         """
         if step.results is None:
             return 0
-        last = [at_least("arrival", step.arrival), below("arrival", step.arrival + 1)]
-        rows = self.tables.read(f"{step.base}_timeline", bounds=last)
-        arrivals = [] if rows is None else read_arrivals(rows)
-        watermark = next((a.after for a in arrivals), None)
-        return AssetResults(source, chain, self.tables).count_changes(step.results, watermark)
+        results = AssetResults(source, chain, self.tables)
+        return results.count_changes(step.results, results.watermark_after(step.arrival))
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""

@@ -6,8 +6,6 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.store import ledger
-from tidemark.store.commits.conditions import number_is
-from tidemark.store.event_log.arrival import read_arrivals
 from tidemark.store.event_log.steps import Step
 from tidemark.store.lineage import Lineage, Stale, StaleError
 from tidemark_streaming.snapshot.asset_results import AssetResults
@@ -49,12 +47,9 @@ def _find_unreadable_run(tables: Tables, source: DerivedSource, chain: Chain) ->
     step = Step.of_position(newest["position"][0].as_py())
     if step.results is None:
         return None
-    bounds = [number_is("arrival", step.arrival)]
-    rows = tables.read(chain.asset.source.timeline_table, bounds=bounds)
-    arrivals = [] if rows is None else read_arrivals(rows)
-    watermark = next((arrival.after for arrival in arrivals), None)
+    results = AssetResults(source, chain, tables)
     try:
-        AssetResults(source, chain, tables).changes_since(step.results, watermark)
+        results.changes_since(step.results, results.watermark_after(step.arrival))
     except StaleError as error:
         return error.stale
     return None
