@@ -13,7 +13,8 @@ sizes and a few columns.
 | | size (on a local disk) |
 | event log, dead letters | at or after the version that the timeline vouches for, which has the |
 | | same files as then; all rows exist |
-| timeline | has each arrival once, from 0 on, and those that the assets' states have counted |
+| timeline | has each arrival once, from 0 on, each with the identity of the one before it, and |
+| | those that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
 | asset's tables, validation results | at or after the version that the ledger vouches for, which |
 | | has the same files as then |
@@ -517,14 +518,25 @@ class Tables:
 
 
 def _find_sequence_fault(timeline: DeltaTable) -> str | None:
-    """Return the problem with the first arrival that a timeline lacks before a later one, or has
-    more than once."""
-    arrivals = sorted(file_list.load(timeline, (), ["arrival"])["arrival"].to_pylist())
-    for expected, arrival in enumerate(arrivals):
+    """Return the problem with the first arrival that does not belong behind the one before it.
+
+    Such an arrival is missing, exists more than once, or follows an arrival that has been replaced.
+    """
+    columns = ["arrival", "arrival_id", "follows"]
+    rows = file_list.load(timeline, (), columns).sort_by("arrival").to_pylist()
+    before = ""
+    for expected, row in enumerate(rows):
+        arrival = row["arrival"]
         if arrival > expected:
-            return f"lacks arrival {expected}, but has arrival {arrivals[-1]}"
+            return f"lacks arrival {expected}, but has arrival {rows[-1]['arrival']}"
         if arrival < expected:
             return f"has arrival {arrival} more than once"
+        if row["follows"] != before:
+            return (
+                f"has an arrival {arrival} that followed another arrival {arrival - 1} than the "
+                "table has: one of its commits was replaced"
+            )
+        before = row["arrival_id"]
     return None
 
 
