@@ -6,6 +6,7 @@ Many rows are a DataFrame, which the engine's workers write. The functions here 
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -120,11 +121,8 @@ def columns(rows: Rows) -> list[str]:
 
 def delta_schema(like: StructType | pa.Schema) -> Schema:
     """Return columns as Delta types that are nullable, including nested types."""
-    if isinstance(like, StructType):
-        plain = like.jsonValue()
-    else:
-        plain = json.loads(Schema.from_arrow(like).to_json())
-    return Schema.from_json(json.dumps(_nullable(plain)))
+    text = like.json() if isinstance(like, StructType) else Schema.from_arrow(like).to_json()
+    return Schema.from_json(_nullable_text(text))
 
 
 def spark_schema(schema: Schema) -> StructType:
@@ -155,7 +153,14 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
 
 
 def _fields(schema: Schema) -> list[dict[str, Any]]:
-    return _nullable(json.loads(schema.to_json()))["fields"]
+    return json.loads(_nullable_text(schema.to_json()))["fields"]
+
+
+# Each commit compares the columns of its rows with those of its table, which rarely change.
+@lru_cache(maxsize=256)
+def _nullable_text(text: str) -> str:
+    """Return a schema in JSON with only nullable columns."""
+    return json.dumps(_nullable(json.loads(text)))
 
 
 def _nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)

@@ -85,3 +85,51 @@ def test_a_reopened_table_stays_at_its_version(tables: OpenTables) -> None:
     stays = tables.reopen("t")
     _write(tables, 1)
     assert (tables.newest("t").version(), stays.version()) == (1, 0)
+
+
+def test_a_table_without_newer_commits_is_not_updated(
+    tables: OpenTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tables, 1, commits=2)
+    opened = tables.newest("t")
+    updates = list[int]()
+    update = DeltaTable.update_incremental
+
+    def count(table: DeltaTable) -> None:
+        updates.append(table.version())
+        update(table)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", count)
+    for _ in range(3):
+        assert tables.newest("t") is opened
+    _write(tables, 1)
+    for _ in range(3):
+        assert tables.newest("t") is opened
+    assert (updates, opened.version(), _count(opened)) == ([1], 2, 3)
+
+
+def test_a_trim_that_was_interrupted_after_the_next_entry_hides_no_commit(
+    tables: OpenTables,
+) -> None:
+    """The entry of the open version is left, as if the process died before it was deleted."""
+    _write(tables, 1, commits=3)
+    tables.newest("t")
+    _write(tables, 1, commits=4)
+    other = DeltaTable(tables.path("t"))
+    other.create_checkpoint()
+    log = Path(tables.path("t")) / "_delta_log"
+    for version in (3, 4):
+        (log / f"{version:020d}.json").unlink()
+    assert (log / f"{2:020d}.json").exists()
+    newest = tables.newest("t")
+    assert (newest.version(), _count(newest)) == (6, 7)
+
+
+def test_a_table_that_was_restored_in_its_folder_is_reopened(tables: OpenTables) -> None:
+    _write(tables, 1, commits=5)
+    assert tables.newest("t").version() == 4
+    log = Path(tables.path("t")) / "_delta_log"
+    for version in (3, 4):
+        (log / f"{version:020d}.json").unlink()
+    newest = tables.newest("t")
+    assert (newest.version(), _count(newest)) == (2, 3)
