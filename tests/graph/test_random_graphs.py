@@ -49,9 +49,9 @@ def hold(case: Part, attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize("seed", WITHOUT_WINDOWS)
-def test_derived_sources_hold_under_operations(tmp_path: Path, seed: int) -> None:
+def test_derived_sources_hold_under_operations(seed: int) -> None:
     case = random_case(seed, with_windows=False)
-    hold(case, lambda each: live_without_engine(tmp_path, each))
+    hold(case, live_without_engine)
 
 
 # Each operation may take a few runs.
@@ -63,16 +63,16 @@ def test_graphs_hold_under_operations(warehouse: Warehouse, seed: int) -> None:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_earlier_failures_hold(tmp_path: Path, path: Path) -> None:
-    hold(from_file(path), lambda each: live_without_engine(tmp_path, each))
+def test_earlier_failures_hold(path: Path) -> None:
+    hold(from_file(path), live_without_engine)
 
 
 # A planted fault of windows takes a few minutes.
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.with_windows])
-def test_a_fault_of_sources_is_found(tmp_path: Path, name: str) -> None:
-    assert finds(name, lambda case: live_without_engine(tmp_path, case))
+def test_a_fault_of_sources_is_found(name: str) -> None:
+    assert finds(name, live_without_engine)
 
 
 @pytest.mark.slow

@@ -29,11 +29,13 @@ class Sent:
         clock: its processing time, in seconds of the case.
         rows: its rows; their times are in seconds of the case.
         silence: for a heartbeat, the seconds of silence before it.
+        erased: the times of rows that were erased later. The watermark that they reached stays.
     """
 
     clock: int
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     silence: int | None = None
+    erased: list[int | None] = field(default_factory=list[int | None])
 
 
 def typed(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

@@ -380,6 +380,7 @@ class Home:
         ids = self.store.take(source.log_table, columns=["id"])["id"].to_pylist()
         if row_id not in ids:
             for arrival in self.sent[name]:
+                arrival.erased.extend(row["t"] for row in arrival.rows if row["id"] == row_id)
                 arrival.rows[:] = [row for row in arrival.rows if row["id"] != row_id]
         if erasures.find_unfinished(self.store, source):
             self.erasing[name] = row_id

@@ -1,15 +1,15 @@
 """Live through a case: execute its operations, and check the invariant after each."""
 
 import re
-import shutil
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
+from tempfile import TemporaryDirectory
 
 from helpers.graph.case import Part, below
 from helpers.graph.check import difference
@@ -18,6 +18,9 @@ from helpers.graph.without_engine import local_warehouse, plain_rows
 from tidemark.base.errors import TidemarkError
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.run.simulate import small
+
+_MEMORY = Path("/dev/shm")
+"""A folder in memory, on Linux."""
 
 
 class Failure(AssertionError):  # noqa: N818
@@ -66,33 +69,35 @@ def live(warehouse: Warehouse, case: Part) -> Outcome:
     Raises:
         Failure: the invariant was broken.
     """
-    name = f"_graphs/{uuid4().hex[:12]}"
-    own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
-    with small(own) as store:
-        return _live_in(Home(store, _project(case)), case)
+    with _folder_in_memory() as folder:
+        own = Warehouse(warehouse.spark, folder, "tables", registered=False)
+        with small(own) as store:
+            return _Life(Home(store, _project(case)), case).live()
 
 
-def live_without_engine(folder: Path, case: Part) -> Outcome:
+def live_without_engine(case: Part) -> Outcome:
     """Live through a case of plain and derived sources, without an engine.
 
     Raises:
         Failure: the invariant was broken.
     """
-    home = Home(local_warehouse(str(folder), uuid4().hex[:12]), _project(case))
-    with plain_rows(home):
-        return _live_in(home, case)
+    with _folder_in_memory() as folder:
+        home = Home(local_warehouse(folder, "tables"), _project(case))
+        with plain_rows(home):
+            return _Life(home, case).live()
+
+
+@contextmanager
+def _folder_in_memory() -> Iterator[str]:
+    """Yield a new folder. A case commits hundreds of times, and no commit has to survive a crash of
+    the machine, so the folder is in memory if the system has such folders."""
+    parent = _MEMORY if _MEMORY.is_dir() else None
+    with TemporaryDirectory(dir=parent, prefix="tidemark-graph-") as folder:
+        yield folder
 
 
 def _project(case: Part) -> Project:
     return Project(deepcopy(case["sources"]), deepcopy(case["nodes"]))
-
-
-def _live_in(home: Home, case: Part) -> Outcome:
-    try:
-        return _Life(home, case).live()
-    finally:
-        for folder in (home.folder, home.folder.with_name(f"{home.folder.name}-backup")):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Life:
