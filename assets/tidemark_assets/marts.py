@@ -29,6 +29,7 @@ from packaging.version import Version, parse
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
+from tidemark.engine.loss import raise_if_lost
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import TidemarkResource, resource
 from tidemark_assets.base.steps import failing_with_message
@@ -135,20 +136,31 @@ def _build(
         profiles_dir=str(project.profiles),
         dbt_executable=str(marts.DBT),
     )
-    with _variables(project.environment(tidemark.address)):
-        views = project.views(selected - missing.keys()) - selected
-        if views:
-            dbt.cli(["run", "--select", " ".join(sorted(views))]).wait()
-        exclude = [part for name in passed_over for part in ("--exclude", name)]
-        done = dbt.cli(
-            ["build", *marts.NO_UNIT_TESTS, *exclude],
-            context=context.op_execution_context,
-            raise_on_error=False,
-        )
-    yield from done.stream()
-    results = marts.outcomes(done.target_path)
-    shutil.rmtree(done.target_path, ignore_errors=True)
-    marts.refuse(marts.lacking(missing, passed_over), marts.describe_failure(results))
+    session = tidemark.session
+    try:
+        with _variables(project.environment(tidemark.address)):
+            views = project.views(selected - missing.keys()) - selected
+            if views:
+                run = dbt.cli(["run", "--select", " ".join(sorted(views))])
+                with marts.killed_with_engine(run.process, session):
+                    run.wait()
+            exclude = [part for name in passed_over for part in ("--exclude", name)]
+            build = dbt.cli(
+                ["build", *marts.NO_UNIT_TESTS, *exclude],
+                context=context.op_execution_context,
+                raise_on_error=False,
+            )
+        with marts.killed_with_engine(build.process, session):
+            yield from build.stream()
+        try:
+            results = marts.outcomes(build.target_path)
+        finally:
+            shutil.rmtree(build.target_path, ignore_errors=True)
+        marts.refuse(marts.lacking(missing, passed_over), marts.describe_failure(results))
+    except Exception:
+        # dbt reports the loss of the engine in many ways, most of them as failed models.
+        raise_if_lost(session)
+        raise
 
 
 class MartTranslator(DagsterDbtTranslator):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -11,23 +12,28 @@ from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
+import grpc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from helpers.dagster import ticks
 from helpers.dagster.steps import OnTestSession
 from helpers.processes.commands import call, surround
+from helpers.processes.failing_engine import FAULTS, FailingEngine, serve
 from helpers.suite.pages import commands
 from tidemark import engine as spark_engine
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.define.window_columns import published_columns
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base import steps
 from tidemark_assets.base.names import with_prefix
+from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.transforms import departures_by_carrier
@@ -534,3 +540,40 @@ def test_an_unreadable_dbt_project_is_refused_with_a_message(tmp_path: Path) -> 
     (folder / "dbt_project.yml").write_text("name: broken\nprofile: broken\n")
     with pytest.raises(DefinitionError, match=r"dbt can't read the project in .*profile"):
         mart_assets(Settings(home=tmp_path / "home", marts=folder))
+
+
+@pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
+@pytest.mark.parametrize("fault", ["UNAVAILABLE", "SESSION_NOT_FOUND"])
+def test_a_build_whose_engine_is_lost_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """dbt's client would wait ten minutes for an engine that does not answer. For dbt, the loss of
+    a session is a failure of a model or of a hook."""
+    monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0, 0))
+    # Sessions of earlier tests would be found.
+    monkeypatch.setattr(ConnectSession, "_default_session", None)
+    monkeypatch.setattr(ConnectSession, "_active_session", threading.local())
+    folder = tmp_path / "project"
+    (folder / "models").mkdir(parents=True)
+    (folder / "dbt_project.yml").write_text("name: shop\nprofile: tidemark\n")
+    (folder / "models/m.sql").write_text("select 1 as x")
+    settings = Settings(home=tmp_path / "home", marts=folder)
+    clients = set[str]()
+
+    def fail_since_dbt_asked(engine: FailingEngine, context: grpc.ServicerContext) -> None:
+        clients.add(context.peer())
+        if len(clients) > 1:
+            FAULTS[fault](engine, context)
+
+    with serve() as (engine, port):
+        engine.fault = fail_since_dbt_asked
+        monkeypatch.setattr(TidemarkResource, "address", f"sc://127.0.0.1:{port}")
+        definitions = dg.Definitions(
+            assets=mart_assets(settings), resources={"tidemark": TidemarkResource(settings)}
+        )
+        job = definitions.resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(raise_on_error=False)
+
+    retries = done.filter_events(lambda event: event.is_step_restarted)
+    assert len(retries) == 2
+    assert str(EngineLostError()) in failure(done)

@@ -64,6 +64,26 @@ def is_closed(spark: SparkSession) -> bool:
     return session.client.is_closed
 
 
+def has_lost_engine(spark: SparkSession) -> bool:
+    """Return whether the session's engine is lost. A small request to the engine finds out."""
+    try:
+        raise_if_lost(spark)
+    except EngineLostError:
+        return True
+    return False
+
+
+def raise_if_lost(spark: SparkSession) -> None:
+    """Raise `EngineLostError` if the session's engine is lost.
+
+    This is for work that uses the engine through another program: its own client may have learned
+    of the loss in any way, and may have reported it in any words.
+    """
+    # With another error, the engine has answered.
+    with suppress(PySparkException):
+        spark.conf.get("spark.app.name", None)
+
+
 def is_loss(error: Exception) -> bool:
     """Return whether an error of Spark's client means that the engine exited or was replaced."""
     if isinstance(error, PySparkAssertionError):

@@ -16,18 +16,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.files.trust import TRUSTED, find_folder_exposure
 from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark_streaming.dbt import sources as dbt_sources
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
@@ -37,6 +42,8 @@ _HEAD, _TAIL = 500, 1500
 """How many characters of a longer message are shown, from its beginning and from its end."""
 _KEPT = 7 * 86_400.0
 """The seconds for which the manifest of an earlier state of the project is kept."""
+_ENGINE_LOOK_SECONDS = 5.0
+"""The time between two requests to the engine that find out whether it is lost."""
 
 
 @dataclass(frozen=True)
@@ -212,20 +219,35 @@ class Marts:
         return node["relation_name"]
 
     def build(
-        self, address: str, names: Sequence[str], *, full_refresh: bool = False
+        self,
+        address: str,
+        names: Sequence[str],
+        *,
+        session: "SparkSession | None" = None,
+        full_refresh: bool = False,
     ) -> list[Outcome]:
         """Build marts, with the models that they read, and test them.
 
+        Args:
+            session: a session on the same engine; with it, the loss of the engine ends the build.
+
         Returns:
             The result of each model and test.
+
+        Raises:
+            EngineLostError: the engine was lost during the build.
         """
+        from tidemark.engine.loss import raise_if_lost
+
         _ = self.manifest
         selected = ["--select", *(f"+{name}" for name in names)]
         with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
             shutil.copy(self.target / "partial_parse.msgpack", scratch)
             variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
             refresh = ["--full-refresh"] if full_refresh else []
-            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
+            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables, session)
+            if session is not None and _has_failed(Path(scratch)):
+                raise_if_lost(session)
             found = outcomes(Path(scratch), output)
         self._note(found)
         return found
@@ -314,6 +336,12 @@ def outcomes(target: Path, output: str = "") -> list[Outcome]:
     return [_outcome(r) for r in json.loads(results.read_text())["results"]]
 
 
+def _has_failed(target: Path) -> bool:
+    """Return whether dbt failed before or during the build with this folder of output files."""
+    is_complete = (target / "run_results.json").exists()
+    return not is_complete or describe_failure(outcomes(target)) != ""
+
+
 def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
     """Return a message about the first table that the marts lack; empty if none is missing."""
     for name in names:
@@ -354,16 +382,56 @@ def refuse(*sentences: str) -> None:
         raise DataError(summary)
 
 
-def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Run dbt, and return its output as one line."""
-    done = subprocess.run(
-        [DBT, *arguments],
-        env={**os.environ, **variables, "DBT_USE_COLORS": "false"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return " ".join(done.stdout.split())
+def run(
+    arguments: Sequence[str], variables: Mapping[str, str], session: "SparkSession | None" = None
+) -> str:
+    """Run dbt, and return its output as one line.
+
+    Args:
+        session: a session on the engine that dbt uses; with it, the loss of the engine ends dbt.
+    """
+    with (
+        subprocess.Popen(
+            [DBT, *arguments],
+            env={**os.environ, **variables, "DBT_USE_COLORS": "false"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as dbt,
+        nullcontext() if session is None else killed_with_engine(dbt, session),
+    ):
+        try:
+            output, _ = dbt.communicate()
+        except BaseException:
+            dbt.kill()
+            raise
+    return " ".join(output.split())
+
+
+@contextmanager
+def killed_with_engine(dbt: "subprocess.Popen[Any]", session: "SparkSession") -> Iterator[None]:
+    """Kill dbt if the engine is lost during the `with` block.
+
+    dbt's own client would wait for ten minutes until the engine is back, and again for each model.
+    A new engine does not have dbt's session.
+    """
+    from tidemark.engine.loss import has_lost_engine
+
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_ENGINE_LOOK_SECONDS):
+            if has_lost_engine(session):
+                dbt.kill()
+                return
+
+    watcher = threading.Thread(target=watch, name="engine of dbt", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:

@@ -106,7 +106,8 @@ def erase(
             record.delete_differences(warehouse, each.name)
         if built:
             on_progress(f"rebuild {', '.join(built)}")
-            found = marts.Marts(settings).build(address, built, full_refresh=True)
+            project = marts.Marts(settings)
+            found = project.build(address, built, session=warehouse.spark, full_refresh=True)
             marts.refuse(marts.describe_failure(found))
 
     with ExitStack() as locked:

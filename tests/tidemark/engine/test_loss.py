@@ -18,10 +18,17 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from helpers.processes.failing_engine import FAULTS, FailingEngine, condition, replaced, serve
+from helpers.processes.failing_engine import (
+    FAULTS,
+    FailingEngine,
+    Fault,
+    condition,
+    replaced,
+    serve,
+)
 from tidemark.base.errors import EngineLostError
 from tidemark.engine.channel import Channel, open_session
-from tidemark.engine.loss import is_closed, is_loss
+from tidemark.engine.loss import has_lost_engine, is_closed, is_loss
 from tidemark.engine.queries.planning import Planner, Planning
 
 # The filter of the session's start lasts only until pytest sets its own.
@@ -138,6 +145,24 @@ def test_a_failed_query_does_not_close_the_session(
     with pytest.raises(PySparkException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.range(3).collect()
     assert not is_closed(spark)
+
+
+@pytest.mark.parametrize("fault", [*FAULTS.values(), replaced, None])
+def test_a_session_finds_out_whether_its_engine_is_lost(
+    session: tuple[FailingEngine, SparkSession], fault: Fault | None
+) -> None:
+    """Another program, such as dbt, reports the loss in words of its own."""
+    engine, spark = session
+    engine.fault = fault
+    assert has_lost_engine(spark) is (fault is not None)
+
+
+def test_an_engine_that_refuses_a_request_is_not_lost(
+    session: tuple[FailingEngine, SparkSession],
+) -> None:
+    engine, spark = session
+    engine.fault = condition("SQL_CONF_NOT_FOUND")
+    assert not has_lost_engine(spark)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

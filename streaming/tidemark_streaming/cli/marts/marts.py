@@ -48,7 +48,8 @@ def marts(
     builder.refuse(builder.lacking(missing, asked or ([] if buildable else known)))
     chosen = asked or buildable
     with step(f"build {', '.join(chosen)}") as work:
-        found = project.build(engine.ensure(home.settings), chosen, full_refresh=full_refresh)
+        address = engine.ensure(home.settings)
+        found = project.build(address, chosen, session=store.spark, full_refresh=full_refresh)
         tests = Counter(o.status for o in found if o.kind == "test")
         work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
     for name in sorted(set(known) - set(chosen)) if not asked else ():
