@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.tls import NO_TLS, find_trust_problem, uses_tls
 from tidemark.engine.ports import is_listening
 
@@ -62,6 +62,20 @@ def demand_ready(url: str) -> None:
             f"The engine at {name} refused the token: set TIDEMARK_TOKEN, or the token in "
             "TIDEMARK_REMOTE, to the token with which the engine was started."
         )
+
+
+def demand_still_ready(url: str) -> None:
+    """Raise an error as `demand_ready` does, for an engine that answered a moment ago.
+
+    Raises:
+        EngineLostError: the engine does not answer any more.
+    """
+    try:
+        demand_ready(url)
+    except EngineError as error:
+        if error.retriable:
+            raise EngineLostError from error
+        raise
 
 
 def _check_trusted(builder: "Channel", name: str) -> None:

@@ -27,7 +27,7 @@ from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch import command as launch
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free, is_listening
-from tidemark.engine.probe import Answer, demand_ready, probe
+from tidemark.engine.probe import Answer, demand_ready, demand_still_ready, probe
 from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress
 from tidemark.engine.token import token_of
 
@@ -83,6 +83,7 @@ def ensure(
 
     Raises:
         EngineError: the engine can't be started or reached.
+        EngineLostError: the engine has answered, and then no more.
     """
     with _writable(settings):
         url = address(settings)
@@ -169,7 +170,7 @@ def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> 
         on_progress("The engine is running but does not answer: restarting it")
         managed.stop(deadline=5)
     else:
-        demand_ready(url)
+        demand_still_ready(url)
 
 
 def _launch(
@@ -208,7 +209,7 @@ def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, beg
         if managed.running() is not None:
             managed.stop(deadline=5)
         raise
-    demand_ready(url)
+    demand_still_ready(url)
     on_progress(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
 
 
