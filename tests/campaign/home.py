@@ -1,6 +1,7 @@
 """The home of a campaign, in which all its victims run."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -37,6 +38,12 @@ from tidemark_streaming.streams.supervisor import RUNNING, read_statuses
 TESTS = Path(__file__).parents[1]
 PATIENCE = 300.0
 """Seconds without recovery after which a campaign ends."""
+
+TRACEBACK = re.compile(r"Traceback |Exception ignored in|\s+File \".+\", line \d+")
+"""A line of a traceback, or before it."""
+
+OF_OTHERS = ("engine", "kafka", "metastore", "dbt")
+"""The beginnings of the names of logs that other programs write."""
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted while it waited."""
@@ -200,6 +207,21 @@ class Home:
     def _down(self) -> None:
         engine.stop(self.settings)
         broker.broker_process(self.settings).stop()
+
+
+def tracebacks(logs: Path) -> Iterator[str]:
+    """Yield a message for each log in a folder that has the traceback of a Python exception.
+
+    The logs of other programs are left out.
+    """
+    for log in sorted(logs.glob("*.log")):
+        if log.name.startswith(OF_OTHERS):
+            continue
+        lines = log.read_text(errors="replace").splitlines()
+        first = next((n for n, line in enumerate(lines) if TRACEBACK.match(line)), None)
+        if first is not None:
+            shown = "\n".join(lines[max(first - 5, 0) : first + 40])
+            yield f"{log.name} has a traceback:\n{shown}"
 
 
 def await_(what: str, done: Callable[[], bool], patience: float = PATIENCE) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from campaign.exactly_once import wrong
-from campaign.home import Home, await_
+from campaign.home import Home, await_, tracebacks
 from campaign.report import Report
 from campaign.victims import ALL, AWAY, POINTS, PROCESSES, REBUILDS, SUPERVISED, Victims
 from numbered.sources import declared, numbers
@@ -97,6 +97,7 @@ def campaign(
                 home.producer.stop()
         report.sent, report.poison = home.producer.sent, home.producer.poison
         report.wrong += home.rest()
+        report.wrong += tracebacks(settings.home / "logs")
         report.wrong += _examined(settings, report)
     report.wrong += [f"a process is left: {line}" for line in home.left()]
     return report

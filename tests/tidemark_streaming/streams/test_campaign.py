@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from campaign.exactly_once import differing, miscounted, windows
-from campaign.home import own_settings
+from campaign.home import own_settings, tracebacks
 from campaign.run import DIRECT, Bounds, campaign
 from helpers.data.whole import damaged
 from tidemark.base.instants import as_datetime
@@ -80,3 +80,20 @@ def test_a_damaged_table_is_found(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(written)
     sorted((tmp_path / "_delta_log").glob("*.json"))[1].unlink()
     assert any("has a gap" in sentence for sentence in damaged(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Traceback (most recent call last):",
+        "Exception ignored in: <generator object follow at 0x1>",
+        '    File "/site-packages/some/module.py", line 3, in call',
+    ],
+)
+def test_a_traceback_in_a_log_is_found(tmp_path: Path, line: str) -> None:
+    for name in ("engine.log", "stream.log", "ingest.log"):
+        (tmp_path / name).write_text("follow numbers: 1 arrival\n")
+    (tmp_path / "engine.log").write_text(f"{line}\n")
+    assert [*tracebacks(tmp_path)] == []
+    (tmp_path / "stream.log").write_text(f"before\n{line}\nafter\n")
+    assert [*tracebacks(tmp_path)] == [f"stream.log has a traceback:\nbefore\n{line}\nafter"]
