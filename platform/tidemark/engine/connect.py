@@ -95,8 +95,6 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     The session reports the loss of its engine as `EngineLostError`, soon if the engine is on this
     machine, and excludes an optimizer rule that can lose rows.
     """
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
     from tidemark.engine.loss import recognize_loss
 
     # The client logs the server's stack trace for every error that it raises.
@@ -104,9 +102,18 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     recognize_loss(spark)
     if settings.remote is None:
-        # Spark retries for ten minutes, but a server on this machine either answers or has died.
-        spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
+        limit_retries(spark)
     exclude_unsafe(spark)
+
+
+def limit_retries(spark: "SparkSession") -> None:
+    """Let requests of a session fail soon, because its engine is on this machine.
+
+    Spark retries for ten minutes, but a server on this machine either answers or has died.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
 
 
 def _leave(spark: "SparkSession", url: str, release: bool) -> None:

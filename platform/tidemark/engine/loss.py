@@ -128,6 +128,10 @@ class _Client(SparkConnectClient):
             return super().interrupt_operation(op_id)
         return None
 
+    def _cleanup_ml_cache(self) -> None:
+        """Do nothing. Spark calls this when the process exits, and would try for ten minutes to
+        reach a lost engine. Tidemark has no models of Spark's machine learning."""
+
     # Spark's methods for artifacts do not check that the client is open, and two of them do not
     # pass their errors to `_handle_error`.
 

@@ -222,6 +222,20 @@ class ManagedProcess:
         self._file.unlink(missing_ok=True)
         return record is not None
 
+    def kill_orphans(self) -> None:
+        """Kill the children of a process that has died. They might wait for it for minutes."""
+        record = self.read_record()
+        if record is None or _process(record) is not None:
+            return
+        # Most of them end with it.
+        _await_end(record.group)
+        for process in psutil.process_iter():
+            with suppress(ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
+                # Another process group may have the same number by now.
+                in_group = os.getpgid(process.pid) == record.group
+                if in_group and process.environ().get(STARTED_AS) == str(self._file.resolve()):
+                    process.kill()
+
     def last_log_lines(self) -> str:
         """Return the log lines that best explain why the process exited, and the log's path."""
         record = self.read_record()

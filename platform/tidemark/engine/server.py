@@ -117,8 +117,10 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
     """
     if not settings.home.is_dir():
         return False
+    managed = managed_of(settings)
     with _lock(settings, ignore_progress):
-        return managed_of(settings).stop(deadline)
+        managed.kill_orphans()
+        return managed.stop(deadline)
 
 
 def status(settings: Settings) -> Status:
@@ -183,6 +185,8 @@ def _launch(
         check_free(settings.engine_ui_port, "engine_ui_port")
     more = jars.check_extra_jars(settings.engine_jars)
     paths = jars.class_path(java, settings.maven_repository)
+    # Python workers of a killed server.
+    managed.kill_orphans()
     scratch = settings.home / "scratch"
     # Leftovers of a killed server: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)

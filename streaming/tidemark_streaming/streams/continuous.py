@@ -37,6 +37,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import base_transform
+from tidemark.engine.connect import limit_retries
 from tidemark.engine.loss import describes_loss, recognize_loss
 from tidemark.run import takeover
 from tidemark.run.admission import ALL, Admission
@@ -264,6 +265,8 @@ def _open_in_worker(batch: DataFrame, place: Place) -> Warehouse:
     """Return the warehouse in the session of a micro-batch, which Spark's worker has opened."""
     spark = batch.sparkSession
     recognize_loss(spark)
+    # The worker runs next to the engine, and ends with it.
+    limit_retries(spark)
     return Warehouse(spark, *place)
 
 

@@ -231,6 +231,17 @@ def test_an_interrupt_of_a_request_to_a_lost_engine_stays_an_interrupt(
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_process_exits_without_requests_to_a_lost_engine(
+    session: tuple[FailingEngine, SparkSession],
+) -> None:
+    """With Spark's own policy, each request takes ten minutes."""
+    engine, spark = session
+    requests = list[str]()
+    engine.fault = lambda _, context: requests.append(context.peer())
+    client_of(spark)._on_exit()
+    assert requests == []
+
+
 def test_a_generator_of_an_interrupted_work_is_closed_silently(
     session: tuple[FailingEngine, SparkSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:

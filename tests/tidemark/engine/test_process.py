@@ -82,6 +82,34 @@ def test_stopping_ends_child_processes(managed: ManagedProcess, tmp_path: Path) 
     assert left(children) == []
 
 
+def test_orphans_of_a_killed_process_are_killed(managed: ManagedProcess, tmp_path: Path) -> None:
+    command = ("sh", "-c", 'sleep 60 & echo "$!"; wait')
+    record = start(managed, command, tmp_path)
+    wait_for(lambda: managed.log.read_text())
+    child = int(managed.log.read_text())
+    managed.kill_orphans()
+    assert not gone(child), "its parent lives"
+    os.kill(record.pid, signal.SIGKILL)
+    wait_for(lambda: managed.running() is None)
+    managed.kill_orphans()
+    wait_for(lambda: gone(child))
+    assert gone(child)
+
+
+def test_a_process_group_with_a_number_that_was_used_before_is_left_alone(
+    managed: ManagedProcess, tmp_path: Path
+) -> None:
+    record = start(managed, SLEEP, tmp_path)
+    os.kill(record.pid, signal.SIGKILL)
+    wait_for(lambda: managed.running() is None)
+    with subprocess.Popen(SLEEP, start_new_session=True) as other:
+        changed = {**json.loads(managed._file.read_text()), "group": other.pid}
+        managed._file.write_text(json.dumps(changed))
+        managed.kill_orphans()
+        assert other.poll() is None
+        other.kill()
+
+
 def test_a_process_that_survives_its_kill_is_reported_and_stays_known(
     managed: ManagedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
