@@ -20,6 +20,7 @@ from helpers.graph.faults import FAULTS, planted
 from helpers.graph.live import Failure, live, live_without_engine
 from helpers.graph.seeds import seeds
 from helpers.graph.shrink import Attempt, shrink
+from helpers.suite.nightly import mostly_nightly
 from tidemark.store.warehouse import Warehouse
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
@@ -56,8 +57,7 @@ def test_derived_sources_hold_under_operations(seed: int) -> None:
 
 # Each operation may take a few runs.
 @pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", WITH_WINDOWS)
+@pytest.mark.parametrize("seed", mostly_nightly(WITH_WINDOWS))
 def test_graphs_hold_under_operations(warehouse: Warehouse, seed: int) -> None:
     hold(random_case(seed), lambda each: live(warehouse, each))
 

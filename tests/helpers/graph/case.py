@@ -20,7 +20,8 @@ SECOND = 1_000_000
 EPOCH_MICROS = int(EPOCH.timestamp()) * SECOND
 
 DERIVED = ("union", "join", "as_of", "row_asset", "chain")
-"""The kinds of nodes that are event logs. The others, `asset` and `rollup`, are windows."""
+"""The kinds of nodes that are event logs. `asset` and `rollup` are windows, and `sink` is a topic
+with the windows of an asset."""
 
 
 def instant(seconds: int | None) -> datetime | None:
@@ -34,7 +35,7 @@ def bases_of(node: Part) -> list[str]:
         return list(node["of"])
     if kind in ("join", "as_of"):
         return [node["left"], node["right"]]
-    return [node["of"] if kind in ("chain", "rollup") else node["source"]]
+    return [node["of"] if kind in ("chain", "rollup", "sink") else node["source"]]
 
 
 def below(nodes: Part, names: Iterable[str]) -> list[str]:

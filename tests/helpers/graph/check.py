@@ -15,6 +15,7 @@ from helpers.graph.case import EPOCH, EPOCH_MICROS, SECOND, Part, bases_of
 from helpers.graph.connector import Sent, typed
 from helpers.graph.definitions import Definitions, keeps, renames, value_column
 from helpers.graph.home import Home
+from helpers.graph.topic import topic_difference
 from helpers.graph.windows import (
     AssetHistory,
     Bounds,
@@ -45,6 +46,8 @@ def difference(home: Home, name: str) -> str | None:
         return _check_source(home, name)
     if name in home.definitions.derived:
         return _check_derived(home, name)
+    if name in home.definitions.sinks:
+        return _check_sink(home, name)
     return _check_asset(home, name)
 
 
@@ -433,6 +436,23 @@ def _compare_windows(
 def _window(window: Any) -> str:  # noqa: ANN401
     (start, end), key = window
     return f"window {_seconds(start)}..{_seconds(end)} of {key}"
+
+
+def _check_sink(home: Home, name: str) -> str | None:
+    """Return how the topic of a sink differs from the published table, or None.
+
+    The topic keeps the records of a table that was dropped, until the table is recreated.
+    """
+    asset = home.definitions.sinks[name]
+    if not home.store.exists(asset.table):
+        return None
+    topic = home.topics.get(asset.name)
+    if topic is None:
+        return "nothing was published"
+    existing = home.store.schema(asset.table).names
+    if missing := [c for c in (*asset.keys, *asset.aggregates) if c not in existing]:
+        return f"the table lacks {missing}"
+    return topic_difference(asset, topic, home.store.take(asset.table).to_pylist())
 
 
 # Chains

@@ -21,6 +21,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Sliding, Tumbling
 from tidemark.quality import between
+from tidemark_streaming.kafka.topic import KafkaSink
 
 COLUMNS = {"t": "TIMESTAMP", "k": "STRING", "v": "BIGINT", "id": "STRING"}
 _EXCLUDED = 2
@@ -29,11 +30,13 @@ _EXCLUDED = 2
 
 @dataclass(frozen=True)
 class Definitions:
-    """The definitions of a project: its plain sources, derived sources, and assets, by name."""
+    """The definitions of a project, by name: its plain sources, derived sources, and assets, and
+    the published asset of each sink."""
 
     sources: Mapping[str, Source]
     derived: Mapping[str, DerivedSource]
     assets: Mapping[str, Definition]
+    sinks: Mapping[str, Definition]
 
     def source(self, name: str) -> Source:
         return self.derived[name] if name in self.derived else self.sources[name]
@@ -48,10 +51,14 @@ def define(sources: Part, nodes: Part) -> Definitions:
     plain = {name: _source(name, spec) for name, spec in sources.items()}
     derived = dict[str, DerivedSource]()
     assets = dict[str, Definition]()
+    sinks = dict[str, Definition]()
+    topics = {node["of"]: KafkaSink(name) for name, node in nodes.items() if _is_sink(node)}
     for name, node in nodes.items():
         known: dict[str, Source] = {**plain, **derived}
         if node["kind"] == "asset":
-            assets[name] = _asset(name, node, known[node["source"]])
+            assets[name] = _asset(name, node, known[node["source"]], topics.get(name))
+        elif _is_sink(node):
+            sinks[name] = assets[node["of"]]
         elif node["kind"] == "rollup":
             size = Tumbling(_seconds(node["size"]))
             assets[name] = rollup(of=assets[node["of"]], name=name, window=size)
@@ -59,7 +66,11 @@ def define(sources: Part, nodes: Part) -> Definitions:
             derived[name] = chain(name=name, of=assets[node["of"]], rows=node["rows"])
         else:
             derived[name] = _MAKERS[node["kind"]](name, node, known)
-    return Definitions(plain, derived, assets)
+    return Definitions(plain, derived, assets, sinks)
+
+
+def _is_sink(node: Part) -> bool:
+    return node["kind"] == "sink"
 
 
 def value_column(source: Source) -> str:
@@ -98,7 +109,7 @@ def _function(name: str, source: Source, function: str) -> Callable[[DataFrame],
     return prepare
 
 
-def _asset(name: str, node: Part, source: Source) -> WindowedTransform:
+def _asset(name: str, node: Part, source: Source, sink: KafkaSink | None) -> WindowedTransform:
     if lacking := [key for key in node["keys"] if key not in source.columns]:
         # The product finds this when the asset runs.
         raise DefinitionError(f"'{source.name}' has no column '{lacking[0]}'.")
@@ -118,6 +129,8 @@ def _asset(name: str, node: Part, source: Source) -> WindowedTransform:
         aggregates=aggregates,
         function=_function(name, source, node["function"]),
         expectations=() if node.get("most") is None else (between("n", most=node["most"]),),
+        sink=sink,
+        accumulation=None if sink is None else "retracting",
     )
 
 

@@ -4,23 +4,22 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from random import Random
 
-from helpers.graph.case import Part, below
+from helpers.graph.case import DERIVED, Part, below
 from helpers.graph.definitions import define
 from tidemark.base.errors import DefinitionError
 
 Draw = Callable[["Drawn"], Part | list[Part] | None]
 """A function that draws an operation, or a few that show together what one of them may break."""
 
-DISABLED: Mapping[str, str] = {
-    "erase without a definition": "the windows of an asset that is not loaded keep erased events",
-}
+DISABLED: Mapping[str, str] = {}
 """The kinds of operations that are not drawn, because the product does not hold under them yet,
 each with the fault."""
 
 FAIL_POINTS = (
     *("log", "dead_letters", "timeline", "state", "quarantine", "results", "late", "panes"),
     *("published", "ledger", "erased", "erasure", "copies", "added", "counted", "watermarks"),
-    *("schema", "columns"),
+    *("schema", "columns", "letters", "promoted_log", "promoted_rows", "promoted_timeline"),
+    *("send", "sent", "committed"),
 )
 
 
@@ -98,7 +97,7 @@ def _draw_graph(drawn: Drawn) -> None:
 
 def _draw_node(drawn: Drawn) -> Part | None:
     chance = drawn.chance
-    logs = [*drawn.sources, *(n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED)]
+    logs = [*drawn.sources, *(n for n, d in drawn.nodes.items() if d["kind"] in DERIVED)]
     kind = chance.choice(drawn.node_kinds)
     # The newest log is usually the base.
     newest = logs[-1] if chance.random() < 0.7 else chance.choice(logs)
@@ -106,11 +105,14 @@ def _draw_node(drawn: Drawn) -> Part | None:
         return _draw_asset(chance, newest)
     if kind == "row_asset":
         return {"kind": kind, "source": newest, "function": chance.choice(["all", "some"])}
-    if kind in ("rollup", "chain"):
+    if kind in ("rollup", "chain", "sink"):
         windowed = [n for n, d in drawn.nodes.items() if d["kind"] == "asset"]
         if not windowed:
             return None
         of = chance.choice(windowed)
+        if kind == "sink":
+            published = [d["of"] for d in drawn.nodes.values() if d["kind"] == "sink"]
+            return None if of in published else {"kind": kind, "of": of}
         if kind == "rollup":
             return {"kind": kind, "of": of, "size": 2 * drawn.nodes[of]["size"]}
         return {"kind": kind, "of": of, "rows": chance.choice(["final", "final", "changes"])}
@@ -132,9 +134,8 @@ def _draw_node(drawn: Drawn) -> Part | None:
     return {**node, "within": within, "how": how, "lateness": lateness}
 
 
-_WINDOWED = ("asset", "rollup")
 SOURCES = ("union", "join", "join", "as_of", "row_asset")
-WINDOWS = (*(("asset",) * 5), "rollup", *(("chain",) * 3))
+WINDOWS = (*(("asset",) * 5), "rollup", "sink", "sink", *(("chain",) * 3))
 """The kinds of nodes, as often as they are drawn."""
 
 
@@ -340,7 +341,7 @@ def _rebuild(drawn: Drawn) -> list[Part] | None:
 
 
 def _rebuild_source(drawn: Drawn) -> Part | None:
-    names = [n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED]
+    names = [n for n, d in drawn.nodes.items() if d["kind"] in DERIVED]
     return {"do": "rebuild_source", "node": drawn.chance.choice(names)} if names else None
 
 
@@ -424,11 +425,17 @@ def _retype(drawn: Drawn) -> Part:
 
 def _old(drawn: Drawn) -> Part | list[Part] | None:
     """Return progress by a process that loaded the definitions before their last change."""
-    names = [n for n, d in drawn.nodes.items() if d["kind"] not in _WINDOWED]
+    names = [n for n, d in drawn.nodes.items() if d["kind"] in DERIVED]
     if not names:
         return None
     old: Part = {"do": "old", "node": drawn.chance.choice(names)}
     return [*(_column(drawn) or []), old]
+
+
+def _topic(drawn: Drawn) -> Part | None:
+    """Return the recreation of a sink's topic."""
+    names = [n for n, d in drawn.nodes.items() if d["kind"] == "sink"]
+    return {"do": "topic", "node": drawn.chance.choice(names)} if names else None
 
 
 def _maintain(drawn: Drawn) -> Part:
@@ -468,6 +475,7 @@ KIND_DRAWS: Mapping[str, Draw] = {
     "column": _column,
     "old process": _old,
     "column changed": _retype,
+    "topic": _topic,
     "maintain": _maintain,
     "kill": _on_time,
 }
@@ -486,6 +494,6 @@ KINDS: Mapping[str, float] = {
 NEED_ENGINE = (
     *("correct", "backfill", "lateness up", "lateness down", "function", "aggregate", "keys"),
     *("expectation", "rebuild", "promote", "rollback", "release", "discard", "erase"),
-    *("erase without a definition", "lower", "maintain"),
+    *("erase without a definition", "lower", "topic", "maintain"),
 )
 """The kinds of operations that need windows or an engine."""

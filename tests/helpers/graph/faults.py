@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from helpers.graph.case import Part
@@ -21,6 +22,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.derived import DerivedConnector, connector, rebuild
 from tidemark_streaming.ingest import arrival_facts, ingest
+from tidemark_streaming.sink import writer
+from tidemark_streaming.sink.changes import Change, derive_changes
 from tidemark_streaming.snapshot.asset_results import AssetResults
 
 _ARRIVALS = {"on time": 6.0, "late": 3.0}
@@ -166,6 +169,21 @@ def _publish_without_validation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runner.compute, "is_guarded", lambda _: False)
 
 
+def _publish_after_any_restore(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "has_version", lambda *_: True)
+
+
+def _publish_to_any_topic(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "is_current", lambda *_: True)
+
+
+def _publish_no_deleted_windows(patch: pytest.MonkeyPatch) -> None:
+    def some(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
+        return (change for change in derive_changes(rows, by) if change.after is not None)
+
+    patch.setattr(writer, "derive_changes", some)
+
+
 FAULTS: Mapping[str, Fault] = {
     "rows of an arrival that was not completed are kept": Fault(
         _keep_rows_without_arrival, {**_ARRIVALS, "kill": 8.0}
@@ -248,6 +266,21 @@ FAULTS: Mapping[str, Fault] = {
         _publish_without_validation,
         {**_ARRIVALS, "expectation": 4.0},
         frozenset({"asset"}),
+        with_windows=True,
+    ),
+    "a sink goes on after its table was restored": Fault(
+        _publish_after_any_restore,
+        {**_ARRIVALS, "restore all": 8.0, "restore one": 4.0},
+        frozenset({"sink"}),
+        with_windows=True,
+    ),
+    "a sink goes on in a recreated topic": Fault(
+        _publish_to_any_topic, {**_ARRIVALS, "topic": 4.0}, frozenset({"sink"}), with_windows=True
+    ),
+    "a sink does not retract deleted windows": Fault(
+        _publish_no_deleted_windows,
+        {**_ARRIVALS, "erase": 8.0},
+        frozenset({"sink"}),
         with_windows=True,
     ),
 }

@@ -14,6 +14,7 @@ import pytest
 from helpers.graph.case import DERIVED, EPOCH_MICROS, SECOND, Part, bases_of, below
 from helpers.graph.connector import Sent, SentConnector
 from helpers.graph.definitions import Definitions, define
+from helpers.graph.topic import MemoryTopic
 from helpers.graph.windows import AssetHistory, Bounds, Place, Recompute, lacking
 from helpers.model.derived_oracle import EventLog
 from tidemark.base.errors import TidemarkError
@@ -37,6 +38,7 @@ from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.derived import rebuild as rebuild_source
 from tidemark_streaming.ingest.future_watermark import lower
 from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.snapshot.staleness import find_stale_source
 from tidemark_streaming.snapshot.tables import Tables
 
@@ -97,6 +99,7 @@ class Home:
         sent: the arrivals of each source that its event log must have.
         histories: how the tables of each asset were made.
         erasing: the ids of rows whose erasure was interrupted, each with its source.
+        topics: the topics to which assets are published.
         logs: the event logs that were read since the last change of a table.
     """
 
@@ -107,6 +110,7 @@ class Home:
     promoted: dict[str, AssetHistory] = field(default_factory=dict[str, AssetHistory])
     rebuilt: dict[str, Part] = field(default_factory=dict[str, Part])
     erasing: dict[str, str] = field(default_factory=dict[str, str])
+    topics: dict[str, MemoryTopic] = field(default_factory=dict[str, MemoryTopic])
     backup: Backup | None = None
     logs: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
 
@@ -139,7 +143,7 @@ class Home:
     # Progress
 
     def progress(self, name: str) -> None:
-        """Ingest a derived source, or run an asset, with everything that is pending.
+        """Ingest a derived source, run an asset, or publish to a sink, with all that is pending.
 
         Raises:
             TidemarkError: the node refuses.
@@ -154,6 +158,9 @@ class Home:
         known = self.loaded
         if name in known.derived:
             list(ingest(self.store, DerivedConnector(known.derived[name]), batch=None))
+            return
+        if name in known.sinks:
+            SinkWriter(self.store, known.sinks[name]).publish()
             return
         asset = known.assets[name]
         if not self.has_arrivals(asset.source):
@@ -173,6 +180,8 @@ class Home:
 
     def reported(self, name: str) -> str | None:
         """Return why the product reports that a node is stale; None if it does not."""
+        if name in self.definitions.sinks:
+            return None
         tables = Tables(str(self.folder))
         if name in self.definitions.derived:
             stale = find_stale_source(tables, self.definitions.derived[name])
@@ -184,6 +193,8 @@ class Home:
         """Do what a message about a stale node, or about its changed definition, recommends."""
         if name in self.definitions.derived:
             self.do_rebuild_source({"node": name})
+        elif name in self.definitions.sinks:
+            SinkWriter(self.store, self.definitions.sinks[name]).publish(reset=True)
         elif self.definitions.assets[name].follows is None:
             self.do_backfill({"node": name, "late": False})
 
@@ -390,6 +401,8 @@ class Home:
     def do_drop(self, operation: Part) -> None:
         """Drop a node after everything that reads it, as the command requires."""
         for name in reversed([operation["node"], *below(self.nodes, [operation["node"]])]):
+            if name in self.definitions.sinks:
+                continue
             if self.nodes[name]["kind"] in DERIVED:
                 dropping.drop_event_log(self.store, self.definitions.derived[name])
             else:
@@ -407,6 +420,12 @@ class Home:
         self.sent[name] = [Sent(clock, rows)] if rows else []
         self.reopen()
         self.ingest(name)
+
+    def do_topic(self, operation: Part) -> None:
+        """Delete the topic of a sink and create it again, by hand."""
+        asset = self.definitions.sinks[operation["node"]]
+        if asset.name in self.topics:
+            self.topics[asset.name].recreate()
 
     def do_backup(self, _: Part) -> None:
         folder = self.folder.with_name(f"{self.folder.name}-backup")
@@ -449,6 +468,8 @@ class Home:
     def tables(self, name: str) -> Sequence[str]:
         if name in self.definitions.assets:
             return self.definitions.assets[name].tables
+        if name in self.definitions.sinks:
+            return []
         source = self.definitions.source(name)
         tables = [source.timeline_table, source.log_table, source.dead_letters_table]
         more = source.tables if isinstance(source, DerivedSource) else []
@@ -461,7 +482,9 @@ class Home:
         tables = [table for each in (name, *bases) for table in self.tables(each)]
         folders = [self.folder / table / "_delta_log" for table in tables]
         changed = [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
-        return id(self.definitions), changed, str(self.sent.get(name)), str(self.histories)
+        published = {asset: len(topic.records) for asset, topic in self.topics.items()}
+        known = str(self.sent.get(name)), str(self.histories), str(published)
+        return id(self.definitions), changed, known
 
     def _restore_table(self, table: str) -> None:
         assert self.backup is not None

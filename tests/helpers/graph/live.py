@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from helpers.graph.case import Part, below
 from helpers.graph.check import difference
 from helpers.graph.home import Home, Killed, Project, dying
+from helpers.graph.topic import publishing_to
 from helpers.graph.without_engine import local_warehouse, plain_rows
 from tidemark.base.errors import TidemarkError
 from tidemark.store.warehouse import Warehouse
@@ -72,7 +73,9 @@ def live(warehouse: Warehouse, case: Part) -> Outcome:
     with _folder_in_memory() as folder:
         own = Warehouse(warehouse.spark, folder, "tables", registered=False)
         with small(own) as store:
-            return _Life(Home(store, _project(case)), case).live()
+            home = Home(store, _project(case))
+            with publishing_to(home.topics):
+                return _Life(home, case).live()
 
 
 def live_without_engine(case: Part) -> Outcome:
