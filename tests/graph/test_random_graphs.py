@@ -9,13 +9,16 @@ The seeds follow from the commit, so each commit tests other cases. `TIDEMARK_TE
 takes that many, from `TIDEMARK_TEST_SEED=5000` on.
 """
 
+import re
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+import tidemark
+import tidemark_streaming
 from helpers.graph.case import Part, from_file, to_text, without_node
-from helpers.graph.draw import DISABLED, KIND_DRAWS, random_case
+from helpers.graph.draw import DISABLED, FAIL_POINTS, KIND_DRAWS, random_case
 from helpers.graph.faults import FAULTS, planted
 from helpers.graph.live import Failure, live, live_without_engine
 from helpers.graph.seeds import seeds
@@ -114,6 +117,14 @@ def test_disabled_kinds_exist_and_are_not_drawn() -> None:
         operation["do"] for seed in range(200) for operation in random_case(seed)["operations"]
     }
     assert {"arrive", "beat", "backfill"} <= drawn
+
+
+def test_processes_are_killed_at_each_fail_point() -> None:
+    folders = [Path(package.__path__[0]) for package in (tidemark, tidemark_streaming)]
+    code = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
+    points = {point for text in code for point in re.findall(r'pass_fail_point\("(\w+)"\)', text)}
+    assert "timeline" in points
+    assert points <= {*FAIL_POINTS}
 
 
 def test_a_failing_case_is_reduced_to_the_operations_that_matter() -> None:

@@ -19,7 +19,7 @@ from tidemark.define.rollup import rollup
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.define.windows import Sliding, Tumbling
+from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.quality import between
 from tidemark_streaming.kafka.topic import KafkaSink
 
@@ -113,18 +113,18 @@ def _asset(name: str, node: Part, source: Source, sink: KafkaSink | None) -> Win
     if lacking := [key for key in node["keys"] if key not in source.columns]:
         # The product finds this when the asset runs.
         raise DefinitionError(f"'{source.name}' has no column '{lacking[0]}'.")
+    if "session" in node and "retraction" in source.columns:
+        raise DefinitionError("The oracle has no retractions in sessions.")
     column = value_column(source)
     aggregates = {"n": agg.count(), "total": agg.sum(column)}
     if node.get("greatest"):
         aggregates["greatest"] = agg.max(column)
-    size = _seconds(node["size"])
-    slide = node.get("slide")
     return WindowedTransform(
         name=name,
         description="An asset of a random graph.",
         source=source,
         keys=tuple(node["keys"]),
-        window=Tumbling(size) if slide is None else Sliding(size, _seconds(slide)),
+        window=_window(node),
         allowed_lateness=node["lateness"] * SECOND,
         aggregates=aggregates,
         function=_function(name, source, node["function"]),
@@ -132,6 +132,15 @@ def _asset(name: str, node: Part, source: Source, sink: KafkaSink | None) -> Win
         sink=sink,
         accumulation=None if sink is None else "retracting",
     )
+
+
+def _window(node: Part) -> Window:
+    if "session" in node:
+        return Session(_seconds(node["session"]))
+    size = _seconds(node["size"])
+    if "slide" in node:
+        return Sliding(size, _seconds(node["slide"]))
+    return Tumbling(size)
 
 
 def _union(name: str, node: Part, known: Mapping[str, Source]) -> DerivedSource:

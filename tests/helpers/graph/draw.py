@@ -81,11 +81,15 @@ def _draw_graph(drawn: Drawn) -> None:
     for name in "ab"[: chance.choice([1, 2, 2])]:
         drawn.sources[name] = {"bound": chance.choice([0, 1, 2])}
     size = chance.choice([1, 2, 2, 3, 3, 4])
-    attempts = 0
-    while len(drawn.nodes) < size and attempts < 40:
-        attempts += 1
+    kinds = [chance.choice(drawn.node_kinds) for _ in range(40)]
+    if "chain" in drawn.node_kinds and chance.random() < 0.1:
+        # Several levels of windows are too rare by chance.
+        size, kinds = len(_TOWER), [*_TOWER, *kinds]
+    for kind in kinds:
+        if len(drawn.nodes) == size:
+            return
         name = f"n{len(drawn.nodes)}"
-        node = _draw_node(drawn)
+        node = _draw_node(drawn, kind)
         if node is None:
             continue
         try:
@@ -95,10 +99,9 @@ def _draw_graph(drawn: Drawn) -> None:
         drawn.nodes[name] = node
 
 
-def _draw_node(drawn: Drawn) -> Part | None:
+def _draw_node(drawn: Drawn, kind: str) -> Part | None:
     chance = drawn.chance
     logs = [*drawn.sources, *(n for n, d in drawn.nodes.items() if d["kind"] in DERIVED)]
-    kind = chance.choice(drawn.node_kinds)
     # The newest log is usually the base.
     newest = logs[-1] if chance.random() < 0.7 else chance.choice(logs)
     if kind == "asset":
@@ -106,16 +109,7 @@ def _draw_node(drawn: Drawn) -> Part | None:
     if kind == "row_asset":
         return {"kind": kind, "source": newest, "function": chance.choice(["all", "some"])}
     if kind in ("rollup", "chain", "sink"):
-        windowed = [n for n, d in drawn.nodes.items() if d["kind"] == "asset"]
-        if not windowed:
-            return None
-        of = chance.choice(windowed)
-        if kind == "sink":
-            published = [d["of"] for d in drawn.nodes.values() if d["kind"] == "sink"]
-            return None if of in published else {"kind": kind, "of": of}
-        if kind == "rollup":
-            return {"kind": kind, "of": of, "size": 2 * drawn.nodes[of]["size"]}
-        return {"kind": kind, "of": of, "rows": chance.choice(["final", "final", "changes"])}
+        return _draw_above_windows(drawn, kind)
     others = [name for name in logs if name != newest]
     if not others:
         return None
@@ -134,6 +128,30 @@ def _draw_node(drawn: Drawn) -> Part | None:
     return {**node, "within": within, "how": how, "lateness": lateness}
 
 
+def _draw_above_windows(drawn: Drawn, kind: str) -> Part | None:
+    """Return a node that reads windows."""
+    chance = drawn.chance
+    bases = ("asset", "rollup") if kind == "chain" else ("asset",)
+    windowed = [
+        name
+        for name, node in drawn.nodes.items()
+        if node["kind"] in bases and (kind == "sink" or "session" not in node)
+    ]
+    published = [node["of"] for node in drawn.nodes.values() if node["kind"] == "sink"]
+    if kind == "sink":
+        windowed = [name for name in windowed if name not in published]
+    if not windowed:
+        return None
+    of = windowed[-1] if chance.random() < 0.7 else chance.choice(windowed)
+    if kind == "sink":
+        return {"kind": kind, "of": of}
+    if kind == "rollup":
+        return {"kind": kind, "of": of, "size": 2 * drawn.nodes[of]["size"]}
+    return {"kind": kind, "of": of, "rows": chance.choice(["final", "final", "changes"])}
+
+
+_TOWER = ("asset", "chain", "asset", "chain", "asset")
+"""The kinds of nodes of a graph with several levels of windows."""
 SOURCES = ("union", "join", "join", "as_of", "row_asset")
 WINDOWS = (*(("asset",) * 5), "rollup", "sink", "sink", *(("chain",) * 3))
 """The kinds of nodes, as often as they are drawn."""
@@ -149,8 +167,12 @@ def _draw_asset(chance: Random, source: str) -> Part:
         "function": chance.choice(["all", "all", "some"]),
         "most": chance.choice([None, None, None, 1, 2]),
     }
-    if chance.random() < 0.2:
+    shape = chance.random()
+    if shape < 0.2:
         node["slide"] = node["size"] // 2 or 1
+    elif shape < 0.4:
+        node["session"] = chance.choice([1, 2])
+        node["most"] = None
     return node
 
 
@@ -276,9 +298,22 @@ def _lateness_down(drawn: Drawn) -> list[Part] | None:
 
 
 def _change(
-    drawn: Drawn, kinds: tuple[str, ...], change: Callable[[Random, Part], Part]
+    drawn: Drawn,
+    kinds: tuple[str, ...],
+    change: Callable[[Random, Part], Part],
+    *,
+    of_sessions: bool = True,
 ) -> Part | None:
-    names = [n for n, d in drawn.nodes.items() if d["kind"] in kinds]
+    """Return the change of a node's definition.
+
+    Args:
+        of_sessions: false if assets with sessions are not changed.
+    """
+    names = [
+        n
+        for n, d in drawn.nodes.items()
+        if d["kind"] in kinds and (of_sessions or "session" not in d)
+    ]
     if not names:
         return None
     name = drawn.chance.choice(names)
@@ -290,6 +325,8 @@ def _function(drawn: Drawn) -> Part | None:
         drawn,
         ("asset",),
         lambda _, node: {"function": "some" if node["function"] == "all" else "all"},
+        # The oracle does not know which events of a session a correction counts again.
+        of_sessions=False,
     )
 
 
@@ -328,7 +365,13 @@ def _keys(drawn: Drawn) -> Part | None:
 
 
 def _most(drawn: Drawn) -> Part | None:
-    return _change(drawn, ("asset",), lambda chance, _: {"most": chance.choice([None, 1, 3])})
+    return _change(
+        drawn,
+        ("asset",),
+        lambda chance, _: {"most": chance.choice([None, 1, 3])},
+        # A session in quarantine keeps the published sessions that it merged.
+        of_sessions=False,
+    )
 
 
 def _rebuild(drawn: Drawn) -> list[Part] | None:

@@ -95,6 +95,9 @@ class AssetHistory:
 
 
 def windows_of(node: Part, time: int) -> list[Bounds]:
+    """Return the windows of an event. An event of a session has a window of its own."""
+    if "session" in node:
+        return [(time, time + node["session"] * SECOND)]
     size = node["size"] * SECOND
     slide = node.get("slide", node["size"]) * SECOND
     newest = time - time % slide
@@ -121,6 +124,8 @@ def compute(
 ) -> Rows:
     """Return the rows of an asset, with `final`, which is None if either value is right.
 
+    The result also has the sessions that did not fire yet, with `fired`, which is false.
+
     Args:
         latenesses: each allowed lateness that was in force, in microseconds.
         admits: returns whether a window counts an event.
@@ -132,13 +137,48 @@ def compute(
         for window in [] if event.time is None else windows_of(node, event.time):
             if event.arrival <= last_arrival(through, window) and admits(event, window):
                 members[window, event.key].append(event)
+    if "session" in node:
+        return _sessions(node, members, through, reached, latenesses)
     rows = Rows()
     for (window, key), counted in members.items():
         watermark = reached.get(last_arrival(through, window))
         if watermark is not None and window[1] <= watermark:
-            latest, earliest = window[1] + max(latenesses), window[1] + min(latenesses)
-            final = True if watermark >= latest else False if watermark < earliest else None
-            rows[window, key] = {**_row(node, counted), "final": final}
+            final = _is_final(window, watermark, latenesses)
+            rows[window, key] = {**_row(node, counted), "final": final, "fired": True}
+    return rows
+
+
+def _is_final(window: Bounds, watermark: int, latenesses: Sequence[int]) -> bool | None:
+    """Return whether a window is final; None if the latenesses in force decide differently."""
+    if watermark >= window[1] + max(latenesses):
+        return True
+    return False if watermark < window[1] + min(latenesses) else None
+
+
+def _sessions(
+    node: Part,
+    members: Mapping[Place, list[Event]],
+    through: Mapping[Bounds | None, int],
+    reached: Mapping[int, int | None],
+    latenesses: Sequence[int],
+) -> Rows:
+    """Return the sessions of events, of which those that overlap or touch are one."""
+    rows = Rows()
+    for key in {key for _, key in members}:
+        merged = list[list[Bounds]]()
+        for window in sorted(window for window, other in members if other == key):
+            if merged and window[0] <= max(end for _, end in merged[-1]):
+                merged[-1].append(window)
+            else:
+                merged.append([window])
+        for windows in merged:
+            session = windows[0][0], max(end for _, end in windows)
+            counted = [event for window in windows for event in members[window, key]]
+            marks = {reached.get(last_arrival(through, window)) for window in windows}
+            (watermark,) = marks if len(marks) == 1 else (None,)
+            fired = watermark is not None and session[1] <= watermark
+            final = _is_final(session, watermark, latenesses) if watermark is not None else None
+            rows[session, key] = {**_row(node, counted), "final": final, "fired": fired}
     return rows
 
 
