@@ -456,15 +456,23 @@ def _check_sink(home: Home, name: str) -> str | None:
     The topic keeps the records of a table that was dropped, until the table is recreated.
     """
     asset = home.definitions.sinks[name]
-    if not home.store.exists(asset.table):
+    if not home.store.exists(asset.table) or not _has_defined_columns(home, asset):
         return None
     topic = home.topics.get(asset.name)
     if topic is None:
         return "nothing was published"
-    existing = home.store.schema(asset.table).names
-    if missing := [c for c in (*asset.keys, *asset.aggregates) if c not in existing]:
-        return f"the table lacks {missing}"
     return topic_difference(asset, topic, home.store.take(asset.table).to_pylist())
+
+
+def _has_defined_columns(home: Home, asset: Definition) -> bool:
+    """Return whether a published table has the columns of its definition.
+
+    If not, the asset has not been recomputed by its changed definition, which the asset reports. A
+    node that reads the table waits for that.
+    """
+    existing = home.store.schema(asset.table).names
+    has_other_keys = "k" in existing and "k" not in asset.keys
+    return {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys
 
 
 # Chains
@@ -477,11 +485,9 @@ def _check_chain(
     asset = home.definitions.assets[node["of"]]
     if not home.store.exists(asset.table):
         return "the table of its asset does not exist"
-    columns = [*asset.keys, *asset.aggregates]
-    existing = home.store.schema(asset.table).names
-    if not set(columns) <= set(existing) or ("k" in existing and "k" not in asset.keys):
-        # The asset has not been recomputed by its changed definition, which the asset must report.
+    if not _has_defined_columns(home, asset):
         return None
+    columns = [*asset.keys, *asset.aggregates]
     published = dict[tuple[Any, ...], Row]()
     for row in home.store.take(asset.table).to_pylist():
         window = micros(row["window_start"]), micros(row["window_end"])
