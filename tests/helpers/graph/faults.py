@@ -7,8 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
 
 from helpers.graph.case import Part
+from tidemark.base.instants import INFINITY
+from tidemark.compute.lifecycle import clusters
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import Role, TableName
@@ -36,7 +40,7 @@ class Fault:
     Args:
         plant: changes the product; the patch takes the change back.
         kinds: the weights of the operations under which the fault shows.
-        nodes: kinds of nodes, all of which a case must have.
+        nodes: kinds of nodes, all of which a case must have; `session` is an asset with sessions.
         with_windows: false if cases without an engine show the fault.
     """
 
@@ -47,7 +51,11 @@ class Fault:
 
     def concerns(self, case: Part) -> bool:
         """Return whether a case has the nodes that show the fault."""
-        return self.nodes <= {node["kind"] for node in case["nodes"].values()}
+        nodes = case["nodes"].values()
+        kinds = {node["kind"] for node in nodes}
+        if any("session" in node for node in nodes):
+            kinds.add("session")
+        return self.nodes <= kinds
 
 
 def _keep_rows_without_arrival(patch: pytest.MonkeyPatch) -> None:
@@ -169,6 +177,14 @@ def _publish_without_validation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runner.compute, "is_guarded", lambda _: False)
 
 
+def _keep_touching_sessions_apart(patch: pytest.MonkeyPatch) -> None:
+    def starts_beyond_or_touches(end: str, by: Sequence[str]) -> Column:
+        earlier = clusters._window_in_order(by).rowsBetween(Window.unboundedPreceding, -1)
+        return F.col("_start") >= F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
+
+    patch.setattr(clusters, "_starts_beyond", starts_beyond_or_touches)
+
+
 def _publish_after_any_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writer, "has_version", lambda *_: True)
 
@@ -267,6 +283,9 @@ FAULTS: Mapping[str, Fault] = {
         {**_ARRIVALS, "expectation": 4.0},
         frozenset({"asset"}),
         with_windows=True,
+    ),
+    "sessions that touch are not merged": Fault(
+        _keep_touching_sessions_apart, _ARRIVALS, frozenset({"session"}), with_windows=True
     ),
     "a sink goes on after its table was restored": Fault(
         _publish_after_any_restore,
