@@ -60,14 +60,16 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
 def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     """Return a chart that shows, for each watermark bound, the share of events with a larger lag.
 
-    The source's own bound is highlighted. Return None if no event arrived out of order.
+    Bulk loads are left out, unless all events arrived in bulk loads. The source's own bound is
+    highlighted. Return None if no event arrived out of order.
 
     Args:
         bound: the source's bound in microseconds; None if it has none.
     """
+    lags = observed.live or observed.total
     rows = [
         {"bound": describe(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
-        for c in observed.candidates
+        for c in lags.candidates
         if c.bound > 0
     ]
     if not rows or rows[0]["share"] == 0:
@@ -89,7 +91,9 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
         alt.LayerChart(layer=[bars, labels]),
         220,
         "Lag of events on arrival",
-        f"{format_count(observed.events, 'event')} in the event log.{bound_note}",
+        f"{format_count(lags.events, 'event')} that did not arrive in bulk loads.{bound_note}"
+        if observed.live
+        else f"{format_count(lags.events, 'event')} in the event log.{bound_note}",
     )
 
 

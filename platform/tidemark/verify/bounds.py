@@ -8,11 +8,21 @@ With `BoundedOutOfOrderness(bound)`, the events whose lag exceeds the bound are 
 that arrive behind the watermark. A transform without allowed lateness loses at most these events.
 It can lose fewer events, because a window that ends after the watermark still accepts them. With
 allowed lateness, windows accept more of them.
+
+A bulk load hides lags, because its events arrive at once, and its many events would outweigh those
+of other arrivals. A bound is therefore recommended from the other arrivals, the *live* ones. An
+arrival is a bulk load if no event arrived before it. It is also a bulk load if it has more than
+`BULK_FACTOR` times as many events as the median arrival, and covers more than `BULK_FACTOR` times
+as much event time as the median arrival adds. Only arrivals that kept pace with the clock count
+for the medians, if there are any: history in several files has event times that advance faster than
+the files were written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from statistics import median
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -24,6 +34,11 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+
+BULK_FACTOR = 10
+"""How many times more events and event time than usual a bulk load has; and how many times faster
+than the clock its event times advance.
+"""
 
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
@@ -55,31 +70,46 @@ class _Candidate:
 
 
 @dataclass(frozen=True)
-class Lateness:
-    """The lags observed in a source's event log, in microseconds.
+class Lags:
+    """The lags of the events of some arrivals, in microseconds.
 
     Args:
         events: the number of events with an event time.
-        no_event_time: the number of events without an event time, which are not measured.
         percentiles: the lag by percentile; percentile 100 is the maximum.
         candidates: the bounds of a fixed list, such as 1 second or 5 minutes, each with its loss.
             They are in ascending order, up to the first that loses no event.
-        target: the share of events that may arrive behind the watermark.
         recommended: the smallest bound of the list whose loss is within the target; None if even a
             bound of a year loses more.
     """
 
-    source: str
     events: int
-    no_event_time: int
     percentiles: dict[float, int]
     candidates: tuple[_Candidate, ...]
-    target: float
     recommended: _Candidate | None
 
 
+@dataclass(frozen=True)
+class Lateness:
+    """The lags observed in a source's event log.
+
+    Args:
+        no_event_time: the number of events without an event time, which are not measured.
+        target: the share of events that may arrive behind the watermark.
+        bulk_loads: the numbers of the arrivals that are bulk loads.
+        live: the lags without bulk loads; None if all events arrived in bulk loads.
+        total: the lags of all events. Events of the first arrival have a lag of zero.
+    """
+
+    source: str
+    no_event_time: int
+    target: float
+    bulk_loads: tuple[int, ...]
+    live: Lags | None
+    total: Lags
+
+
 def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
-    """Measure the lags in a source's event log in one pass, and recommend a bound.
+    """Measure the lags in a source's event log in one pass, and recommend bounds.
 
     Args:
         target: the share of events that may arrive behind the watermark.
@@ -92,25 +122,80 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
-    newest = warehouse.spark.createDataFrame(
-        _list_newest_before(timeline), f"arrival BIGINT, {_NEWEST} BIGINT"
+    bulk = find_bulk_loads(timeline)
+    facts = [(*fact, fact[0] not in bulk) for fact in _list_newest_before(timeline)]
+    known = warehouse.spark.createDataFrame(
+        facts, f"arrival BIGINT, {_NEWEST} BIGINT, {_LIVE} BOOLEAN"
     )
-    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
+    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(known), "arrival")
     time = F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
-    facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
-    rows_, events, greatest, points, *lost = facts
-    candidates = [
-        _Candidate(b, count, count / events) for b, count in zip(_BOUNDS, lost, strict=True)
-    ]
-    enough = next((i for i, c in enumerate(candidates) if c.lost == 0), len(candidates))
+    lags = rows.select(lag.alias("lag"), F.when(F.col(_LIVE), lag).alias("live_lag"))
+    measures = [F.count("*"), *_measures(F.col("lag")), *_measures(F.col("live_lag"))]
+    count, *measured = lags.agg(*measures).collect()[0]
+    half = len(measured) // 2
+    total, live = _summarize(measured[:half], target), _summarize(measured[half:], target)
     return Lateness(
         source=name,
-        events=events,
-        no_event_time=rows_ - events,
-        percentiles={**dict(zip(_PERCENTILES, points, strict=True)), 100.0: greatest},
-        candidates=tuple(candidates[: enough + 1]),
+        no_event_time=count - total.events,
         target=target,
+        bulk_loads=tuple(sorted(bulk)),
+        live=live if live.events else None,
+        total=total,
+    )
+
+
+def find_bulk_loads(timeline: Sequence[Arrival]) -> set[int]:
+    """Return the numbers of the arrivals that are bulk loads; see the module's description."""
+    with_times = [a for a in timeline if a.max_event_time is not None]
+    if not with_times:
+        return set()
+    first, *later = with_times
+    newest = dict(_list_newest_before(timeline))
+    in_pace = [
+        arrival
+        for before, arrival in pairwise(with_times)
+        if _advance(arrival, newest) <= BULK_FACTOR * (arrival.arrived_at - before.arrived_at)
+    ]
+    usual = in_pace or later
+    if not usual:
+        return {first.arrival}
+    many = BULK_FACTOR * median(a.rows for a in usual)
+    long = BULK_FACTOR * median(_advance(a, newest) for a in usual)
+    return {first.arrival, *(a.arrival for a in later if a.rows > many and _span(a) > long)}
+
+
+def _advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
+    """Return how far an arrival moves the newest event time, in microseconds.
+
+    Args:
+        newest: the newest event time before each arrival.
+    """
+    before = newest[arrival.arrival]
+    if before is None or arrival.max_event_time is None:
+        return 0
+    return max(0, arrival.max_event_time - before)
+
+
+def _span(arrival: Arrival) -> int:
+    """Return how much event time an arrival covers, in microseconds."""
+    if arrival.min_event_time is None or arrival.max_event_time is None:
+        return 0
+    return arrival.max_event_time - arrival.min_event_time
+
+
+def _summarize(measured: Sequence[Any], target: float) -> Lags:
+    """Return the result of `_measures`."""
+    events, greatest, points, *lost = measured
+    candidates = [
+        _Candidate(bound, count, count / events if events else 0.0)
+        for bound, count in zip(_BOUNDS, lost, strict=True)
+    ]
+    enough = next((i for i, c in enumerate(candidates) if c.lost == 0), len(candidates))
+    return Lags(
+        events=events,
+        percentiles={**dict(zip(_PERCENTILES, points or (), strict=False)), 100.0: greatest},
+        candidates=tuple(candidates[: enough + 1]),
         recommended=next((c for c in candidates if c.share <= target), None),
     )
 
@@ -123,7 +208,7 @@ def check_target(target: float) -> None:
         )
 
 
-_NEWEST = helper("newest")
+_NEWEST, _LIVE = helper("newest"), helper("live")
 
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
@@ -135,7 +220,6 @@ def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | No
 def _measures(lag: Column) -> list[Column]:
     points = [p / 100 for p in _PERCENTILES]
     return [
-        F.count("*"),
         F.count(lag),
         F.max(lag),
         F.percentile_approx(lag, points, 100_000),

@@ -1,5 +1,6 @@
 """`tidemark parity` and `tidemark lateness`: compare batch with stream, and measure lateness."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -157,6 +158,9 @@ def lateness(
     For each bound, the command counts the events that would be behind the watermark. This number is
     the maximum loss: open windows and windows within the allowed lateness still accept such events.
 
+    The recommendation leaves out bulk loads, such as history in one file: their events arrive at
+    once, so they hide how late live events are.
+
     Example: `tidemark lateness orders --target 0.01`
     """
     from tidemark.verify.bounds import check_target, measure_lags
@@ -167,28 +171,58 @@ def lateness(
     store = home.warehouse()
     with step(f"lateness {source}") as work:
         found = measure_lags(store, ingestion.source, target)
-        work.note = format_count(found.events, "event")
-    return Output(asdict(found), lambda: _print_lags(source, found, target))
+        work.note = format_count(found.total.events, "event")
+    return Output(asdict(found), lambda: _print_lags(source, found))
 
 
-def _print_lags(source: str, found: "Lateness", target: float) -> None:
-    lags = Table(title=f"{source}: delay of {format_count(found.events, 'event')}")
+def _print_lags(source: str, found: "Lateness") -> None:
+    live, total = found.live, found.total
+    lags = Table(title=f"{source}: delay of {format_count(total.events, 'event')}")
     lags.add_column("percentile", justify="right")
+    bounds_ = Table(title="maximum loss with a bound")
+    bounds_.add_column("bound", justify="right")
+    if live is not None:
+        lags.add_column("lag without bulk loads", justify="right")
+        for name in ("events without bulk loads", "share"):
+            bounds_.add_column(name, justify="right")
     lags.add_column("lag", justify="right")
-    for percentile, lag in found.percentiles.items():
+    for name in ("events", "share"):
+        bounds_.add_column(name, justify="right")
+    shown = [total] if live is None else [live, total]
+    for percentile in total.percentiles:
         lags.add_row(
             "all" if percentile == 100 else f"{percentile:g} %",
-            str(timedelta(seconds=round(lag / 1e6))),
+            *(str(timedelta(seconds=round(each.percentiles[percentile] / 1e6))) for each in shown),
         )
-    bounds_ = Table(title="maximum loss with a bound")
-    for name in ("bound", "events", "share"):
-        bounds_.add_column(name, justify="right")
-    for c in found.candidates[-12:]:
-        style = "bold green" if c == found.recommended else None
-        bounds_.add_row(describe(c.bound), f"{c.lost:,}", f"{c.share:.3%}", style=style)
+    most = max((each.candidates for each in shown), key=len)
+    recommended = None if live is None else live.recommended
+    for n, candidate in [*enumerate(most)][-12:]:
+        cells = list[str]()
+        for each in shown:
+            # A shorter list has ended because no event is lost.
+            lost = each.candidates[n] if n < len(each.candidates) else each.candidates[-1]
+            cells += [f"{lost.lost:,}", f"{lost.share:.3%}"]
+        is_best = recommended is not None and candidate.bound == recommended.bound
+        bounds_.add_row(describe(candidate.bound), *cells, style="bold green" if is_best else None)
     out().print(lags, bounds_)
-    if found.recommended is not None:
+    bulk = _describe_arrivals(found.bulk_loads)
+    if live is None:
         out().print(
-            f"Recommended, to lose at most {target:.3%}: "
-            f'BoundedOutOfOrderness("{describe(found.recommended.bound)}").'
+            f"All events arrived in bulk loads ({bulk}), which do not show how late live events "
+            "are. So no bound is recommended: repeat the command when further data has arrived."
         )
+        return
+    left_out = format_count(total.events - live.events, "event")
+    out().print(f"Bulk loads are left out of the recommendation: {bulk}, with {left_out}.")
+    if live.recommended is not None:
+        out().print(
+            f"Recommended, to lose at most {found.target:.3%}: "
+            f'BoundedOutOfOrderness("{describe(live.recommended.bound)}").'
+        )
+
+
+def _describe_arrivals(numbers: Sequence[int]) -> str:
+    """Return the numbers of arrivals as text, such as `arrivals 0, 1, 2 and 9 more`."""
+    shown = ", ".join(f"{number:,}" for number in numbers[:3])
+    more = "" if len(numbers) <= 3 else f" and {len(numbers) - 3:,} more"
+    return f"arrival{'' if len(numbers) == 1 else 's'} {shown}{more}"
