@@ -23,6 +23,9 @@ Asset = Annotated[str, typer.Argument(help="An asset; `tidemark status` lists th
 AssetOrDerived = Annotated[
     str, typer.Argument(help="An asset or a derived source; `tidemark status` lists them.")
 ]
+AssetOrSource = Annotated[
+    str, typer.Argument(help="An asset or a source; `tidemark status` lists them.")
+]
 SourceName = Annotated[str, typer.Argument(help="A source; `tidemark status` lists them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 Bulk = Annotated[
@@ -91,6 +94,14 @@ class Home:
         from tidemark_streaming.home import domains
 
         return domains.find(self.settings, "source", name, self.known.sources)
+
+    def asset_or_source(self, name: str) -> "Definition | Source":
+        """Return the asset or source with a name, or raise a DefinitionError that lists all."""
+        from tidemark_streaming.home import domains
+
+        known = self.known
+        objects = {**known.sources, **known.transforms}
+        return domains.find(self.settings, "asset or source", name, objects)
 
     def find_derived(self, name: str) -> "DerivedSource | None":
         """Return the derived source with a name; None if there is none."""

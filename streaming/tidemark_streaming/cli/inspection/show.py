@@ -1,7 +1,11 @@
-"""`tidemark show`: show an asset's published windows or its late events, without the engine."""
+"""`tidemark show`: show windows and late events of assets, and events of sources.
+
+The command does not need the engine.
+"""
 
 import csv
 import sys
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, describe_unknown
 from tidemark_streaming.cli.console import NONE, err, format_time, out
-from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
+from tidemark_streaming.cli.context import AssetOrSource, From, Home, To, parse_range
 from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
 from tidemark_streaming.cli.output import as_json, print_json
 
@@ -21,29 +25,48 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from tidemark.define.definition import Definition
+    from tidemark.define.source import Source
     from tidemark.store.key_choice import KeyChoice
+    from tidemark_streaming.snapshot.tables import Tables
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The rows to show: the values of the command's options."""
+
+    span: tuple[int | None, int | None]
+    keys: "KeyChoice"
+    limit: int
+    final: bool
+    late: bool
 
 
 def command(
-    asset: Asset,
+    name: AssetOrSource,
     begin: From = None,
     end: To = None,
     key: Keys = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
     final: Annotated[bool, typer.Option("--final", help="Only final windows.")] = False,
     late: Annotated[
-        bool, typer.Option("--late", help="Show too-late events, the newest first.")
+        bool,
+        typer.Option(
+            "--late",
+            help="Show too-late events, the newest first; for a join, the rows without part in it.",
+        ),
     ] = False,
     form: Annotated[
         Literal["table", "json", "csv"],
         typer.Option("--format", help="A table for people, or all columns for scripts."),
     ] = "table",
 ) -> None:
-    """Show the windows that an asset has published, the newest first.
+    """Show the windows that an asset has published, or the events of a source, the newest first.
+
+    For a source, --from and --to refer to the event time, and --key to any column.
 
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
-    from tidemark.store.key_choice import key_condition
+    from tidemark.define.source import Source
     from tidemark.store.rows import to_display
     from tidemark_streaming.snapshot.tables import Tables
 
@@ -51,21 +74,16 @@ def command(
         raise DefinitionError(
             "Use either --final, for windows, or --late, for events, but not both."
         )
-    span, wanted, home = parse_range(begin, end), parse_keys(key), Home()
-    transform = home.asset(asset)
-    table = _late_table(transform) if late else transform.table
-    tables = Tables.of(home.settings)
-    existing = list(tables.types(table))
-    if not existing:
-        err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    _check(transform, wanted, existing)
-    with_keys = key_condition(wanted, tables.types(table), asset) if existing else None
-    chosen = _condition(*span, with_keys, final=final)
-    by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
-    rows = tables.read_newest(table, by, chosen, limit, then) if existing else None
+    choice = _Choice(parse_range(begin, end), parse_keys(key), limit, final=final, late=late)
+    home = Home()
+    found, tables = home.asset_or_source(name), Tables.of(home.settings)
+    if isinstance(found, Source):
+        existing, rows, columns = _read_events(tables, found, choice)
+    else:
+        existing, rows, columns = _read_asset(tables, found, choice)
     if form == "table":
         if rows is not None:
-            _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
+            _draw(rows, columns, limit)
         return
     shown = [] if rows is None else to_display(rows)
     if form == "json":
@@ -74,6 +92,71 @@ def command(
     writer = csv.DictWriter(sys.stdout, existing, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _field(value) for name, value in row.items()} for row in shown)
+
+
+def _read_asset(
+    tables: "Tables",
+    transform: "Definition",
+    choice: "_Choice",
+) -> "tuple[list[str], pa.Table | None, list[str]]":
+    """Return the columns of an asset's table, the newest rows, and the columns to draw."""
+    from tidemark.store.key_choice import key_condition
+
+    asset, wanted, late = transform.name, choice.keys, choice.late
+    table = _late_table(transform) if late else transform.table
+    existing = list(tables.types(table))
+    if not existing:
+        err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
+    _check(transform, wanted, existing)
+    with_keys = key_condition(wanted, tables.types(table), asset) if existing else None
+    chosen = _condition(choice, "window_start", with_keys)
+    by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
+    rows = tables.read_newest(table, by, chosen, choice.limit, then) if existing else None
+    return existing, rows, _late_columns(transform) if late else _window_columns(transform)
+
+
+def _read_events(
+    tables: "Tables",
+    source: "Source",
+    choice: "_Choice",
+) -> "tuple[list[str], pa.Table | None, list[str]]":
+    """Return the columns of a source's event log, the newest rows, and the columns to draw.
+
+    With `late`, read the rows of the bases that take no part in a derived source.
+    """
+    from tidemark.define.derived.derived_source import DerivedSource
+    from tidemark.store.key_choice import key_condition
+    from tidemark_streaming.snapshot.source_rows import newest_rows
+
+    name, wanted, late = source.name, choice.keys, choice.late
+    if choice.final:
+        raise DefinitionError(f"'{name}' is a source, which has no windows: leave out --final.")
+    if late and not isinstance(source, DerivedSource):
+        raise DefinitionError(
+            f"'{name}' is a source, whose events can be late only in an asset: use `tidemark show "
+            f"--late` with the asset, or `tidemark dead-letters show {name}`."
+        )
+    if late and (wanted or choice.span != (None, None)):
+        raise DefinitionError(
+            f"Rows without part in '{name}' are stored as JSON: leave out --from, --to, and --key."
+        )
+    table = source.dead_letters_table if late else source.log_table
+    types = tables.types(table)
+    for column in wanted:
+        if column not in source.columns:
+            raise DefinitionError(describe_unknown(f"column of '{name}'", column, source.columns))
+        if types and column not in types:
+            raise DefinitionError(
+                f"'{name}' has no event since its column '{column}' was declared: omit --key."
+            )
+    with_keys = key_condition(wanted, types, name) if types else None
+    chosen = _condition(choice, source.event_time, with_keys)
+    rows = newest_rows(tables, source, table, chosen, choice.limit)
+    if rows is None:
+        err().print(f"'{name}' has no events yet: `tidemark ingest {name}` adds them.")
+    standard = ["arrival", "position"]
+    own = ["reason", "bytes", "read_from"] if late else [*source.columns]
+    return [*types], rows, [*standard, *own]
 
 
 def _late_table(transform: "Definition") -> str:
@@ -101,22 +184,27 @@ def _check(transform: "Definition", wanted: "KeyChoice", existing: list[str]) ->
 
 
 def _condition(
-    start: int | None, end: int | None, with_keys: "ds.Expression | None", *, final: bool
+    choice: "_Choice", time: str, with_keys: "ds.Expression | None"
 ) -> "ds.Expression | None":
-    """Return the filter of the rows to show; None to show all rows."""
+    """Return the filter of the rows to show; None to show all rows.
+
+    Args:
+        time: the column that must be in [start, end).
+    """
     import pyarrow as pa
     import pyarrow.dataset as ds
 
     from tidemark.base.instants import as_datetime
     from tidemark.store.rows import INSTANT
 
-    begins = ds.field("window_start")
+    begins = ds.field(time)
     parts = [] if with_keys is None else [with_keys]
+    start, end = choice.span
     if start is not None:
         parts.append(begins >= pa.scalar(as_datetime(start), INSTANT))
     if end is not None:
         parts.append(begins < pa.scalar(as_datetime(end), INSTANT))
-    if final:
+    if choice.final:
         parts.append(ds.field("final"))
     found: ds.Expression | None = None
     for part in parts:
@@ -154,6 +242,8 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
 def _text(value: object) -> str:
     if value is None:
         return NONE
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, (list, dict, tuple)):
@@ -162,7 +252,12 @@ def _text(value: object) -> str:
 
 
 def _field(value: object) -> object:
-    """Return a value as a CSV field: arrays, maps and structs as JSON, instants as ISO 8601."""
+    """Return a value as a CSV field.
+
+    Arrays, maps and structs become JSON, instants ISO 8601, and bytes text.
+    """
     if isinstance(value, (list, dict, tuple)):
         return as_json(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

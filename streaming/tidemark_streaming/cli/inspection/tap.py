@@ -1,8 +1,9 @@
-"""`tidemark tap`: show the rows at a step of a run."""
+"""`tidemark tap`: show the rows at a step of a run, or of an arrival of a source."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,36 +13,52 @@ from rich.markup import escape
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.cli.console import NONE, err, out, print_facts
-from tidemark_streaming.cli.context import Asset, Home
+from tidemark_streaming.cli.context import AssetOrSource, Home
 from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.output import as_json, print_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
-    from tidemark.verify.tap import TapResult
+    from tidemark.define.source import Source
+    from tidemark.store.event_log.arrival import Arrival
     from tidemark_streaming.snapshot.snapshot import NewRuns
+    from tidemark_streaming.snapshot.tables import Tables
 
 _LOOK_EVERY = 0.5
-"""Seconds between two polls of the ledger."""
+"""Seconds between two polls of the ledger or the timeline."""
 
 _SHOWN = 20
 """Default number of rows of a run that are shown."""
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """The rows to show: the values of the command's options."""
+
+    step: str | None
+    run: int | None
+    limit: int
+    following: bool
+    json: bool
+
+
 def command(
-    asset: Asset,
-    name: Annotated[
+    name: AssetOrSource,
+    step: Annotated[
         str | None,
-        typer.Option("--step", metavar="NAME", help="The step; lists all steps if omitted."),
+        typer.Option(metavar="NAME", help="The step; lists all steps if omitted."),
     ] = None,
     run: Annotated[
         int | None,
         typer.Option(
-            min=0, help="The run, by `commit_number` of the table `runs`; the newest if omitted."
+            min=0,
+            help="The run, by `commit_number` of the table `runs`, or the arrival of a source; the "
+            "newest if omitted.",
         ),
     ] = None,
     following: Annotated[
-        bool, typer.Option("--follow", help="Show the rows of each new run until Ctrl-C.")
+        bool,
+        typer.Option("--follow", help="Show the rows of each new run or arrival until Ctrl-C."),
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows per run.")] = _SHOWN,
     json: Annotated[
@@ -53,25 +70,83 @@ def command(
     Without --step the command lists the steps. It computes the rows from the event log with the
     functions of the run itself, and does not change or slow the run.
 
+    For a source, such as a join, the command shows the rows of an arrival: the events that it
+    wrote, and for a derived source also those from which they were computed.
+
     Example: `tidemark tap departures_hourly --step late --follow`
     """
-    from tidemark.verify.tap import find_step, list_steps, tap
+    from tidemark.define.source import Source
 
     if following and run is not None:
         raise DefinitionError("Use either --follow or --run, not both.")
     home = Home()
-    transform = home.asset(asset)
-    if name is None:
-        _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
+    found = home.asset_or_source(name)
+    choice = _Choice(step, run, limit, following=following, json=json)
+    if isinstance(found, Source):
+        _tap_source(home, found, choice)
+    else:
+        _tap_asset(home, found, choice)
+
+
+def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
+    from tidemark.verify.tap import find_step, list_steps, tap
+
+    if choice.step is None:
+        steps = {step.name: step.meaning for step in list_steps(transform)}
+        _list(steps, json=choice.json)
         return
-    step = find_step(transform, name)
+    step = find_step(transform, choice.step)
     # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
-    runs = _runs(home, transform, run, following=following)
+    runs = _runs(home, transform, choice.run, following=choice.following)
     store = home.warehouse()
-    with suppress(*([KeyboardInterrupt] if following else [])):
+    with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for row in runs:
-            found = tap(store, transform, step, row["commit_number"], limit)
-            (_lines if json else _show)(row, step.name, found)
+            found = tap(store, transform, step, row["commit_number"], choice.limit)
+            if choice.json:
+                place = {"run": row["run"], "commit_number": row["commit_number"]}
+                _lines(place, step.name, found.rows)
+            else:
+                _show(_describe_run(row, step.name), found.rows, more=found.more)
+
+
+def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
+    """Show the rows of arrivals, without the engine."""
+    from tidemark_streaming.snapshot.source_rows import (
+        find_arrival,
+        find_source_step,
+        list_source_steps,
+        read_step,
+    )
+    from tidemark_streaming.snapshot.tables import Tables
+
+    if choice.step is None:
+        _list({step.name: step.meaning for step in list_source_steps(source)}, json=choice.json)
+        return
+    step, tables = find_source_step(source, choice.step), Tables.of(home.settings)
+    if choice.following:
+        handle_termination()
+        arrivals = _follow_arrivals(tables, source)
+    else:
+        arrivals = iter([find_arrival(tables, source, choice.run)])
+    with suppress(*([KeyboardInterrupt] if choice.following else [])):
+        for arrival in arrivals:
+            rows, more = read_step(tables, source, step, arrival, choice.limit)
+            if choice.json:
+                _lines({"arrival": arrival.arrival}, step.name, rows)
+            else:
+                _show(f"[bold]arrival {arrival.arrival}[/], {step.name}", rows, more=more)
+
+
+def _follow_arrivals(tables: "Tables", source: "Source") -> "Iterator[Arrival]":
+    from tidemark_streaming.snapshot.source_rows import arrivals_after
+
+    known = arrivals_after(tables, source, -1)
+    last = known[-1].arrival if known else -1
+    while True:
+        for arrival in arrivals_after(tables, source, last):
+            last = arrival.arrival
+            yield arrival
+        time.sleep(_LOOK_EVERY)
 
 
 def _list(known: Mapping[str, str], *, json: bool) -> None:
@@ -109,31 +184,25 @@ def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
         time.sleep(_LOOK_EVERY)
 
 
-def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
-    for row in found.rows:
-        values = {
-            "run": run["run"],
-            "commit_number": run["commit_number"],
-            "step": step,
-            "row": row,
-        }
-        typer.echo(as_json(values))
+def _lines(place: Mapping[str, Any], step: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    for row in rows:
+        typer.echo(as_json({**place, "step": step, "row": row}))
 
 
-def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
+def _describe_run(run: Mapping[str, Any], step: str) -> str:
     first, last = run["from_arrival"] + 1, run["through_arrival"]
     span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
-    count = (
-        f"the first {format_count(len(found.rows), 'row')}"
-        if found.more
-        else format_count(len(found.rows), "row")
-    )
+    return f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}"
+
+
+def _show(place: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
+    count = format_count(len(rows), "row")
     console = out()
-    console.print(f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}: {count}")
-    for row in found.rows:
+    console.print(f"{place}: {'the first ' if more else ''}{count}")
+    for row in rows:
         pairs = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
         console.print("  " + " ".join(pairs), soft_wrap=True)
-    if found.more:
+    if more:
         err().print("There are more rows: increase --limit to show them.")
 
 

@@ -48,11 +48,20 @@ def command(
     Example: `tidemark trace orders:0:17`
     """
     from tidemark.verify import trace
+    from tidemark_streaming.snapshot.source_rows import has_correlation_id
+    from tidemark_streaming.snapshot.tables import Tables
 
     home = Home()
     known = home.known
     sources = [home.source(source)] if source else [*known.sources.values()]
     named = {each.name: each for each in known.all_sources()}
+    names = ", ".join(f"'{one.name}'" for one in sources)
+    unknown = DataError(
+        f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
+    )
+    # Without a match, the engine need not start.
+    if not has_correlation_id(Tables.of(home.settings), sources, correlation_id):
+        raise unknown
     store = home.warehouse()
     with step(f"find {correlation_id}") as work:
         found = [
@@ -64,10 +73,7 @@ def command(
             found = _follow(store, known, named, found)
         work.note = f"{len(found)} found" if len(found) <= _MOST else f"more than {_MOST}"
     if not found:
-        names = ", ".join(f"'{one.name}'" for one in sources)
-        raise DataError(
-            f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
-        )
+        raise unknown
     if len(found) > _MOST:
         err().print(f"More than {_MOST} events have this id: only the first {_MOST} are traced.")
     traces, trees = list[dict[str, Any]](), list[Tree]()

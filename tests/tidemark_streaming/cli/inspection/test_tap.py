@@ -99,7 +99,7 @@ def test_tap_lists_the_steps_and_refuses_invalid_options(home: Settings) -> None
     )
     assert "read" not in call("tap", "by_hour").stdout.split()
     for arguments, sentence in (
-        (["nothing"], "There is no asset 'nothing'"),
+        (["nothing"], "There is no asset or source 'nothing'"),
         (
             ["by_minute", "--step", "panes"],
             "Runs of 'by_minute' have no step 'panes'. Their steps are",
