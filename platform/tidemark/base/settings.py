@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -94,6 +95,19 @@ NOT_IN_PATHS = "[]^|\\"
 
 def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN401 (Field's own type)
     return Field(description=meaning, json_schema_extra={"allowed": allowed}, **arguments)
+
+
+_adopted = dict[str, Any]()
+"""The settings that another process has handed to this one."""
+
+
+def adopt(values: Mapping[str, Any]) -> None:
+    """Use the settings of another process in this one, before its environment and its folder.
+
+    Args:
+        values: the result of `Settings.share`, called in the other process.
+    """
+    _adopted.update(values)
 
 
 class Settings(BaseSettings):
@@ -299,7 +313,17 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _File(settings_cls)
+        adopted = InitSettingsSource(settings_cls, _adopted)
+        return init_settings, adopted, env_settings, _File(settings_cls)
+
+    def share(self) -> dict[str, Any]:
+        """Return all settings without secrets, for a process in another folder.
+
+        A worker of the engine has the environment with which the engine was started, and does not
+        read the settings file. So it must get the settings that it uses from its client (`adopt`).
+        """
+        private = {name for name, field in type(self).model_fields.items() if not field.repr}
+        return self.model_dump(exclude={*private, "token"})
 
 
 class _File(TomlConfigSettingsSource):

@@ -33,7 +33,7 @@ from tidemark.base.errors import (
     EngineLostError,
     summarize,
 )
-from tidemark.base.settings import Settings
+from tidemark.base.settings import Settings, adopt
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import base_transform
@@ -52,6 +52,8 @@ from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.sink.follow import follow_in_background
 from tidemark_streaming.streams.query_owner import is_orphaned, owned_by_process
 
+_Run = Callable[[DataFrame, int], None]
+"""The function of a query that gets each batch and its number."""
 _STARTS = 4
 _STOP_SECONDS = 30
 _NOTE = "write the checkpoint of the stream"
@@ -109,7 +111,7 @@ def start(
         .load(warehouse.path(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
-        .foreachBatch(_batch(warehouse.place, transform, admission))
+        .foreachBatch(with_settings(_batch(warehouse.place, transform, admission)))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with owned_by_process(warehouse.spark, watched):
@@ -227,9 +229,18 @@ def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
     return ledger.TABLE
 
 
-def _batch(
-    place: Place, transform: Definition, admission: Admission
-) -> Callable[[DataFrame, int], None]:
+def with_settings(run: _Run) -> _Run:
+    """Return a function that runs in the engine's worker with the settings of this process."""
+    values = Settings().share()
+
+    def run_with_settings(batch: DataFrame, number: int) -> None:
+        adopt(values)
+        run(batch, number)
+
+    return run_with_settings
+
+
+def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
     if transform.follows is not None:
         return _following(place, transform)
 
@@ -270,7 +281,7 @@ def _open_in_worker(batch: DataFrame, place: Place) -> Warehouse:
     return Warehouse(spark, *place)
 
 
-def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
+def _following(place: Place, transform: Definition) -> _Run:
     # After the base has run by the definition that this query knows, a run of the base by another
     # definition means that this query is outdated.
     is_pinned = False
