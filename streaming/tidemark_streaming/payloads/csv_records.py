@@ -43,7 +43,9 @@ this size, the first line of the record counts as the entire record."""
 
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow reads at once."""
-_OPTIONS = ("header", "sep", "nullValue", *TIME_OPTIONS)
+_DECIMAL_SEPARATOR = "decimalSeparator"
+_OPTIONS = ("header", "sep", "nullValue", _DECIMAL_SEPARATOR, *TIME_OPTIONS)
+_WITH_COMMA = r"^([^.,]*),([^.,]*)$"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Csv:
 
     Args:
         options: `header`, whether files begin with the columns' names; `sep`, the separator between
-            fields (default: a comma); `nullValue`; `timestampFormat` and `dateFormat`, the formats
+            fields (default: a comma); `nullValue`; `decimalSeparator`, a comma if numbers are
+            written as `1,5`; `timestampFormat` and `dateFormat`, the formats
             of times and days as in `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times
             without an offset, which are refused without it; `finer`, `truncate` to drop the digits
             of times beyond microseconds.
@@ -80,6 +83,10 @@ class Csv:
         if str(self.options.get("header", False)).lower() not in ("true", "false"):
             raise DefinitionError(
                 f"CSV: the option 'header' must be true or false (got {self.options['header']!r})."
+            )
+        if (given := self.options.get(_DECIMAL_SEPARATOR, ".")) not in (".", ","):
+            raise DefinitionError(
+                f"CSV: the option '{_DECIMAL_SEPARATOR}' must be '.' or ',' (got {given!r})."
             )
         _ = self.formats
 
@@ -206,12 +213,23 @@ class Csv:
             if not pa.types.is_string(wanted):
                 empty = pc.equal(pc.binary_length(column), 0)
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
-            values = parse_texts(column, wanted, self.formats)
+            if pa.types.is_floating(wanted) or pa.types.is_decimal(wanted):
+                values = parse_texts(self._with_point(column), wanted, self.formats)
+            else:
+                values = parse_texts(column, wanted, self.formats)
             found.add(name, values)
             rows = undecoded_rows(column, values)
             faults = faults_of(column.take(pa.array(rows, pa.int64())), wanted, self.formats)
             found.add_faults(dict(zip(rows, faults, strict=True)), name, kind)
         return found.finish()
+
+    def _with_point(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return numbers with a decimal point. A text with another separator becomes null."""
+        if self.options.get(_DECIMAL_SEPARATOR) != ",":
+            return texts
+        other = pc.match_substring_regex(texts, r"[.].*|,.*,")
+        texts = pc.if_else(other, None, texts)
+        return pc.replace_substring_regex(texts, _WITH_COMMA, r"\1.\2")
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
         """Yield the text of each field of a record, and whether the field is quoted."""

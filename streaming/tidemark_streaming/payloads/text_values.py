@@ -125,9 +125,10 @@ TIME_OPTIONS = {
 class TimeFormats:
     """The formats of times: ISO 8601, a pattern, or a count since 1970.
 
-    A pattern has Spark's letters: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, one to nine `S` for the
-    digits of a fraction, `M`, `d` and `H` for one or two digits, `XXX` or `XX` for an offset, and
-    text in quotes. With more than six `S`, digits beyond microseconds are dropped.
+    A pattern has Spark's letters: `yyyy`, or `yy` for the years 2000 to 2099; `MM`, `MMM` (`Jan`)
+    or `MMMM` (`January`); `dd`; `HH`, or `hh` with `a` (`AM`, `PM`); `mm`, `ss`; one to nine `S`
+    for the digits of a fraction; `M`, `d`, `H` and `h` for one or two digits; `XXX` or `XX` for an
+    offset; and text in quotes. With more than six `S`, digits beyond microseconds are dropped.
 
     Args:
         timestamp: the pattern of TIMESTAMP and TIMESTAMP_NTZ; or `epochSeconds`, `epochMillis`,
@@ -258,14 +259,35 @@ _NANOS = {
 _PLACES = {"epochSeconds": 6, "epochMillis": 3, "epochMicros": 0, "epochNanos": -3}
 _MICROS_DIGITS = 20
 """More digits than microseconds of the years 1 to 9999 have."""
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_SHORT_MONTHS = tuple(month[:3] for month in _MONTHS)
 _PARTS = {
     "yyyy": r"\d{4}",
+    "yy": r"\d{2}",
+    "MMMM": rf"(?i:{'|'.join(_MONTHS)})",
+    "MMM": rf"(?i:{'|'.join(_SHORT_MONTHS)})",
     "MM": r"\d{2}",
     "M": r"\d{1,2}",
     "dd": r"\d{2}",
     "d": r"\d{1,2}",
     "HH": r"\d{2}",
     "H": r"\d{1,2}",
+    "hh": r"0[1-9]|1[0-2]",
+    "h": r"0?[1-9]|1[0-2]",
+    "a": r"(?i:[AP]M)",
     "mm": r"\d{2}",
     "ss": r"\d{2}",
     "XXX": r"Z|[+-]\d{2}:\d{2}",
@@ -276,13 +298,34 @@ _MICROS = 6
 _LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 
 
+_HALF_DAYS = [
+    ("T(?i:AM)12:", "T00:"),
+    ("T(?i:AM)", "T"),
+    ("T(?i:PM)12:", "T12:"),
+    *((f"T(?i:PM)0?{hour}:", f"T{hour + 12}:") for hour in range(1, 12)),
+]
+"""Replacements of a half of a day and an hour, such as `TPM1:`, by an hour of 24: `T13:`."""
+SHORTS = [
+    (rf"{before}(\d){after}", rf"{before}0\1{after}".removesuffix("$"))
+    for before, after in (("-", "-"), ("-", "T"), ("-", "$"), ("T", ":"))
+]
+"""Replacements of a month, a day or an hour of one digit. Each replacement applies at most once."""
+
+
 class Pattern:
-    """A pattern of times as a regular expression, with the replacements that turn a match into ISO
-    8601. Each replacement applies at most once.
+    """A pattern of times as a regular expression.
+
+    Attributes:
+        expression: the regular expression.
+        iso: the replacement that turns a match into ISO 8601, except that a month may be a name,
+            that the hour may follow the half of its day, as in `TPM1:05`, and that numbers may have
+            one digit.
+        has_month_names: whether a month is a name.
+        has_half_days: whether the hour follows the half of its day.
     """
 
     def __init__(self, pattern: str) -> None:
-        groups, expression, at = dict[str, int](), "", 0
+        groups, used, expression, at = dict[str, int](), set[str](), "", 0
         while at < len(pattern):
             part = _LETTERS.match(pattern, at)
             if part is None:
@@ -300,39 +343,47 @@ class Pattern:
             if name in groups:
                 raise _pattern_error(pattern)
             groups[name] = len(groups) + 1
+            used.add(letters)
             if not is_fraction:
                 expression += f"({_PARTS[letters]})"
             elif len(letters) <= _MICROS:
                 expression += rf"(\d{{{len(letters)}}})"
             else:
                 expression += rf"(\d{{{_MICROS}}})\d{{{len(letters) - _MICROS}}}"
-        if not {"y", "M", "d"} <= groups.keys():
+        hours = {"H", "h", "a"} & groups.keys()
+        if not {"y", "M", "d"} <= groups.keys() or hours not in (set(), {"H"}, {"h", "a"}):
             raise _pattern_error(pattern)
-        parts = [("", "y"), ("-", "M"), ("-", "d")]
+        parts = [("20" if "yy" in used else "", "y"), ("-", "M"), ("-", "d")]
         if groups.keys() - {"y", "M", "d"}:
-            parts += [("T", "H"), (":", "m"), (":", "s")]
+            hour = [("T", "a"), ("", "h")] if "h" in groups else [("T", "H")]
+            parts += [*hour, (":", "m"), (":", "s")]
         iso = "".join(s + (rf"\{groups[n]}" if n in groups else "00") for s, n in parts)
         iso += rf".\{groups['S']}" if "S" in groups else ""
         iso += rf"\{groups['X']}" if "X" in groups else ""
         self.expression = f"^{expression}$"
-        # A month, a day or an hour may have one digit.
-        shorts = [("-", "-"), ("-", "T"), ("-", "$"), ("T", ":")]
-        self.replacements = [
-            (self.expression, iso),
-            *((rf"{b}(\d){a}", rf"{b}0\1{a}".removesuffix("$")) for b, a in shorts),
-        ]
+        self.iso = iso
+        self.has_month_names = not used.isdisjoint(("MMM", "MMMM"))
+        self.has_half_days = "h" in groups
+        self._months = _MONTHS if "MMMM" in used else _SHORT_MONTHS
 
     def as_iso(self, texts: _Texts) -> _Texts:
+        """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
+        replacements = [(self.expression, self.iso)]
+        if self.has_month_names:
+            named = enumerate(self._months, 1)
+            replacements += [(f"-(?i:{name})-", f"-{number:02}-") for number, name in named]
+        replacements += [*(_HALF_DAYS if self.has_half_days else ()), *SHORTS]
         iso = _matching(texts, self.expression)
-        for expression, replacement in self.replacements:
+        for expression, replacement in replacements:
             iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
         return iso
 
 
 def _pattern_error(pattern: str) -> DefinitionError:
     return DefinitionError(
-        f"The timestamp pattern '{pattern}' is not supported: it needs yyyy, MM and dd, and may "
-        "have HH, mm, ss, S to SSSSSSSSS, XXX or XX, each once, and text in single quotes."
+        f"The timestamp pattern '{pattern}' is not supported: it needs yyyy or yy, MM or MMM, "
+        "and dd, and may have HH (or hh with a), mm, ss, S to SSSSSSSSS, XXX or XX, each once, and "
+        "text in single quotes."
     )
 
 

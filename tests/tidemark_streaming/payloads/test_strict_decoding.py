@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -539,6 +540,16 @@ def test_an_unclosed_quote_costs_one_line() -> None:
         ("dd.MM.yyyy", "2026-02-01T00:00Z", None),
         ("dd.MM.yyyy", "01.02.2026 10:00", None),
         ("dd.MM.yyyy HH:mm", "01.02.2026 25:00", None),
+        ("M/d/yy h:mm a", "1/2/26 12:04 AM", "2026-01-02T00:04"),
+        ("M/d/yy h:mm a", "11/12/26 12:04 pm", "2026-11-12T12:04"),
+        ("M/d/yy h:mm a", "1/2/26 9:04 PM", "2026-01-02T21:04"),
+        ("M/d/yy h:mm a", "1/2/26 13:04 PM", None),
+        ("M/d/yy h:mm a", "1/2/26 0:04 AM", None),
+        ("M/d/yy h:mm a", "1/2/2026 1:04 AM", None),
+        ("yyyy-MM-dd hh a", "2026-01-02 11 PM", "2026-01-02T23:00"),
+        ("d-MMM-yyyy", "2-Sep-2026", "2026-09-02"),
+        ("d-MMM-yyyy", "2-Sept-2026", None),
+        ("MMMM d, yyyy", "may 31, 2026", "2026-05-31"),
     ],
 )
 def test_a_timestamp_pattern_is_applied_exactly(
@@ -578,14 +589,86 @@ def test_epoch_timestamps_are_exact_or_dead_letters(unit: str, number: str, want
 
 
 @pytest.mark.parametrize(
-    "pattern", ["yy-MM-dd", "HH:mm", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd MM", "'"]
+    "pattern",
+    [
+        *("yyy-MM-dd", "HH:mm", "yyyy-MM-dd hh:mm", "yyyy-MM-dd HH:mm a", "yyyy-MM-dd MM", "'"),
+        *("yyyy-yy-MM-dd", "yyyy-MMMMM-dd", "yyyy-MM-dd HH:hh a", "EEE yyyy-MM-dd"),
+    ],
 )
 def test_an_unsupported_timestamp_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(DefinitionError, match="is not supported: it needs yyyy, MM and dd"):
+    with pytest.raises(DefinitionError, match="is not supported: it needs yyyy or yy, MM or MMM"):
         TimeFormats(pattern)
 
 
+_LETTERS = {"d": ("dd", "d"), "M": ("MM", "M", "MMM", "MMMM"), "y": ("yyyy", "yy")}
+_DAYS = [
+    "/".join(groups)
+    for order in ("dMy", "Mdy", "yMd")
+    for groups in product(*(_LETTERS[letter] for letter in order))
+]
+_HOURS = ("HH:mm:ss", "H:mm", "hh:mm:ss a", "h:mm a", "h:mm:ssa")
+
+
+@given(
+    st.sampled_from(_DAYS),
+    st.sampled_from(_HOURS),
+    st.datetimes(datetime.fromisoformat("2000-01-01"), datetime.fromisoformat("2099-12-31")),
+)
+def test_a_time_is_read_by_the_pattern_with_which_it_was_written(
+    day: str, hour: str, at: datetime
+) -> None:
+    pattern, written = f"{day} {hour}", f"{write_time(day, at)} {write_time(hour, at)}"
+    at = at.replace(microsecond=0, second=at.second if "ss" in hour else 0)
+    events = Csv({"timestampFormat": pattern, "timeZone": "UTC", "sep": ";"}).decode(
+        binary([written.encode()]), {"x": "TIMESTAMP"}
+    )
+    assert read(events, "x", "TIMESTAMP") == [instant(at.isoformat(), zoned=True)]
+
+
+def write_time(pattern: str, at: datetime) -> str:
+    """Write a time by a pattern of Spark's letters, one letter group after the other."""
+    groups = {
+        "yyyy": f"{at.year}",
+        "yy": f"{at.year % 100:02}",
+        "MMMM": f"{at:%B}",
+        "MMM": f"{at:%b}",
+        "MM": f"{at.month:02}",
+        "M": f"{at.month}",
+        "dd": f"{at.day:02}",
+        "d": f"{at.day}",
+        "HH": f"{at.hour:02}",
+        "H": f"{at.hour}",
+        "hh": f"{at:%I}",
+        "h": str(int(f"{at:%I}")),
+        "a": f"{at:%p}",
+        "mm": f"{at.minute:02}",
+        "ss": f"{at.second:02}",
+    }
+    return re.sub(r"([A-Za-z])\1*", lambda found: groups[found[0]], pattern)
+
+
+@given(st.decimals(-(10**8), 10**8, places=3), st.sampled_from(["DOUBLE", "DECIMAL(12,3)"]))
+def test_a_number_with_a_decimal_comma_is_the_number_with_a_point(
+    number: Decimal, kind: str
+) -> None:
+    point = f"{number:f}"
+    texts = [point.replace(".", ","), f"{int(number)}", point]
+    form = Csv({"decimalSeparator": ",", "sep": ";"})
+    events = form.decode(binary([text.encode() for text in texts]), {"x": kind})
+    plain = Csv().decode(binary([point.encode(), texts[1].encode()]), {"x": kind})
+    assert read(events, "x", kind) == [*read(plain, "x", kind), REFUSED]
+
+
+@pytest.mark.parametrize("text", ["1.234,5", "1,234,5", ",", "1,5e", "1'5", "1,-5"])
+def test_other_separators_of_numbers_are_refused(text: str) -> None:
+    form = Csv({"decimalSeparator": ",", "sep": ";"})
+    for kind in ("DOUBLE", "DECIMAL(12,3)"):
+        assert read(form.decode(binary([text.encode()]), {"x": kind}), "x", kind) == [REFUSED]
+
+
 def test_unsupported_format_options_are_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"'decimalSeparator' must be '\.' or ','"):
+        Csv({"decimalSeparator": "'"})
     with pytest.raises(DefinitionError, match="JSON has no option 'multiLine'"):
         Json({"multiLine": "true"})
     with pytest.raises(DefinitionError, match="CSV has no option 'encoding'"):

@@ -18,13 +18,17 @@ from tidemark_streaming.extras.lane.json_members import is_string, string_value
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.text_values import (
     DAY,
+    SHORTS,
     WITH_OFFSET,
     WITHOUT_OFFSET,
     ZERO,
+    Pattern,
     TimeFormats,
 )
 
 _NO_NUMBER = r'^(?i)"(?:nan|[+-]?inf(?:inity)?)"$'
+_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_HALF_DAY = "T((?i)[AP]M)([0-9]+):"
 _TO_ONE_FORM = (
     (" ", "T"),
     (f"^{DAY}$", r"\1T00:00:00"),
@@ -60,7 +64,7 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
         return _parse_count(F.when(is_string(text), string).otherwise(text), formats).cast(kind)
     pattern = formats.pattern(wanted)
     if pattern is not None:
-        string = _replace_all(_matching(string, pattern.expression), pattern.replacements)
+        string = _as_iso(string, pattern)
     if pa.types.is_date(wanted):
         return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
     return _time(_replace_all(string, [(formats.droppable, r"\1\2")]), kind, wanted, formats.zone)
@@ -115,6 +119,23 @@ def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str | No
         zoned = F.coalesce(zoned, local)
     found = zoned.try_cast(kind)
     return F.when(F.unix_micros(found).between(BEGINNING, INFINITY), found)
+
+
+def _as_iso(text: Column, pattern: Pattern) -> Column:
+    """Return a time in the form of ISO 8601; null if the text does not match the pattern."""
+    iso = _matching(text, pattern.expression)
+    iso = _replace_all(iso, [(pattern.expression, pattern.iso)])
+    if pattern.has_month_names:
+        name = F.lower(F.regexp_extract(iso, "-([A-Za-z]{3})[A-Za-z]*-", 1))
+        number = (F.instr(F.lit(_MONTHS), name) + 2) / 3
+        month = F.format_string("-%02d-", number.cast("INT"))
+        iso = F.regexp_replace(iso, F.lit("-[A-Za-z]+-"), month)
+    if pattern.has_half_days:
+        half = F.lower(F.regexp_extract(iso, _HALF_DAY, 1))
+        hour = F.regexp_extract(iso, _HALF_DAY, 2).try_cast("INT") % 12
+        hour = hour + F.when(half == "pm", 12).otherwise(0)
+        iso = F.regexp_replace(iso, F.lit(_HALF_DAY), F.format_string("T%02d:", hour))
+    return _replace_all(iso, SHORTS)
 
 
 def _from_year_1(text: Column) -> Column:
