@@ -29,6 +29,7 @@ from tidemark_streaming.cli.context import (
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
     from tidemark.run.correction import Correction
     from tidemark.store.ledger import RunFacts
 
@@ -68,7 +69,7 @@ def run(
         done = incremental(store, transform, limit=admission)
         work.note = "no new arrivals" if done is None else format_count(done.events, "event")
     if done is None:
-        message = f"'{asset}' is up to date: it has processed all arrivals."
+        message = explain_no_run(home, transform)
         return Output(None, lambda: err().print(message))
     if (ahead := find(home.snapshot(), transform.source)) is not None:
         print_warning(str(ahead))
@@ -79,6 +80,32 @@ def run(
             err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
 
     return Output(as_plain(done), show)
+
+
+def explain_no_run(home: Home, transform: "Definition") -> str:
+    """Return why a run had nothing to do, and which command adds arrivals."""
+    from tidemark.define.derived.derived_source import DerivedSource
+
+    asset, source = transform.name, transform.source
+    progress = home.snapshot().source(source)
+    behind = {name: count for name, count in progress.lag_arrivals.items() if count}
+    if behind:
+        missing = " and ".join(
+            f"{format_count(count, 'arrival')} of '{name}'" for name, count in behind.items()
+        )
+        ingested = f"all arrivals of '{source.name}'" if progress.arrivals else "nothing"
+        return (
+            f"'{asset}' has processed {ingested}, but '{source.name}' has not taken {missing} yet: "
+            f"`tidemark ingest {source.name}` takes them."
+        )
+    if not progress.arrivals:
+        bases = source.bases if isinstance(source, DerivedSource) else ()
+        first = next((b.name for b in bases if not home.snapshot().source(b).arrivals), source.name)
+        return (
+            f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "
+            f"{first}` adds them."
+        )
+    return f"'{asset}' is up to date: it has processed all arrivals."
 
 
 @with_json

@@ -57,8 +57,13 @@ def command(
         raise DefinitionError(
             "--discard deletes the tables of --into NAME, and can't be used with other options."
         )
-    if not discard and (arrival is None) == (begin is None):
-        raise DefinitionError("Use either --from-arrival or --since, and not both.")
+    if not discard and arrival is None and begin is None:
+        raise DefinitionError(
+            "Specify where to begin: --from-arrival NUMBER, or --since INSTANT. `tidemark backfill "
+            f"{asset}` recomputes all windows."
+        )
+    if arrival is not None and begin is not None:
+        raise DefinitionError("Use either --from-arrival or --since, not both.")
     moment = None if begin is None else instant(begin)
     home = Home()
     transform = home.asset(asset)

@@ -118,8 +118,8 @@ def test_promoting_over_a_killed_run_requires_no_backup(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["replay"], "Use either --from-arrival or --since, and not both."),
-        (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--from-arrival or --since"),
+        (["replay"], "Specify where to begin: --from-arrival NUMBER, or --since INSTANT."),
+        (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--since, not both."),
         (["replay", "--since", "soon"], "'soon' is not a date or time"),
         (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
         (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),
