@@ -25,6 +25,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.log_columns import declared_schema
 from tidemark.store.event_log.steps import (
     ChangedResults,
     Step,
@@ -177,7 +178,7 @@ class DerivedConnector:
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
         """Return an empty table with the columns that `read` returns."""
-        own = warehouse.schema(self.source.log_table)
+        own = declared_schema(warehouse, self.source)
         facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
         columns = {name: own.field(name).type for name in self.source.columns}
         return pa.schema({**columns, **facts}).empty_table()

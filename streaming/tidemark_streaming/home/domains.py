@@ -21,6 +21,7 @@ from tidemark.base.errors import DefinitionError, TidemarkError, describe_unknow
 from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define import tables
 from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import types_of_tables
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
@@ -212,7 +213,8 @@ def _modules(domain: str) -> Iterator[ModuleType]:
 def _import(module: str) -> ModuleType:
     """Import a user's module. An error message names the file and line in the user's code."""
     try:
-        return import_module(module)
+        with types_of_tables(_find_types):
+            return import_module(module)
     except TidemarkError as error:
         if (where := user_code.find_place(error)) is not None:
             error.args = (f"{where}: {error}",)
@@ -220,6 +222,21 @@ def _import(module: str) -> ModuleType:
     except Exception as error:
         where = user_code.find_place(error) or f"Module '{module}'"
         raise DefinitionError(f"{where}: {user_code.describe(error)}.") from None
+
+
+def _find_types(table: str) -> dict[str, str]:
+    """Return the columns of a table with their types, as definitions spell them.
+
+    Return an empty dict if the table does not exist or can't be read.
+    """
+    # Only definitions that lack a type need these modules.
+    from deltalake.exceptions import DeltaError
+
+    from tidemark_streaming.snapshot.tables import Tables
+
+    with suppress(OSError, DeltaError):
+        return Tables.of(Settings()).spelled_types(table)
+    return {}
 
 
 def _has(domain: str, module: str) -> bool:

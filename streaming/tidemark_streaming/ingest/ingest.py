@@ -108,7 +108,7 @@ def ingest(
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     with _open_log(warehouse, connector.source) as log:
-        yield from _bring(log, log.timeline(), connector, batch)
+        yield from _bring(log, _read_timeline(log), connector, batch)
 
 
 def follow(
@@ -155,7 +155,7 @@ def follow(
                     # commit.
                     planned.enter_context(warehouse.planning(Planning.FEW))
                     log = _trim_log(warehouse, source)
-                    timeline = log.timeline()
+                    timeline = _read_timeline(log)
                 if then is not None and behind and timeline:
                     with begun.other_work():
                         then(warehouse, NO_ARRIVALS)
@@ -199,6 +199,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
             f"{ends}, then `tidemark ingest {source.name}`."
         )
     with _open_log(warehouse, source) as log:
+        log.open()
         last = log.last()
         if last is not None and last.ends:
             return last
@@ -238,7 +239,7 @@ def ingest_each(
         batch: the number of arrivals per commit; None to commit as many as possible at once.
     """
     with _open_log(warehouse, source) as log:
-        timeline = log.timeline()
+        timeline = _read_timeline(log)
         for connector, number, total in connectors:
             for commit in _bring(log, timeline, connector, batch):
                 yield replace(commit, done=number, pending=total)
@@ -293,15 +294,20 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     """Remove rows whose arrival is not in the timeline from the source's event log, and return the
     log.
 
-    Such rows remain if an ingest is killed. If the log does not exist, it is created. Check first
-    that the tables of the source and its bases are not damaged.
+    Such rows remain if an ingest is killed. Check first that the tables of the source and its bases
+    are not damaged. If the log does not exist, `_bring` creates it when arrivals are accepted: an
+    ingest that is refused creates nothing, so the definition can still be changed.
     """
     for each in (source, *(source.bases if isinstance(source, DerivedSource) else ())):
         integrity.demand(warehouse, each)
     log = Log(warehouse, source)
-    log.create()
-    log.recover()
+    if warehouse.exists(source.timeline_table):
+        log.open()
     return log
+
+
+def _read_timeline(log: Log) -> list[Arrival]:
+    return log.timeline() if log.is_open else []
 
 
 def _bring(
@@ -321,6 +327,8 @@ def _bring(
             f"{format_count(len(chunks), 'pending arrival')}. Ingest them into a source with "
             "another name."
         )
+    if not chunks:
+        log.open()
     done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:
         while part:
@@ -425,6 +433,7 @@ def _commit(
                         timeline,
                         must_have_event_times=getattr(connector, "must_have_event_times", False),
                     )
+                log.open()
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.record_step("decode")
                 logged = log.append(computed or _number_arrivals(rows, first), arrivals)

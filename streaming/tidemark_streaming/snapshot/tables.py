@@ -19,7 +19,7 @@ from tidemark.base.settings import Settings
 from tidemark.store.commits.conditions import Condition, at_least
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.open_tables import OpenTables
-from tidemark.store.rows import INSTANT, arrow_schema, compute, to_micros
+from tidemark.store.rows import INSTANT, arrow_schema, compute, spark_schema, to_micros
 
 REST = 20
 """The pause after a read in a process that polls every second, as a multiple of the read's
@@ -130,6 +130,12 @@ class Tables:
         """Return the types of a table's columns by their names; none if the table is missing."""
         opened = self.open(table)
         return {} if opened is None else {f.name: f.type for f in arrow_schema(opened.schema())}
+
+    def spelled_types(self, table: str) -> dict[str, str]:
+        """Return the types of a table's columns as definitions spell them; see `types`."""
+        opened = self.open(table)
+        fields = [] if opened is None else spark_schema(opened.schema())
+        return {field.name: field.dataType.simpleString() for field in fields}
 
     def listing(self, table: str) -> Listing | None:
         """Return the size of a table."""

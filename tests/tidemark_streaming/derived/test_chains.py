@@ -629,6 +629,9 @@ def test_a_declared_type_that_is_not_that_of_the_asset(warehouse: Warehouse) -> 
     incremental(warehouse, fives)
     with pytest.raises(DefinitionError, match=r"Specify types=\{'n': 'bigint'\}"):
         take(warehouse, hours)
+    # The refusal created nothing that would refuse the corrected definition.
+    assert not any(warehouse.exists(table) for table in hours.tables)
+    assert take(warehouse, chain(name="hours", of=fives, types={"n": "BIGINT"})) == 2
 
 
 def test_heartbeats_that_change_no_window_reach_a_chain(warehouse: Warehouse) -> None:

@@ -6,7 +6,9 @@
 | `changes` | each firing, after a retraction of the row that it replaces | count, sum, mean |
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -26,6 +28,20 @@ FIRST, LAST = "window_first", "window_last"
 """The columns with the first and the last instant of a window."""
 RETRACTION = "retraction"
 """The BOOLEAN column of a chain with `rows="changes"` that is true in retractions."""
+
+_FindTypes = Callable[[str], Mapping[str, str]]
+"""A function that returns the columns of a table with their types; none if it does not exist."""
+_find_types: ContextVar[_FindTypes] = ContextVar("find_types", default=lambda _: {})
+
+
+@contextmanager
+def types_of_tables(find: _FindTypes) -> Iterator[None]:
+    """Take the types that definitions of chains do not determine from the tables of the assets."""
+    token = _find_types.set(find)
+    try:
+        yield
+    finally:
+        _find_types.reset(token)
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,8 @@ def chain(
             it the row that the firing replaces, with `retraction` true. Assets over such a chain
             can use only counts, sums and means, which subtract retractions.
         types: the types of columns for which the definition does not determine a type, such as keys
-            that the asset's function computes, and sums of DECIMAL values.
+            that the asset's function computes, and sums of DECIMAL values. If the asset has run,
+            they can be omitted: Tidemark takes them from the asset's table.
 
     Raises:
         DefinitionError: the asset has a global window, the type of a column is missing, or a column
@@ -150,12 +167,13 @@ def _find_type(name: str, asset: Definition, column: str, given: Mapping[str, st
     known = {each: simple_type(kind) for each, kind in asset.source.columns.items()}
     aggregate = asset.aggregates.get(column)
     kind = given.get(column) or (aggregate.result_type(known) if aggregate else known.get(column))
+    kind = kind or _find_types.get()(asset.table).get(column)
     if kind is None:
         what = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
         raise _refuse(
             name,
-            f"the type of {what} can't be determined from the definition of '{asset.name}'. "
-            f"Specify it, as in types={{'{column}': 'STRING'}}",
+            f"the type of {what} can't be determined from the definition of '{asset.name}', "
+            f"and the asset has not run yet. Specify it, as in types={{'{column}': 'STRING'}}",
         )
     try:
         return simple_type(kind)

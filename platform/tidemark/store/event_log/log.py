@@ -53,8 +53,8 @@ from tidemark.store.warehouse import Warehouse
 class Log:
     """The event log, the dead letters and the timeline of one source.
 
-    Any number of readers may use it. A writer calls `recover` once before its first `append`. As
-    soon as another writer calls `recover`, appends of the earlier writer are refused.
+    Any number of readers may use it. A writer calls `open` or `recover` once before its first
+    `append`. As soon as another writer does so, appends of the earlier writer are refused.
 
     Args:
         recent: arrivals that the caller has in memory; their rows are not read again.
@@ -67,6 +67,8 @@ class Log:
         self.source = source
         self.schema_version = 1
         """The schema version of the event log, after a call of `create`."""
+        self.is_open = False
+        """True after a call of `open`."""
         self._recent = recent
         self._span: tuple[int, int] | None = None
         self._only: DataFrame | None = None
@@ -76,6 +78,13 @@ class Log:
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
+
+    def open(self) -> None:
+        """Become the log's writer, unless this log is already. Create the tables if necessary."""
+        if not self.is_open:
+            self.create()
+            self.recover()
+            self.is_open = True
 
     def create(self) -> None:
         """Create the tables if they do not exist; add columns that the source has gained."""

@@ -46,6 +46,16 @@ def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
     return max((int(properties.get(f"{_SINCE}{name}", 1)) for name in columns), default=1)
 
 
+def declared_schema(warehouse: Warehouse, source: Source) -> pa.Schema:
+    """Return the schema of a source's event log as the definition declares it."""
+    return arrow_schema(delta_schema(_declare(warehouse, source)))
+
+
+def _declare(warehouse: Warehouse, source: Source) -> StructType:
+    columns = {**source.columns, **ARRIVAL_COLUMNS}
+    return warehouse.spark.createDataFrame([], ddl(columns)).schema
+
+
 def follow(warehouse: Warehouse, source: Source) -> int:
     """Add newly declared columns to an existing event log, and return its schema version.
 
@@ -53,9 +63,7 @@ def follow(warehouse: Warehouse, source: Source) -> int:
         DefinitionError: the event log can't follow the source's definition; nothing was written.
     """
     table = source.log_table
-    declared = warehouse.spark.createDataFrame(
-        [], ddl({**source.columns, **ARRIVAL_COLUMNS})
-    ).schema
+    declared = _declare(warehouse, source)
     wanted, existing = arrow_schema(delta_schema(declared)), warehouse.schema(table)
     added = [f for f in wanted if f.name not in existing.names]
     _check_columns(source, declared, wanted, existing)
