@@ -52,6 +52,8 @@ _EPOCH = date(1970, 1, 1)
 _MIDNIGHT = datetime.combine(_EPOCH, time())
 _NANOS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _MAX_VARINT_BYTES = 10
+_ONE_BYTE = tuple((value >> 1) ^ -(value & 1) for value in range(0x80))
+"""The numbers that are written in one byte, by this byte."""
 
 
 class ResolutionError(Exception):
@@ -79,6 +81,8 @@ class ResolutionError(Exception):
 class Input:
     """The bytes of a record, with the number of items and levels that are read."""
 
+    __slots__ = ("content", "depth", "items", "position")
+
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.position = 0
@@ -104,20 +108,41 @@ class Input:
     def number(self) -> int:
         """Return the next varint in zigzag."""
         content, position = self.content, self.position
-        value = shift = 0
-        while True:
-            if position >= len(content):
-                raise EOFError
+        try:
             byte = content[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
+            # Most numbers are sizes and branches of unions, which have one byte.
             if byte < 0x80:
-                break
-            shift += 7
-            if shift >= 7 * _MAX_VARINT_BYTES:
-                raise ValueError("a number that is too long")
-        self.position = position
+                self.position = position + 1
+                return _ONE_BYTE[byte]
+            value, shift = byte & 0x7F, 7
+            while True:
+                position += 1
+                byte = content[position]
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift >= 7 * _MAX_VARINT_BYTES:
+                    raise ValueError("a number that is too long")
+        except IndexError:
+            raise EOFError from None
+        self.position = position + 1
         return (value >> 1) ^ -(value & 1)
+
+    def text(self) -> str:
+        """Return the next text.
+
+        Raises:
+            EOFError: the record has fewer bytes.
+            ValueError: the text is not UTF-8, or its size is negative.
+        """
+        size = self.number()
+        start = self.position
+        self.position = end = start + size
+        found = self.content[start:end]
+        if len(found) != size:
+            raise ValueError("a negative size") if size < 0 else EOFError
+        return found.decode()
 
     def add_items(self, count: int) -> None:
         """Count items that are about to be read.
@@ -212,14 +237,16 @@ class Compiler:
             source.depth += 1
             if source.depth > MAX_DEPTH:
                 raise RecursionError
-            record = dict[str, Any]()
-            for name, step in steps:
-                try:
-                    value = step(source)
-                except ResolutionError as error:
-                    raise error.within(name) from None
-                if name is not None:
-                    record[name] = value
+            record: dict[str, Any] = {}
+            name = None
+            try:
+                for name, step in steps:
+                    if name is None:
+                        step(source)
+                    else:
+                        record[name] = step(source)
+            except ResolutionError as error:
+                raise error.within(name) from None
             record |= defaults
             source.depth -= 1
             return record
@@ -255,7 +282,7 @@ class Compiler:
 
         def read(source: Input) -> Any:  # noqa: ANN401 (of any type)
             index = source.number()
-            if not 0 <= index < len(branches):
+            if index < 0:
                 raise ValueError("no such branch")
             return branches[index](source)
 
@@ -363,8 +390,7 @@ def _blocks(read_item: Read) -> Read:
             raise RecursionError
         items = list[Any]()
         for count in _counts(source):
-            for _ in range(count):
-                items.append(read_item(source))
+            items += [read_item(source) for _ in range(count)]
         source.depth -= 1
         return items
 
@@ -379,7 +405,7 @@ def _map(read_value: Read) -> Read:
         items = dict[str, Any]()
         for count in _counts(source):
             for _ in range(count):
-                name = _text(source)
+                name = source.text()
                 items[name] = read_value(source)
         source.depth -= 1
         return items
@@ -396,10 +422,6 @@ def _boolean(source: Input) -> bool:
 
 def _bytes(source: Input) -> bytes:
     return source.take(source.number())
-
-
-def _text(source: Input) -> str:
-    return source.take(source.number()).decode()
 
 
 def _integer(bits: int) -> Read:
@@ -422,7 +444,7 @@ _SCALARS: dict[str, Read] = {
     "float": lambda source: _FLOAT.unpack(source.take(4))[0],
     "double": lambda source: _DOUBLE.unpack(source.take(8))[0],
     "bytes": _bytes,
-    "string": _text,
+    "string": Input.text,
 }
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.base import thresholds
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.rows import compute as pc
@@ -300,38 +301,63 @@ _MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType, rules: TimeRules = NO_RULES) -> pa.Array:
-    return pa.array([_plain(value, kind, rules) for value in values], kind)
+    return pa.array([*map(_converter(kind, rules), values)], kind)
 
 
-def _plain(value: Any, kind: pa.DataType, rules: TimeRules) -> Any:  # noqa: ANN401 (what formats give)
-    """Return a value in the form that Arrow requires: a map as pairs, at any depth; a UUID as text.
+@cache
+def _converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
+    """Return a function that gives a value the form that Arrow requires: a map as pairs, at any
+    depth; a UUID as text.
 
-    Raises:
-        TypeError: Arrow would misread the value, truncate it, or crash.
+    The function raises TypeError if Arrow would misread the value, truncate it, or crash.
     """
-    if value is None:
-        return None
     if pa.types.is_map(kind):
-        pairs = _require_type(value, dict).items()
-        return [
-            (_plain(k, kind.key_type, rules), _plain(v, kind.item_type, rules)) for k, v in pairs
-        ]
+        key, item = _converter(kind.key_type, rules), _converter(kind.item_type, rules)
+        return lambda value: (
+            None
+            if value is None
+            else [(key(k), item(v)) for k, v in _require_type(value, dict).items()]
+        )
     if pa.types.is_struct(kind):
-        fields = _require_type(value, dict)
-        return {f.name: _plain(fields.get(f.name), f.type, rules) for f in kind}
+        fields = [(f.name, _converter(f.type, rules)) for f in kind]
+        return lambda value: (
+            None if value is None else _convert_fields(_require_type(value, dict), fields)
+        )
     if pa.types.is_list(kind):
-        return [_plain(v, kind.value_type, rules) for v in _require_type(value, list)]
-    if isinstance(value, WrittenTime):
-        return _plain_time(value, kind, rules)
-    if isinstance(value, time):
-        return _plain_time_of_day(value, kind)
-    if type(value) in _misread_types(kind) or _is_lost(value, kind):
-        raise TypeError
-    return str(value) if type(value) is UUID else value
+        item = _converter(kind.value_type, rules)
+        return lambda value: None if value is None else [*map(item, _require_type(value, list))]
+    misread = _misread_types(kind)
+    unchanged = _UNCHANGED.difference(misread)
+    if pa.types.is_float32(kind):
+        unchanged -= {int, float}
+
+    def convert(value: Any) -> Any:  # noqa: ANN401 (what formats give)
+        if type(value) in unchanged:
+            return value
+        if isinstance(value, WrittenTime):
+            return _plain_time(value, kind, rules)
+        if isinstance(value, time):
+            return _plain_time_of_day(value, kind)
+        if type(value) in misread or _is_lost(value, kind):
+            raise TypeError
+        return str(value) if type(value) is UUID else value
+
+    return convert
 
 
-def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> datetime:
-    """Return a time for a TIMESTAMP or TIMESTAMP_NTZ column.
+_UNCHANGED = frozenset((type(None), bool, int, float, str, bytes, Decimal, date))
+"""The types of values that already have the form that Arrow requires."""
+
+
+def _convert_fields(
+    fields: Mapping[str, Any], converters: Sequence[tuple[str, Callable[[Any], Any]]]
+) -> dict[str, Any]:
+    return {name: convert(fields.get(name)) for name, convert in converters}
+
+
+def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> datetime | int:
+    """Return a time for a TIMESTAMP or TIMESTAMP_NTZ column, as microseconds if no zone must be
+    added.
 
     Raises:
         TypeError: the time does not fit the column.
@@ -341,19 +367,18 @@ def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> da
     micros, extra = divmod(written.nanos, 1000)
     if extra and not rules.truncates:
         raise _TimeError(Fault.FINER)
-    try:
-        clock = _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        raise _TimeError(Fault.OUT_OF_RANGE) from None
+    if not BEGINNING <= micros <= INFINITY:
+        raise _TimeError(Fault.OUT_OF_RANGE)
     if kind.tz is None:
         if not written.is_local:
             # An instant has no date and time of day without a zone.
             raise TypeError
-        return clock
+        return micros
     if not written.is_local:
-        return clock.replace(tzinfo=UTC)
+        return micros
     if rules.zone is None:
         raise _TimeError(Fault.NO_ZONE)
+    clock = _EPOCH + timedelta(microseconds=micros)
     return clock.replace(tzinfo=zone_of(rules.zone, rules.what))
 
 
