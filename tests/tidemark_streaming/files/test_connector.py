@@ -554,7 +554,7 @@ NAMES = st.lists(
         | st.sampled_from(":[]{}*?\\ %+#=&;'\"\n"),
         min_size=1,
         max_size=20,
-    ).filter(lambda name: name[0] not in "._" and len(name.encode()) < 200),
+    ).filter(lambda name: name[0] not in "._~" and len(name.encode()) < 200),
     min_size=1,
     max_size=3,
 ).map("/".join)
