@@ -23,6 +23,7 @@ from tidemark_streaming.files.parquet import Parquet, read_parquet
 from tidemark_streaming.ingest.row_masking import check
 from tidemark_streaming.payloads import Json
 from tidemark_streaming.payloads.csv_records import Csv
+from tidemark_streaming.payloads.undeclared import MAX_NAMES
 
 
 @checked_class
@@ -108,13 +109,20 @@ class FileConnector:
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
+        self._undeclared_fields.clear()
         for chunk, position in enumerate(json.loads(c.position) for c in chunks):
             place = self.path, position["file"], chunk, self.source
+            undeclared = set[str]()
             if isinstance(self._format, Parquet):
-                yield from read_parquet(*place, self._format)
+                yield from read_parquet(*place, self._format, undeclared)
             else:
-                yield from reading.read_text(*place, self._format)
+                yield from reading.read_text(*place, self._format, undeclared)
+            if undeclared:
+                self._undeclared_fields[chunk] = tuple(sorted(undeclared)[:MAX_NAMES])
             self._check_still_unchanged(position)
+
+    def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
+        return self._undeclared_fields
 
     def decode(self, letters: pa.Table) -> pa.Table:
         if isinstance(self._format, Parquet):
@@ -197,6 +205,10 @@ class FileConnector:
         time. In a JSON file, the field may have another name.
         """
         return self.format == "json"
+
+    @cached_property
+    def _undeclared_fields(self) -> dict[int, tuple[str, ...]]:
+        return {}
 
     @property
     def _patterns(self) -> Sequence[str]:

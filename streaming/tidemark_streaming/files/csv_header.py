@@ -59,7 +59,9 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     faults = list[str]()
     if missing := [field for field in fields if field.lower() not in present]:
         faults.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
-    if unknown := [name for name in names if name.lower() not in declared]:
+    if not all(names):
+        faults.append("a column has no name, perhaps because each line ends with a separator")
+    if unknown := [name for name in names if name and name.lower() not in declared]:
         faults.append(_describe_unknown(unknown, source))
     if len(present) < len(names):
         faults.append("it has a column twice")

@@ -1,5 +1,6 @@
 """Read Parquet files, and decode their rows in this process, some thousands at a time."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import Decoded, Results
 from tidemark_streaming.payloads.time_rules import FINER_OPTION, ZONE_OPTION, TimeRules
 
+_INDEX = re.compile(r"__index_level_\d+__")
+"""The columns with which pandas stores the index of a table, which is not data."""
 _Names = Mapping[str, str]
 """The columns of a source that a file has, each with its name in the file."""
 
@@ -69,16 +72,17 @@ class Parquet:
 
 
 def read_parquet(
-    folder: Path, name: str, chunk: int, source: Source, form: Parquet
+    folder: Path, name: str, chunk: int, source: Source, form: Parquet, undeclared: set[str]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file in order, as at least one table.
 
     Args:
         name: the path of the file relative to the folder.
         chunk: the value of the column `CHUNK` in all rows of the file.
+        undeclared: gets the names of columns that the source does not declare.
     """
     path, first = folder / name, 0
-    for batch in _batches(folder, name, source):
+    for batch in _batches(folder, name, source, undeclared):
         events = _decode(path, batch, source, form.rules)
         columns = mask_columns(pa.table(dict(events.columns)), source)
         letters = dead_letters_of(events.rows, events.reasons, {})
@@ -91,7 +95,7 @@ _Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
 of the same rows, in nanoseconds, or None if the file has no INT96 columns."""
 
 
-def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
+def _batches(folder: Path, name: str, source: Source, undeclared: set[str]) -> Iterator[_Batch]:
     """Yield the rows of a file as at least one batch."""
     path = folder / name
     with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
@@ -101,6 +105,9 @@ def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
             return
         file = open_.enter_context(pq.ParquetFile(path, coerce_int96_timestamp_unit="us"))
         names = _names(path, file.schema_arrow, source)
+        if not source.mask:
+            others = set(file.schema_arrow.names).difference(names.values())
+            undeclared.update(name for name in others if not _INDEX.fullmatch(name))
         if file.metadata.num_rows:
             check_missing(folder, name, source, names)
         leaves = [file.schema.column(n) for n in range(len(file.schema))]

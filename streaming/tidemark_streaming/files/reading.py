@@ -1,6 +1,7 @@
 """Read text files, and decode their rows in this process, some megabytes at a time."""
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,28 @@ from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
 from tidemark_streaming.connector import CHUNK, CONTENT
 from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
-from tidemark_streaming.payloads import Payload
+from tidemark_streaming.payloads import Json, Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
-from tidemark_streaming.payloads.payload import Decoded, decode_protected
+from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
 from tidemark_streaming.payloads.record_files import TextFormat, read_records
+from tidemark_streaming.payloads.undeclared import find_undeclared, sample_step
+from tidemark_streaming.payloads.wrong_content import (
+    WrongContentError,
+    check_first_object,
+    check_line_ends,
+)
 
 
 def read_text(
-    folder: Path, name: str, chunk: int, source: Source, form: TextFormat
+    folder: Path, name: str, chunk: int, source: Source, form: TextFormat, undeclared: set[str]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file in order, as at least one table.
 
     Args:
         name: the path of the file relative to the folder.
         chunk: the value of the column `CHUNK` in all rows of the file.
+        undeclared: gets the names of JSON fields that the source does not declare.
     """
     path = folder / name
     columns = source.record_columns
@@ -45,6 +53,10 @@ def read_text(
                 columns = _read_header(records.pop(0), path, source, form)
                 check_missing(folder, name, source, columns)
                 has_read_header = True
+        # Without its declared fields, a protected source would show the names of others.
+        if isinstance(form, Json) and not source.mask:
+            some = records[:: sample_step(len(records))]
+            undeclared.update(find_undeclared(some, source.fields, form))
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)
@@ -56,8 +68,34 @@ def read_text(
 
 
 def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
+    """Yield the records of a file in batches, after a check of the first one."""
+    is_checked = False
     with explain_errors(path, source, "it is damaged"):
-        yield from read_records(path, form)
+        for records in read_records(path, form):
+            if records and not is_checked:
+                _check_first_record(records, form)
+                is_checked = True
+            yield records
+
+
+def _check_first_record(records: Sequence[bytes], form: TextFormat) -> None:
+    first, is_only = records[0], len(records) == 1
+    if not isinstance(form, Csv):
+        check_first_object(first, is_only=is_only, is_valid=_is_json(first))
+        return
+    if b"\r" in first and is_only:
+        try:
+            form.fields(first)
+        except UndecodableError:
+            check_line_ends(first)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @contextmanager
@@ -69,6 +107,8 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
     """
     try:
         yield
+    except WrongContentError as error:
+        raise unreadable_error(path, source, str(error)) from None
     except FileNotFoundError:
         raise DataError(
             f"File '{path}' of source '{source.name}' was deleted or renamed before it was read. "

@@ -15,7 +15,6 @@ such fields would cost as much as decoding it. Therefore only a sample of each a
 which is spread over all of the arrival's values; a small arrival is searched completely.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
@@ -31,7 +30,7 @@ from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
-from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.undeclared import MAX_NAMES, find_undeclared, sample_step
 
 Fields = Mapping[int, tuple[str, ...]]
 """The names of undeclared fields, by `chunk`."""
@@ -166,22 +165,13 @@ def _keep(value: bytes) -> bytes:
     return value
 
 
-_SAMPLED_VALUES = 50
-"""The maximum number of values in the sample of an arrival, per batch of records that is read."""
-
-_MAX_NAMES = 20
-"""The maximum number of fields to report per arrival. An object whose field names are data can have
-any number of fields.
-"""
-
-
 def _merge_samples(found: Iterable[Fields]) -> Fields:
     """Return the union of the fields of several samples."""
     names = dict[int, set[str]]()
     for each in found:
         for chunk, some in each.items():
             names.setdefault(chunk, set()).update(some)
-    return {chunk: tuple(sorted(some)[:_MAX_NAMES]) for chunk, some in names.items()}
+    return {chunk: tuple(sorted(some)[:MAX_NAMES]) for chunk, some in names.items()}
 
 
 def _sample_fields(records: pa.Table, declared: Iterable[str], payload: Json) -> Fields:
@@ -199,18 +189,8 @@ def _sample_fields(records: pa.Table, declared: Iterable[str], payload: Json) ->
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():
         mine = np.flatnonzero(numbers == chunk)
-        some = mine[:: -(-len(mine) // _SAMPLED_VALUES)]
+        some = mine[:: sample_step(len(mine))]
         values = records["value"].take(pa.array(some)).to_pylist()
-        if names := {name for value in values for name in _fields(value, payload)} - known:
-            found[chunk] = tuple(sorted(names)[:_MAX_NAMES])
+        if names := find_undeclared(values, known, payload):
+            found[chunk] = names
     return found
-
-
-def _fields(value: bytes | None, payload: Json) -> Iterable[str]:
-    if not value:
-        return ()
-    try:
-        parsed: Any = json.loads(payload.text(value))
-    except (ValueError, RecursionError, UndecodableError):
-        return ()
-    return parsed if isinstance(parsed, dict) else ()

@@ -187,8 +187,8 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     _source(
         "undeclared_fields",
-        "JSON fields in Kafka records that the source does not declare and that were ignored "
-        "(sampled).",
+        "Fields of JSON records, and columns of Parquet files, that the source does not declare "
+        "and that were ignored (JSON is sampled).",
         lambda s: len(s.snapshot.undeclared),
     ),
     _source(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidemark.base import thresholds
 from tidemark_streaming.payloads.payload import MAX_RECORD_BYTES, Payload
+from tidemark_streaming.payloads.wrong_content import check_beginning
 
 _BOM = b"\xef\xbb\xbf"
 _UTF_16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -30,6 +31,7 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
 
     Raises:
         OSError, pa.ArrowException: the file can't be read.
+        WrongContentError: the file is not text.
     """
     rest, begins, is_cut = b"", True, False
     utf_16: codecs.IncrementalDecoder | None = None
@@ -38,6 +40,7 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
             block = file.read(thresholds.FILE_BLOCK_BYTES)
             is_last = not block
             if begins:
+                check_beginning(block)
                 if block.startswith(_UTF_16_BOMS):
                     utf_16 = codecs.getincrementaldecoder("utf-16")()
                 block, begins = block.removeprefix(_BOM), False

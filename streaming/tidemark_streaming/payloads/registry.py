@@ -54,6 +54,12 @@ def split_ids(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]
     return pa.chunked_array([pa.array(contents, pa.binary())]), reasons
 
 
+_OF_EIGHT_BYTES = (
+    " Registries do not assign this ID. Serializers of Apicurio may write IDs of eight bytes: "
+    "configure four bytes for the producer (apicurio.registry.as-confluent=true)."
+)
+
+
 class Registry:
     """Schemas by ID, cached once they are found.
 
@@ -84,7 +90,10 @@ class Registry:
                 else:
                     self._known[number] = found
             if number not in self._known:
-                raise UndecodableError(f"There is no schema with the record's schema ID {number}.")
+                hint = _OF_EIGHT_BYTES if number == 0 else ""
+                raise UndecodableError(
+                    f"There is no schema with the record's schema ID {number}.{hint}"
+                )
         return self._known[number]
 
 
