@@ -36,7 +36,7 @@ from tidemark_streaming.streams import desired_streams
 from tidemark_streaming.streams.supervisor import RUNNING, read_statuses
 
 TESTS = Path(__file__).parents[1]
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds without recovery after which a campaign ends."""
 
 TRACEBACK = re.compile(r"Traceback |Exception ignored in|\s+File \".+\", line \d+")

@@ -39,7 +39,7 @@ class Producer:
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._thread.start()
 
-    def stop(self, patience: float = 120) -> None:
+    def stop(self, patience: float = 300) -> None:
         """Stop sending and wait until all records are acknowledged."""
         self._stopping.set()
         self._thread.join()
