@@ -6,9 +6,11 @@ import zipfile
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from conftest import SHORT_LIVED
+from helpers.data.secrets import SECRET_JAVA_PROPERTY, SECRET_SETTINGS
 from helpers.processes.commands import call
 from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError, EngineError
@@ -16,6 +18,8 @@ from tidemark.base.settings import Settings
 from tidemark.engine.launch import jars
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import managed_of
+
+CANARY = "canary/of+secrets=="
 
 
 # Starts its own engine.
@@ -29,8 +33,14 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         "HOME": tmp_path / "home",
         "ENGINE_PORT": free_port(),
         "ENGINE_MEMORY": "1g",
-        "ENGINE_JAVA_OPTIONS": SHORT_LIVED,
-        "ENGINE_CONF": "spark.sql.shuffle.partitions=7; spark.hadoop.fs.s3a.endpoint=http://x",
+        "ENGINE_JAVA_OPTIONS": f"{SHORT_LIVED} -D{SECRET_JAVA_PROPERTY}={CANARY}",
+        "ENGINE_CONF": "; ".join(
+            [
+                "spark.sql.shuffle.partitions=7",
+                "spark.hadoop.fs.s3a.endpoint=http://x",
+                *(f"{name}={CANARY}" for name in SECRET_SETTINGS),
+            ]
+        ),
         "ENGINE_JARS": tmp_path / "own.jar",
         "ENGINE_UI_PORT": free_port(),
         "ENGINE_EVENT_LOG": tmp_path / "events",
@@ -43,6 +53,9 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         spark = spark_engine.session(settings)
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
         assert spark.conf.get("spark.hadoop.fs.s3a.endpoint") == "http://x"
+        assert [name for name in SECRET_SETTINGS if spark.conf.get(name) != CANARY] == []
+        asked = f"SELECT java_method('java.lang.System', 'getProperty', '{SECRET_JAVA_PROPERTY}')"
+        assert spark.sql(asked).collect()[0][0] == CANARY
         found = spark.sql(
             "SELECT reflect('java.lang.ClassLoader', 'getSystemResource', 'own.txt')"
         ).collect()
@@ -50,12 +63,18 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         pages = f"http://127.0.0.1:{settings.engine_ui_port}"
         with urllib.request.urlopen(f"{pages}/jobs/", timeout=60) as answer:
             assert b"tidemark" in answer.read()
+        api = f"{pages}/api/v1/applications/{spark.conf.get('spark.app.id')}/environment"
+        with urllib.request.urlopen(api, timeout=60) as answer:
+            environment = answer.read().decode()
+        assert SECRET_JAVA_PROPERTY in environment
+        assert CANARY not in environment
         record = managed_of(settings).running()
         assert record is not None
+        server = psutil.Process(record.pid)
+        processes = [server, *server.children(recursive=True)]
+        assert [p.cmdline() for p in processes if CANARY in " ".join(p.cmdline())] == []
         open_to = [
-            c.laddr.ip
-            for c in psutil.Process(record.pid).net_connections("inet")
-            if c.status == psutil.CONN_LISTEN
+            c.laddr.ip for c in server.net_connections("inet") if c.status == psutil.CONN_LISTEN
         ]
         assert {ip.removeprefix("::ffff:") for ip in open_to} == {"127.0.0.1"}
         assert any(p.is_file() and p.stat().st_size for p in (tmp_path / "events").rglob("*"))
@@ -64,6 +83,15 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         spark.stop()
     finally:
         spark_engine.stop(settings)
+    logs = [p for name in ("home/logs", "events") for p in (tmp_path / name).rglob("*")]
+    assert [str(p) for p in logs if p.is_file() and CANARY in contents(p)] == []
+
+
+def contents(file: Path) -> str:
+    """Return the text of a log, which may be compressed."""
+    compression = "zstd" if file.suffix in (".zstd", ".zst") else None
+    with pa.input_stream(file, compression=compression) as stream:
+        return stream.read().decode(errors="replace")
 
 
 def test_engine_conf_is_read_from_toml_with_and_without_quotes(

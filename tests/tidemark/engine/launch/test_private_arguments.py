@@ -6,9 +6,11 @@ import re
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from helpers.data.secrets import SECRET_SETTINGS
 from tidemark.base.settings import Settings
 from tidemark.engine.launch import command as launch
 from tidemark.engine.launch.command import pyspark_home
@@ -74,17 +76,29 @@ def test_the_files_are_private_even_if_earlier_ones_were_not(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_setting_is_on_the_command_line(tmp_path: Path, seed: int) -> None:
+def test_no_setting_is_on_a_command_line(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(seed)
     names = [f"spark.{chance.getrandbits(64):x}.{kind}" for kind in ("key", "sas", "other")]
+    names += SECRET_SETTINGS
     secrets = {name: f"canary{chance.getrandbits(64):x}" for name in names}
+    started = list[object]()
+    start = subprocess.Popen.__init__
+
+    def watch(self: Any, *given: Any, **options: Any) -> None:  # noqa: ANN401 (as in the library)
+        started.append(given)
+        start(self, *given, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", watch)
     settings = Settings(
         home=tmp_path, engine_conf=secrets, engine_java_options="-Dother.name=canary-of-java"
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     command = launch.command(settings, find_java(), [], scratch, [])
-    assert "canary" not in " ".join(command)
+    assert started, "Spark's launcher"
+    assert "canary" not in f"{command} {started}"
     assert "canary" not in repr(settings)
     properties = (scratch / "engine.properties").read_text()
     assert all(value in properties for value in secrets.values())
