@@ -95,6 +95,9 @@ def is_loss(error: Exception) -> bool:
             return True
     elif not isinstance(error, grpc.RpcError):
         return isinstance(error, ValueError) and str(error).startswith(_CLOSED_CHANNEL)
+    elif any(f"[{condition}" in str(error) for condition in _LOST_CONDITIONS):
+        # Without Spark's client, the condition is only in the message.
+        return True
     return _status(error) in _LOST_STATUSES or describes_loss(str(error))
 
 

@@ -58,10 +58,13 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
         except grpc.RpcError as error:
             if is_loss(error):
                 raise EngineLostError from error
-            status = error.code().name if isinstance(error, grpc.Call) else type(error).__name__
+            status = error.code() if isinstance(error, grpc.Call) else None
+            reason = type(error).__name__ if status is None else status.name
             raise EngineError(
                 f"Can't ask the engine at {url.partition('/;')[0]} which streams run "
-                f"({status}): `tidemark status` shows whether it responds."
+                f"({reason}): `tidemark status` shows whether it responds.",
+                # An engine that has just been started may be slow.
+                retriable=status is grpc.StatusCode.DEADLINE_EXCEEDED,
             ) from error
     return {asset: query for asset, query in zip(asked, found, strict=True) if query is not None}
 

@@ -38,6 +38,8 @@ class FailingEngine(SparkConnectServiceServicer):
     """The server's own id of the session."""
     is_hanging: bool = False
     """Whether the engine does not answer queries."""
+    queries: int = 0
+    """The number of queries so far."""
 
     def _fail(self, context: grpc.ServicerContext) -> None:
         if self.fault is not None:
@@ -61,6 +63,7 @@ class FailingEngine(SparkConnectServiceServicer):
         )
 
     def ExecutePlan(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.queries += 1
         while self.is_hanging and context.is_active():
             time.sleep(0.01)
         yield self._response(request)

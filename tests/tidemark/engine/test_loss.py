@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,11 +27,10 @@ from helpers.processes.failing_engine import (
     serve,
 )
 from tidemark.base.errors import EngineLostError
-from tidemark.base.settings import Settings
 from tidemark.engine.channel import Channel, open_session
 from tidemark.engine.loss import has_lost_engine, is_closed, is_loss
+from tidemark.engine.probe import demand_still_ready
 from tidemark.engine.queries.planning import Planner, Planning
-from tidemark.engine.server import ensure, managed_of
 
 # The filter of the session's start lasts only until pytest sets its own.
 pytestmark = pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
@@ -170,27 +168,15 @@ def test_an_engine_that_refuses_a_request_is_not_lost(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_engine_that_is_lost_as_soon_as_it_has_answered_is_lost(
-    served: tuple[FailingEngine, int], tmp_path: Path, fault: str
+    served: tuple[FailingEngine, int], fault: str
 ) -> None:
-    """`ensure` asks once, waits for another process that may start the engine, and asks twice."""
     engine, port = served
-    # The second question has two requests.
-    answers = iter([False, True, True])
-
-    def answer_the_second_question(engine: FailingEngine, context: grpc.ServicerContext) -> None:
-        if not next(answers, False):
-            FAULTS[fault](engine, context)
-
-    settings = Settings(home=tmp_path, engine_port=port)
-    managed = managed_of(settings)
-    managed.start(["sleep", "600"], port, os.environ, tmp_path)
-    engine.fault = answer_the_second_question
-    try:
-        with pytest.raises(EngineLostError):
-            ensure(settings)
-    finally:
-        engine.fault = None
-        managed.stop()
+    url = f"sc://127.0.0.1:{port}"
+    engine.fault = None
+    demand_still_ready(url)
+    engine.fault = FAULTS[fault]
+    with pytest.raises(EngineLostError):
+        demand_still_ready(url)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionError, TidemarkError
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, format_seconds, print_warning
 from tidemark_streaming.cli.context import (
@@ -111,12 +111,20 @@ def command(
     one_by_one = not bulk and not isinstance(connector, DerivedConnector)
     made: dict[str, RunFacts] = {}
 
-    def begin() -> "tuple[Warehouse, Direct | None]":
-        store = home.warehouse()
+    def prepare(store: "Warehouse") -> "tuple[Warehouse, Direct | None]":
         furnish(store, ingestion)
         return store, _run_on_commit(home, source, run, made, admission) if run else None
 
-    store, then = Outage(print_warning).survive(begin) if following else begin()
+    if following:
+        outage = Outage(print_warning)
+        store = outage.survive(home.warehouse)
+        try:
+            store, then = prepare(store)
+        except TidemarkError as error:
+            store, then = outage.retry(error, lambda: prepare(home.warehouse()))
+        outage.end()
+    else:
+        store, then = prepare(home.warehouse())
     commits = (
         follow(store, connector, then=then, again=home.warehouse, on_progress=print_warning)
         if following
