@@ -1,11 +1,12 @@
 """Read Parquet files, and decode their rows in this process, some thousands at a time."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,8 +30,9 @@ from tidemark_streaming.payloads.arrow_values import (
     rows_finer_than_micros,
 )
 from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.faults import Fault
 from tidemark_streaming.payloads.payload import Decoded, Results
-from tidemark_streaming.payloads.time_rules import FINER_OPTION, ZONE_OPTION, TimeRules
+from tidemark_streaming.payloads.time_rules import FINER_OPTION, TRUNCATE, ZONE_OPTION, TimeRules
 
 _INDEX = re.compile(r"__index_level_\d+__")
 """The columns with which pandas stores the index of a table, which is not data."""
@@ -143,6 +145,20 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
     return found
 
 
+def _faults(
+    values: "pa.Array[Any]", misfits: Sequence[int], kind: pa.DataType, rules: TimeRules
+) -> dict[int, Fault]:
+    """Return what is wrong with the values that do not fit a type, by row."""
+    faults = dict.fromkeys(misfits, Fault.MISFIT)
+    if not misfits or not pa.types.is_timestamp(kind):
+        return faults
+    # A value is at fault only for its precision if it fits without this rule.
+    truncating = replace(rules, finer=TRUNCATE)
+    _, others = fit_values(values.take(pa.array(misfits)), kind, truncating)
+    finer = set(range(len(misfits))).difference(others)
+    return faults | {misfits[index]: Fault.FINER for index in finer}
+
+
 def _decode(path: Path, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
     names, rows, nanos = batch
     found = Results(rows.num_rows)
@@ -159,8 +175,10 @@ def _decode(path: Path, batch: _Batch, source: Source, rules: TimeRules) -> Deco
             reason = f"its column '{name}' is {held.type}, which does not fit {kind.upper()}"
             reason += f": {error}" if error.args else ""
             raise unreadable_error(path, source, reason) from None
+        faults = _faults(held, misfits, wanted, rules)
         if not rules.truncates and nanos is not None and name in nanos.schema.names:
-            misfits += rows_finer_than_micros(held, nanos.column(name))
+            finer = rows_finer_than_micros(held, nanos.column(name))
+            faults |= dict.fromkeys(finer, Fault.FINER)
         found.add(column, values)
-        found.misfit(misfits, source.field_of(column), kind)
+        found.add_faults(faults, source.field_of(column), kind)
     return found.finish()

@@ -176,11 +176,6 @@ class Results:
         """Record why a row can't be decoded, unless the row already has a reason."""
         self._reasons.setdefault(row, reason)
 
-    def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:
-        """Record the rows in which a field does not have its column's type."""
-        for row in rows:
-            self.refuse(row, misfit_reason(name, kind))
-
     def add_faults(self, faults: Mapping[int, Fault], name: str, kind: str) -> None:
         """Record what is wrong with the values of a field, by row."""
         for row, fault in faults.items():

@@ -25,6 +25,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD, Chunk
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.payloads.faults import Fault
 
 MICROS = 1_000_000
 
@@ -593,7 +594,8 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(tmp_path: Path) -> None
     assert rows["at"].cast(pa.int64()).to_pylist() == [1, None, None, None]
     assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
     reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]
-    assert reasons == [None, *["The field 'at' is not a valid TIMESTAMP."] * 2, None]
+    finer = Fault.FINER.reason("at", "TIMESTAMP")
+    assert reasons == [None, finer, finer, None]
 
 
 def test_rows_beyond_the_memory_limit_are_ingested(

@@ -22,6 +22,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.connector import DEAD
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.faults import Fault
 
 Array = Any
 """An Arrow array."""
@@ -46,8 +47,9 @@ def read_source(source: Source, folder: Path) -> tuple[list[Any], list[int]]:
     else:
         found = rows["x"].to_pylist()
     letters = rows[DEAD].to_pylist()
-    reason = f"The field '{source.field_of('x')}' is not a valid {source.columns['x'].upper()}."
-    assert {letter["reason"] for letter in letters if letter} <= {reason}
+    kinds = (Fault.MISFIT, Fault.FINER)
+    reasons = {kind.reason(source.field_of("x"), source.columns["x"]) for kind in kinds}
+    assert {letter["reason"] for letter in letters if letter} <= reasons
     return found, [n for n, letter in enumerate(letters) if letter]
 
 
