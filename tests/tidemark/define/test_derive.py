@@ -369,7 +369,7 @@ def test_the_watermark_of_a_chain_waits_until_nothing_can_change_a_window() -> N
             {"aggregates": {"n": agg.sum("2 * amount")}},
             {},
             "the type of 'n' (sum(2 * amount)) can't be determined from the definition of "
-            "'hourly', and the asset has not run yet. Specify it, as in types={'n': 'STRING'}",
+            "'hourly' or from its table. Specify it, as in types={'n': 'STRING'}",
         ),
         ({"window": Global()}, {}, "the window of 'hourly' is global"),
         ({}, {"m": "INT"}, "types has 'm', which is not among the columns of 'hourly': id, n"),

@@ -82,5 +82,5 @@ def test_a_chain_takes_types_from_the_table_of_its_asset(home: Path, seed: int) 
 
 
 def test_a_chain_needs_types_before_its_asset_has_run(home: Path) -> None:
-    with pytest.raises(DefinitionError, match=r"the asset has not run yet. Specify it, as in"):
+    with pytest.raises(DefinitionError, match=r"or from its table. Specify it, as in"):
         domains.load(Settings().domains)

@@ -172,8 +172,8 @@ def _find_type(name: str, asset: Definition, column: str, given: Mapping[str, st
         what = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
         raise _refuse(
             name,
-            f"the type of {what} can't be determined from the definition of '{asset.name}', "
-            f"and the asset has not run yet. Specify it, as in types={{'{column}': 'STRING'}}",
+            f"the type of {what} can't be determined from the definition of '{asset.name}' "
+            f"or from its table. Specify it, as in types={{'{column}': 'STRING'}}",
         )
     try:
         return simple_type(kind)
