@@ -77,6 +77,8 @@ def without_node(case: Part, name: str) -> Part | None:
         if name in (operation.get("node"), operation.get("source")):
             continue
         operation["then"] = [each for each in operation["then"] if each != name]
+        if operation.get("first", {}).get("source") == name:
+            del operation["first"]
         kept.append(operation)
     smaller["operations"] = kept
     return smaller

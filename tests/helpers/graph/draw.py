@@ -428,10 +428,15 @@ def _recreate(drawn: Drawn) -> Part:
 
 
 def _restore(drawn: Drawn, names: list[str], source: str) -> list[Part]:
-    """Return a backup, arrivals, the restoration of tables, and further arrivals."""
+    """Return a backup, arrivals, the restoration of tables, and further arrivals.
+
+    Some of the further arrivals come before anything else continues from the restored tables.
+    """
     chance = drawn.chance
     before = [_arrive(drawn, source) for _ in range(chance.choice([1, 2]))]
-    restore = {"do": "restore", "names": names, "again": chance.random() < 0.7}
+    restore: Part = {"do": "restore", "names": names, "again": chance.random() < 0.7}
+    if chance.random() < 0.3:
+        restore["first"] = _arrive(drawn, source)
     after = [_arrive(drawn, source) for _ in range(chance.choice([0, 1, 2]))]
     return [{"do": "backup"}, *before, restore, *after]
 

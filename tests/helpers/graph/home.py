@@ -437,7 +437,8 @@ class Home:
     def do_restore(self, operation: Part) -> None:
         """Replace the tables of sources and nodes by those of the backup.
 
-        The outside system then sends the rows that a source lost once more, in one arrival.
+        The outside system then sends the rows that a source lost once more, in one arrival. With
+        `first`, a further arrival follows before anything continues from the restored tables.
         """
         if self.backup is None:
             return
@@ -461,7 +462,10 @@ class Home:
                 if name in self.backup.promoted:
                     self.promoted[name] = deepcopy(self.backup.promoted[name])
         self.reopen()
-        for name in names:
+        if (arrival := operation.get("first")) is not None:
+            self.sent[arrival["source"]].append(Sent(arrival["clock"], list(arrival["rows"])))
+            names = [*names, arrival["source"]]
+        for name in dict.fromkeys(names):
             if name in self.sent:
                 self.ingest(name)
 
