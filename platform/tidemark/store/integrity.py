@@ -14,7 +14,7 @@ sizes and a few columns.
 | event log, dead letters | at or after the version that the timeline vouches for, which has the |
 | | same files as then; all rows exist |
 | timeline | has each arrival once, from 0 on, each with the identity of the one before it, and |
-| | those that the assets' states have counted |
+| | those whose rows an asset or a derived source has read, if the event log still has the rows |
 | state | has every commit that the asset's other tables and the ledger have |
 | asset's tables, validation results | at or after the version that the ledger vouches for, which |
 | | has the same files as then |
@@ -23,6 +23,10 @@ sizes and a few columns.
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
 findings. A finding counts only if a second check confirms it.
+
+A source whose tables were all restored from the same earlier copy is not damaged: they belong
+together, and an ingest reads the lost arrivals again. What was computed from these arrivals is
+stale (`store.lineage`).
 """
 
 import hashlib
@@ -79,7 +83,11 @@ _BY_DELTA_RS = '"engineInfo":"delta-rs'
 MOMENT = 0.3
 """Seconds before findings are checked a second time."""
 
-_checked = set[tuple[str, str]]()
+checked_nodes = set[tuple[str, str]]()
+"""The sources and assets that this process has checked, each with the folder of its tables."""
+
+_READERS = ("_state", "_timeline")
+"""The endings of the names of tables that record which arrivals were read."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +135,21 @@ def ingest_app(source: Source) -> str:
 
 
 def arrivals_app(source: Source) -> str:
-    """Return the application id with which a state's commits vouch for arrivals of its source."""
+    """Return the application id under which a table's commits record the newest arrival they read.
+
+    The tables are the states of assets, and the timelines of derived sources.
+    """
     return f"arrivals of {source.name}"
+
+
+def replaced_app(source: Source) -> str:
+    """Return the application id under which a source's event log records replaced arrivals.
+
+    The number is that of the newest arrival that had been read when an ingest began. If the
+    timeline lacked it, its rows did not exist any more, either: rows under this number that are
+    written later are those of another arrival.
+    """
+    return f"{ingest_app(source)} replaced"
 
 
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
@@ -157,10 +178,10 @@ def digest_files(opened: DeltaTable) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
+def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> bool:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
-    After they have passed, the same process does not check them again.
+    After they have passed, the same process does not check them again, and returns False.
 
     Raises:
         DataError: an operation on the source or the asset is unfinished.
@@ -170,11 +191,12 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     owners += [] if definition is None else [tables_of.asset(definition.name)]
     operations.check_unfinished(warehouse, owners)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
-    if all((folder, name) in _checked for name in wanted):
-        return
+    if all((folder, name) in checked_nodes for name in wanted):
+        return False
     if found := check(folder, [source], [] if definition is None else [definition]):
         raise DamageError(found)
-    _checked.update((folder, name) for name in wanted)
+    checked_nodes.update((folder, name) for name in wanted)
+    return True
 
 
 def check(
@@ -226,16 +248,23 @@ class Tables:
             self._opened[table] = self._open(table, asset)
         return self._opened[table]
 
-    def states(self) -> Iterator[TableName]:
-        """Open all state tables, and yield the names of those that are intact."""
+    def find_readers(self, source: Source) -> Iterator[tuple[TableName, int]]:
+        """Yield each table that records arrivals of a source, with the newest arrival it has read.
+
+        All assets and derived sources are found, even if no domain defines them.
+        """
         system, path = file_system(self.folder)
-        found = system.get_file_info(FileSelector(path, allow_not_found=True))
-        # The suffix only avoids opening every table; the role identifies a state.
-        for name in sorted(info.base_name for info in found if info.base_name.endswith("_state")):
+        existing = system.get_file_info(FileSelector(path, allow_not_found=True))
+        # The suffix only avoids opening every table: the record identifies a reader.
+        names = sorted(info.base_name for info in existing if info.base_name.endswith(_READERS))
+        for name in names:
             opened = self.open(name)
-            own = opened and TableName.of(name, opened.metadata().configuration)
-            if own is not None and own.role is Role.STATE:
-                yield own
+            if opened is None:
+                continue
+            reader = TableName.of(name, opened.metadata().configuration)
+            newest = opened.transaction_version(arrivals_app(source))
+            if reader is not None and newest is not None:
+                yield reader, newest
 
     def version(self, table: str) -> int:
         """Return the version of a table that `open` has opened; -1 if missing or damaged."""
@@ -278,7 +307,7 @@ class Tables:
         return {_vouch(app, table): self.version(table) for table in wanted}
 
     def source_damages(self, source: Source) -> Iterator[Damage]:
-        yield from self._find_missing_arrivals(source)
+        yield from self._find_lost_arrivals(source)
         name, app = source.timeline_table, ingest_app(source)
         timeline = self.open(name)
         if timeline is not None and (fault := _find_sequence_fault(timeline)) is not None:
@@ -489,32 +518,65 @@ class Tables:
                     asset,
                 )
 
-    def _find_missing_arrivals(self, source: Source) -> Iterator[Damage]:
-        """Yield the damage for each asset that has counted arrivals which the timeline lacks.
+    def _find_lost_arrivals(self, source: Source) -> Iterator[Damage]:
+        """Yield the damage for each node that has read rows of arrivals that the timeline lacks.
 
-        The next ingest would give the numbers of these arrivals to other ones. All assets with a
-        state are checked, even if no domain defines them.
+        The next ingest would delete these rows, which may be the only copy: files whose arrival was
+        recorded may have been deleted. If the rows do not exist either, an ingest has nothing to
+        lose, and the nodes that have read them are stale.
         """
-        name, app = source.timeline_table, arrivals_app(source)
-        counted = {
-            state: through
-            for state in self.states()
-            if (through := self.transaction(state, app)) is not None
-        }
+        name = source.timeline_table
         timeline = self.open(name)
-        if name in self.broken:
+        if name in self.broken or self._is_changing(source):
             return
-        last = None if timeline is None else file_list.max_value(timeline, "arrival")
-        newest = -1 if last is None else last
-        for state, through in counted.items():
-            if through > newest:
-                asset = state.owner.partition(" ")[2]
+        newest = None if timeline is None else file_list.max_value(timeline, "arrival")
+        newest = -1 if newest is None else newest
+        for table in (source.log_table, source.dead_letters_table):
+            leftover = self._find_first_arrival(table, newest + 1)
+            if leftover is None:
+                continue
+            replaced = self.transaction(table, replaced_app(source))
+            for reader, through in self.find_readers(source):
+                if through < leftover or (replaced is not None and through <= replaced):
+                    continue
+                node = reader.owner.partition(" ")[2]
                 yield Damage(
                     name,
-                    f"ends with arrival {newest} (version {self.version(name)}), but '{asset}' has "
-                    f"counted arrival {through}",
-                    asset,
+                    f"ends with arrival {newest} (version {self.version(name)}), but '{table}' has "
+                    f"rows of arrival {leftover}, which '{node}' has read: the timeline's newest "
+                    "commits were lost",
+                    node if reader.role is Role.STATE else None,
                 )
+
+    def _find_first_arrival(self, table: str, start: int) -> int | None:
+        """Return the first arrival from a number on that a table has rows of; None without any."""
+        opened = self.open(table)
+        if opened is None:
+            return None
+        rows = file_list.load(opened, (at_least("arrival", start),), ["arrival"])
+        return min(rows["arrival"].to_pylist(), default=None)
+
+    def _is_changing(self, source: Source) -> bool:
+        """Return whether an unfinished operation replaces or deletes a source's tables."""
+        opened = self.open(operations.TABLE)
+        if opened is None:
+            return False
+        owner = tables_of.source(source.name)
+        unfinished = operations.select_unfinished(file_list.load(opened, ()))
+        return any(
+            operation.owner == owner and operation.kind is not operations.Kind.ERASE
+            for operation in unfinished
+        )
+
+
+def newest_read(warehouse: "Warehouse", source: Source) -> int:
+    """Return the newest arrival of a source that an asset or a derived source has read; -1 if none.
+
+    It is later than the newest arrival of the timeline if the source was restored from an earlier
+    copy.
+    """
+    tables = Tables(warehouse.path("").rstrip("/"))
+    return max((through for _, through in tables.find_readers(source)), default=-1)
 
 
 def _find_sequence_fault(timeline: DeltaTable) -> str | None:

@@ -56,6 +56,7 @@ class Kind(StrEnum):
     ERASE = "erase"
     DROP = "drop"
     LOWER = "lower"
+    PROMOTE = "promote"
 
 
 class UnfinishedOperationError(DataError):
@@ -69,6 +70,7 @@ _COMMANDS = {
     Kind.ERASE: "tidemark erase {} --where …",
     Kind.DROP: "tidemark drop {}",
     Kind.LOWER: "tidemark watermark {} --lower",
+    Kind.PROMOTE: "tidemark rebuild {} --promote",
 }
 
 

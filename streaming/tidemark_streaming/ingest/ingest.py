@@ -298,9 +298,12 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     are not damaged. If the log does not exist, `_bring` creates it when arrivals are accepted: an
     ingest that is refused creates nothing, so the definition can still be changed.
     """
-    for each in (source, *(source.bases if isinstance(source, DerivedSource) else ())):
-        integrity.demand(warehouse, each)
+    for base in source.bases if isinstance(source, DerivedSource) else ():
+        integrity.demand(warehouse, base)
+    is_checked = integrity.demand(warehouse, source)
     log = Log(warehouse, source)
+    if is_checked:
+        log.replaced = integrity.newest_read(warehouse, source)
     if warehouse.exists(source.timeline_table):
         log.open()
     return log

@@ -27,6 +27,7 @@ from tidemark.quality.quarantine import Choice
 from tidemark.run import runner
 from tidemark.run.change import rebuild
 from tidemark.run.erase.erase import erase
+from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.event_log.log import Log
@@ -130,7 +131,8 @@ class Home:
         return Path(f"{self.store.location}/{self.store.database}".removeprefix("file://"))
 
     def reopen(self) -> None:
-        """Continue in another process."""
+        """Continue in another process, which checks the tables again."""
+        integrity.checked_nodes.clear()
         self.store = type(self.store)(self.store.spark, *self.store.place)
 
     def history(self, name: str) -> AssetHistory:

@@ -22,12 +22,15 @@ from hypothesis import strategies as st
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
 from helpers.suite.nightly import mostly_nightly
+from tidemark.base.errors import DataError
+from tidemark.define import tables as tables_of
+from tidemark.define.derived.row_asset import row_asset
 from tidemark.define.helper_columns import MARKER, VERDICT
 from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
-from tidemark.store import integrity, ledger
+from tidemark.store import integrity, ledger, operations
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
@@ -35,8 +38,10 @@ from tidemark.store.commits.kinds import Increment
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark.store.integrity import DamageError, Tables, check, entries
 from tidemark.store.ledger import RunFacts
+from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.rows import INSTANT
 from tidemark.store.upkeep.dropping import drop_owner
 from tidemark.store.warehouse import Warehouse
@@ -114,21 +119,23 @@ def newest_file(table: Path) -> Path:
     raise AssertionError(table)
 
 
-def arrive(store: Warehouse, number: int) -> None:
-    """Ingest an arrival of ten events."""
+def arrive(store: Warehouse, number: int, count: int = 10) -> None:
+    """Ingest an arrival of some events, as a process of its own."""
     rows = pa.table(
         {
-            "ts": pa.array([T0 + number * MINUTE] * 10, pa.int64()).cast(INSTANT),
-            "sensor": ["a"] * 10,
-            "arrival": pa.array([number] * 10, pa.int64()),
-            "position": pa.array(range(10), pa.int64()),
-            "read_from": ["somewhere"] * 10,
+            "ts": pa.array([T0 + number * MINUTE] * count, pa.int64()).cast(INSTANT),
+            "sensor": ["a"] * count,
+            "arrival": pa.array([number] * count, pa.int64()),
+            "position": pa.array(range(count), pa.int64()),
+            "read_from": ["somewhere"] * count,
         }
     )
+    integrity.demand(store, SOURCE)
     log = Log(store, SOURCE)
+    log.replaced = integrity.newest_read(store, SOURCE)
     log.recover()
     newest = log.last()
-    arrival = Arrival(number, T0, None, None, 10, T0, T0, 0, "{}")
+    arrival = Arrival(number, T0, None, None, count, T0, T0, 0, "{}")
     follows = "" if newest is None else newest.arrival_id
     log.append(rows, [replace(arrival, follows=follows)])
 
@@ -137,7 +144,10 @@ def run(store: Warehouse, number: int) -> None:
     """Count an arrival and publish it."""
     asset = Asset(store, ASSET)
     asset.table_id = asset.state.create(PARTIALS)
-    marker = Increment(commit_number=number, after=Coverage(TimelinePosition(number)))
+    newest = asset.log.last()
+    assert newest is not None
+    position = TimelinePosition(newest.arrival, arrival_id=newest.arrival_id)
+    marker = Increment(commit_number=number, after=Coverage(position))
     asset.state.commit(PARTIALS.set_column(0, "commit_number", [[number]]), marker)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)
@@ -173,6 +183,8 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait before the second check, because nothing else writes the tables."""
     monkeypatch.setattr(integrity, "MOMENT", 0)
+    # Every arrival checks the tables, like the ingest of another process.
+    monkeypatch.setattr(integrity, "checked_nodes", set[tuple[str, str]]())
 
 
 @pytest.fixture
@@ -180,6 +192,18 @@ def home(moments: list[Path], tmp_path: Path) -> Path:
     """Return a copy of the newest one."""
     shutil.copytree(moments[-1], tmp_path / "w" / "home")
     return tmp_path / "w" / "home"
+
+
+def open_store(home: Path) -> Warehouse:
+    """Open a home without an engine, as a new process does."""
+    integrity.checked_nodes.clear()
+    return Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+
+
+def why_stale(home: Path) -> str | None:
+    """Return why the asset is stale; None if it is not."""
+    stale = Lineage(WarehouseReader(open_store(home))).of_asset(ASSET)
+    return None if stale is None else str(stale)
 
 
 def checked(home: Path) -> list[str]:
@@ -343,7 +367,11 @@ def test_two_tables_that_lack_a_commit_are_found(home: Path, tables: tuple[str, 
         without_commit(home / table)
     # The ledger also lacks commits that were not fully published: the next run completes them.
     healed = {LEDGER, CHECKS, ASSET.table, ASSET.quarantine_table, ASSET.late_table}
-    if not checked(home):
+    if set(tables) == {SOURCE.log_table, SOURCE.timeline_table}:
+        # The same as a source that was restored from an earlier copy.
+        assert checked(home) == []
+        assert why_stale(home) is not None
+    elif not checked(home):
         assert set(tables) <= healed
         assert LEDGER in tables
 
@@ -376,13 +404,103 @@ def test_the_message_names_the_table_the_version_and_the_backup(home: Path) -> N
     assert "Restore the tables from a backup in which they have these versions" in text
 
 
-def test_an_ingest_is_refused_if_the_timeline_lacks_counted_arrivals(
-    home: Path,
-) -> None:
+def test_an_ingest_is_refused_if_it_would_delete_rows_that_were_read(home: Path) -> None:
     without_commit(home / SOURCE.timeline_table)
-    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
-    with pytest.raises(DamageError, match=r"arrival 2 .*'per_minute' has counted arrival 3"):
-        integrity.demand(store, SOURCE)
+    lost = (
+        r"'readings_timeline' ends with arrival 2 .*'readings_log' has rows of arrival 3, which "
+        r"'per_minute' has read: the timeline's newest commits were lost"
+    )
+    with pytest.raises(DamageError, match=lost):
+        arrive(open_store(home), 3)
+    assert [damage.asset for damage in check(str(home), [SOURCE], [])] == [ASSET.name]
+
+
+SOURCE_TABLES = (SOURCE.log_table, SOURCE.timeline_table, SOURCE.dead_letters_table)
+
+
+def restore_source(moments: list[Path], home: Path, moment: int) -> None:
+    """Restore all tables of the source from an earlier copy of the home."""
+    for table in SOURCE_TABLES:
+        shutil.rmtree(home / table)
+        shutil.copytree(moments[moment] / table, home / table)
+
+
+@given(moment=st.integers(0, 3), again=st.integers(0, 5), killed=st.booleans(), data=st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_restored_source_goes_on_and_what_read_more_of_it_is_stale(
+    moments: list[Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    moment: int,
+    again: int,
+    data: st.DataObject,
+    *,
+    killed: bool,
+) -> None:
+    """Other arrivals take the numbers of the lost ones; an ingest is killed before its timeline."""
+    home = tmp_path_factory.mktemp("restored") / "w" / "home"
+    shutil.copytree(moments[-1], home)
+    restore_source(moments, home, moment)
+    lost = moment < len(moments) - 1
+    assert checked(home) == []
+    for number in range(moment + 1, moment + 1 + again):
+        arrive(open_store(home), number, data.draw(st.integers(0, 3)))
+        assert checked(home) == []
+        assert (why_stale(home) is not None) == lost
+    if killed:
+        arrive(open_store(home), moment + 1 + again)
+        without_commit(home / SOURCE.timeline_table)
+    assert checked(home) == []
+    cause = why_stale(home)
+    assert (cause is not None) == lost
+    if cause is None:
+        return
+    assert "`tidemark backfill per_minute`" in cause
+    with pytest.raises(StaleError, match="Nothing was changed"):
+        incremental(open_store(home), ASSET)
+
+
+def test_a_lost_commit_without_rows_makes_the_asset_stale(home: Path) -> None:
+    """An ingest has nothing to lose if the arrival had no rows."""
+    store = open_store(home)
+    arrive(store, 4, 0)
+    run(store, 4)
+    without_commit(home / SOURCE.timeline_table)
+    assert checked(home) == []
+    assert "ends with arrival 3, but its arrival 4 was read" in str(why_stale(home))
+
+
+@row_asset(source=SOURCE)
+def kept_readings(readings: Any) -> Any:  # noqa: ANN401
+    return readings
+
+
+def test_rows_that_a_derived_source_has_read_are_not_deleted_either(home: Path) -> None:
+    drop_owner(open_store(home), ASSET.table.owner, ASSET.tables)
+    store = open_store(home)
+    newest = Log(store, SOURCE).last()
+    assert newest is not None
+    taken = {SOURCE.name: TakenArrival(newest.arrival, newest.arrival_id, "")}
+    log = Log(store, kept_readings)
+    for table in (kept_readings.log_table, kept_readings.dead_letters_table):
+        store.create(table, pa.table({"arrival": pa.array([], pa.int64())}))
+    store.create(kept_readings.timeline_table, TIMELINE.empty_table())
+    log.recover()
+    position = Step(SOURCE.name, taken).to_position()
+    log.append(pa.table({}), [Arrival(0, T0, None, None, 0, None, None, 0, position)])
+    assert checked(home) == []
+    without_commit(home / SOURCE.timeline_table)
+    (damage,) = check(str(home), [SOURCE], [])
+    assert "has rows of arrival 3, which 'kept_readings' has read" in damage.problem
+
+
+def test_an_unfinished_promotion_of_a_source_is_not_damage(home: Path) -> None:
+    store = open_store(home)
+    shutil.rmtree(home / SOURCE.timeline_table)
+    assert checked(home) == [SOURCE.timeline_table]
+    operations.begin(store, operations.Kind.PROMOTE, tables_of.source(SOURCE.name))
+    assert checked(home) == []
+    with pytest.raises(DataError, match=r"`tidemark rebuild readings --promote`, begun at"):
+        arrive(open_store(home), 0)
 
 
 def mixed(moments: list[Path], target: Path, at: dict[str, int]) -> None:

@@ -28,13 +28,17 @@ class Fence:
         self.app = app
         self._number = -1
 
-    def take(self, removing: str | None = None) -> None:
-        """Fence off earlier writers, and delete the rows for which `removing` (SQL) is true."""
+    def take(self, removing: str | None = None, vouches: Vouches | None = None) -> None:
+        """Fence off earlier writers, and delete the rows for which `removing` (SQL) is true.
+
+        Args:
+            vouches: what the commit records (`store.integrity`).
+        """
         nothing = self.warehouse.schema(self.table).empty_table()
         for _ in range(_ATTEMPTS):
             self._number = self.warehouse.transaction(self.table, self.app)
             try:
-                self._commit(nothing, removing)
+                self._commit(nothing, removing, vouches)
             except ConflictError:
                 continue
             return
@@ -58,7 +62,7 @@ class Fence:
             done = self.warehouse.append(rows, *place, vouches=vouches)
         else:
             table, app, number = place
-            done = self.warehouse.replace(rows, table, replacing, app, number)
+            done = self.warehouse.replace(rows, table, replacing, app, number, vouches=vouches)
         if done is None:
             raise ConflictError(
                 f"Another writer of '{self.table}' has taken over, so this one stops. No event is "

@@ -26,6 +26,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.base.telemetry import MAX_TRACED_ARRIVALS, TracedArrival
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import WATERMARK_AFTER
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
@@ -45,6 +46,7 @@ from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.incoming_rows import ComputedRows, IncomingRows
 from tidemark.store.event_log.log_columns import ddl, follow, protection
+from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import Rows, frame, to_micros
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
@@ -67,6 +69,9 @@ class Log:
         self.source = source
         self.schema_version = 1
         """The schema version of the event log, after a call of `create`."""
+        self.replaced: int | None = None
+        """The newest arrival that has been read, which `recover` records (`integrity.replaced_app`).
+        None keeps the existing record."""
         self.is_open = False
         """True after a call of `open`."""
         self._recent = recent
@@ -292,10 +297,13 @@ class Log:
         self._timeline_fence.take()
         last = self.last()
         known = -1 if last is None else last.arrival
+        record = None
+        if self.replaced is not None:
+            record = {integrity.replaced_app(self.source): self.replaced}
         for fence in (self._log_fence, self._dead_fence):
             beyond = self.warehouse.max_value(fence.table, "arrival")
             left = beyond is not None and beyond > known
-            fence.take(removing=f"arrival > {known}" if left else None)
+            fence.take(removing=f"arrival > {known}" if left else None, vouches=record)
 
     def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Append whole arrivals.
@@ -329,6 +337,7 @@ class Log:
             # new writer has therefore changed the other tables, and the commit can vouch for them.
             vouched = (self.source.log_table, self.source.dead_letters_table)
             vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
+            vouches |= self._list_read_arrivals(arrivals)
             self._timeline_fence.append(timeline_rows(arrivals), vouches)
         except ConflictError:
             raise ConflictError(
@@ -336,6 +345,17 @@ class Log:
                 "event is lost or counted twice."
             ) from None
         return None if isinstance(events, DataFrame) else events
+
+    def _list_read_arrivals(self, arrivals: Sequence[Arrival]) -> dict[str, int]:
+        """Return the record of the newest arrival of each base that a derived source has read."""
+        if not isinstance(self.source, DerivedSource):
+            return {}
+        taken = Step.of_position(arrivals[-1].position).taken
+        return {
+            integrity.arrivals_app(base): taken[base.name]
+            for base in self.source.bases
+            if base.name in taken
+        }
 
     def _select_declared(self, rows: DataFrame) -> DataFrame:
         """Return rows of the event log with the source's declared columns.

@@ -16,12 +16,23 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Protocol
 
 from tidemark.base.instants import latest
+from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival, event_time_range
-from tidemark.store.event_log.log import Log
 
 _RAISES = "raises"
+
+
+class BaseLog(Protocol):
+    """The event log of a base (`event_log.log.Log`), which itself records steps."""
+
+    source: Source
+
+    def timeline(self, after: int = -1) -> list[Arrival]:
+        """Return the arrivals after a number, in order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -197,7 +208,7 @@ class Steps:
 
     @classmethod
     def of_positions(
-        cls, logs: Sequence[Log], positions: Sequence[str], earlier: Iterable[str] = ()
+        cls, logs: Sequence[BaseLog], positions: Sequence[str], earlier: Iterable[str] = ()
     ) -> "Steps":
         """Return the steps that positions describe.
 
