@@ -53,6 +53,7 @@ def arrive(
             "dead_letters": dead_letters,
             "schema_version": 1,
             "arrival_id": f"{source} {n}",
+            "follows": f"{source} {n - 1}" if n else "",
             **dict.fromkeys(("future_timestamps", "unreadable_marks"), 0),
         }
         for n in range(first, last + 1)
@@ -88,6 +89,8 @@ def beat(
         "lookups": "{}",
         "schema_version": 1,
         "silent_since": as_datetime(silent_since),
+        "arrival_id": f"{source} {number}",
+        "follows": f"{source} {number - 1}" if number else "",
         **dict.fromkeys(("rows", "bytes", "dead_letters", "future_timestamps"), 0),
         "unreadable_marks": 0,
     }
