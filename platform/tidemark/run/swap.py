@@ -13,20 +13,18 @@ import time
 import uuid
 from dataclasses import replace
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.compute.materialize import TempTables, temp_tables
+from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import MARKER
-from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.run import commit
+from tidemark.run.table_copy import materialize, replace_rows
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits.kinds import TableSwap
 from tidemark.store.ledger import RunFacts
-from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
 
@@ -62,7 +60,7 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
-        asset.state.commit(_renumber(rows, begun.commit_number, place), begun)
+        asset.state.commit(materialize(rows, place, begun.commit_number), begun)
     return begun
 
 
@@ -102,27 +100,16 @@ def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
         return 0
     if warehouse.transaction(table, asset.app) >= marker.commit_number:
         return 0
-    rows = warehouse.rows_at(*marker.taken[table])
-    feed = table == asset.transform.table
-    warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
-    with temp_tables(warehouse) as place:
-        renumbered = _renumber(rows, marker.commit_number, place)
-        return warehouse.replace(renumbered, table, "TRUE", asset.app, marker.commit_number) or 0
-
-
-def _renumber(rows: Rows, commit_number: int, place: TempTables) -> Rows:
-    """Return the rows with `commit_number` set to the new commit, if they have that column."""
-    if isinstance(rows, DataFrame):
-        numbered = (
-            rows.withColumn("commit_number", uncompiled_literal(commit_number))
-            if "commit_number" in rows.columns
-            else rows
-        )
-        return place.materialize(numbered, few=False)
-    if "commit_number" not in rows.column_names:
-        return rows
-    numbers = pa.array([commit_number] * rows.num_rows, pa.int64())
-    return rows.set_column(rows.column_names.index("commit_number"), "commit_number", numbers)
+    published = table == asset.transform.table
+    return replace_rows(
+        warehouse,
+        table,
+        marker.taken[table],
+        (asset.app, marker.commit_number),
+        renumber=True,
+        description=asset.transform.description if published else "",
+        feed=published,
+    )
 
 
 def count_rows(warehouse: Warehouse, table: str) -> int:

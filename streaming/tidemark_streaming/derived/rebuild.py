@@ -5,25 +5,27 @@ one that the source has read (`store.lineage`). `rebuild` computes it again from
 side tables (`<name>__rebuild_log`, …). `promote` replaces the published tables by these. Everything
 that reads the source is stale afterwards, because all arrivals of the source are new.
 
-`promote` deletes the timeline first and creates it last. A process that is killed in between
-leaves a source without arrivals: either `promote` is repeated, or the next ingest starts from the
-first arrivals of the bases.
+`promote` deletes the timeline first and creates it last, as a recorded operation
+(`store.operations`). If a process is killed in between, ingests and runs of the source are refused
+until `promote` is repeated.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
-
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.as_of import AsOfSource
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import REBUILD, TableName
+from tidemark.run.table_copy import replace_rows
+from tidemark.store import operations
+from tidemark.store.committers.values import Vouches
 from tidemark.store.event_log.log import Log
+from tidemark.store.graph import Graph
 from tidemark.store.lineage import Lineage, WarehouseReader
+from tidemark.store.operations import Kind
 from tidemark.store.upkeep.dropping import drop_event_log
 from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import Warehouse
@@ -46,6 +48,28 @@ class RebuiltSource:
     tables: list[str]
     arrivals: int
     rows: int
+
+
+@dataclass(frozen=True)
+class PromotedSource:
+    """A derived source whose rebuilt tables were promoted.
+
+    Args:
+        arrivals: the number of its arrivals.
+        stale: the names of everything that reads it, which is stale until it is recomputed.
+    """
+
+    source: str
+    arrivals: int
+    stale: list[str]
+
+
+def no_backup(source: DerivedSource) -> DefinitionError:
+    """Return the error for a request that needs a backup, which derived sources do not have."""
+    return DefinitionError(
+        f"'{source.name}' is a derived source, so there is no backup of its tables. To return to "
+        "an earlier definition, restore it in the code, then rebuild and promote."
+    )
 
 
 def rebuild(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
@@ -72,8 +96,8 @@ def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSour
     )
 
 
-def promote(warehouse: Warehouse, source: DerivedSource) -> int:
-    """Replace the tables of a derived source by the rebuilt ones. Return the number of arrivals.
+def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
+    """Replace the tables of a derived source by the rebuilt ones.
 
     Runs of the source's assets wait until the tables are replaced.
 
@@ -90,31 +114,56 @@ def promote(warehouse: Warehouse, source: DerivedSource) -> int:
         )
     for _ in ingest(warehouse, DerivedConnector(side), batch=None):
         pass
-    with lock_ingest(warehouse, source), lock_source(warehouse, source):
-        warehouse.drop(source.timeline_table)
-        if isinstance(source, AsOfSource):
-            # The next ingest writes it again if it saves time.
-            warehouse.drop(source.versions_table)
-        pass_fail_point("promoted_log")
-        _replace_rows(warehouse, side.log_table, source.log_table)
-        pass_fail_point("promoted_rows")
-        _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table)
-        pass_fail_point("promoted_timeline")
-        arrivals = _replace_rows(warehouse, side.timeline_table, source.timeline_table)
+    with (
+        lock_ingest(warehouse, source),
+        lock_source(warehouse, source),
+        operations.record(warehouse, Kind.PROMOTE, source.log_table.owner),
+    ):
+        arrivals = _replace_tables(warehouse, side, source)
+    # A kill from here on leaves only side tables behind, which the next rebuild uses or deletes.
     drop_event_log(warehouse, side)
-    return arrivals
+    below = Graph.of_folder(warehouse.path("").rstrip("/")).below(source.log_table.owner)
+    return PromotedSource(source.name, arrivals, [node.name for node in below])
 
 
 def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
-    """Delete rebuilt tables that were not promoted. Return their names."""
+    """Delete rebuilt tables that were not promoted. Return their names.
+
+    Raises:
+        DataError: an unfinished promotion still needs the rebuilt tables.
+    """
+    operations.check_unfinished(warehouse, [source.log_table.owner])
     return drop_event_log(warehouse, source.side(REBUILD))
 
 
-def _replace_rows(warehouse: Warehouse, rebuilt: TableName, published: TableName) -> int:
+def _replace_tables(warehouse: Warehouse, side: DerivedSource, source: DerivedSource) -> int:
+    """Replace the published tables of a source, the timeline last. Return the number of arrivals.
+
+    Repeating the steps has the same result.
+    """
+    pass_fail_point("promoted_begun")
+    warehouse.drop(source.timeline_table)
+    if isinstance(source, AsOfSource):
+        # The next ingest writes it again if it saves time.
+        warehouse.drop(source.versions_table)
+    pass_fail_point("promoted_log")
+    _replace_rows(warehouse, side.log_table, source.log_table)
+    pass_fail_point("promoted_rows")
+    _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table)
+    pass_fail_point("promoted_timeline")
+    vouches = Log(warehouse, source).vouches(Log(warehouse, side).last())
+    arrivals = _replace_rows(warehouse, side.timeline_table, source.timeline_table, vouches)
+    pass_fail_point("promoted_end")
+    return arrivals
+
+
+def _replace_rows(
+    warehouse: Warehouse,
+    rebuilt: TableName,
+    published: TableName,
+    vouches: Vouches | None = None,
+) -> int:
     """Replace all rows of a table by those of a rebuilt one. Return the number of rows."""
-    rows = warehouse.rows_at(rebuilt, warehouse.version(rebuilt))
-    warehouse.create(published, rows)
-    with temp_tables(warehouse) as place:
-        ready = place.materialize(rows, few=False) if isinstance(rows, DataFrame) else rows
-        app = f"promotion/{uuid4().hex}"
-        return warehouse.replace(ready, published, "TRUE", app, 0) or 0
+    copied = rebuilt, warehouse.version(rebuilt)
+    transaction = f"promotion/{uuid4().hex}", 0
+    return replace_rows(warehouse, published, copied, transaction, vouches=vouches)

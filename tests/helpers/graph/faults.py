@@ -124,10 +124,10 @@ def _ignore_unknown_columns(patch: pytest.MonkeyPatch) -> None:
 def _promote_without_rows(patch: pytest.MonkeyPatch) -> None:
     replace_rows = rebuild._replace_rows
 
-    def some(warehouse: Warehouse, rebuilt: TableName, published: TableName) -> int:
+    def some(warehouse: Warehouse, rebuilt: TableName, published: TableName, *more: Any) -> int:  # noqa: ANN401
         if published.role is Role.EVENT_LOG:
             return 0
-        return replace_rows(warehouse, rebuilt, published)
+        return replace_rows(warehouse, rebuilt, published, *more)
 
     patch.setattr(rebuild, "_replace_rows", some)
 

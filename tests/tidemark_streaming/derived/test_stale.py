@@ -6,7 +6,6 @@ message names.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,16 @@ from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as asset_rebuild
 from tidemark.run.erase.erase import erase
 from tidemark.run.runner import backfill, incremental
+from tidemark.store import integrity
 from tidemark.store.event_log.log import Log
-from tidemark.store.lineage import StaleError
+from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
+from tidemark.store.operations import UnfinishedOperationError, find_unfinished
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.derived.rebuild import promote, rebuild
+from tidemark_streaming.derived.rebuild import discard, promote, rebuild
 from tidemark_streaming.ingest.future_watermark import lower
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -318,25 +319,24 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
     check_settled(warehouse, fives, tens)
 
 
-@pytest.mark.parametrize(
-    "point", mostly_nightly(["promoted_timeline", "promoted_log", "promoted_rows"])
-)
-@pytest.mark.parametrize("again", [take_again, take], ids=["promote", "ingest"])
+POINTS = ["promoted_timeline", "promoted_begun", "promoted_log", "promoted_rows", "promoted_end"]
+
+
+@pytest.mark.parametrize("point", mostly_nightly(POINTS))
 @pytest.mark.slow
-def test_a_killed_promotion_is_repeated_or_ingested_from_the_start(
-    warehouse: Warehouse,
-    monkeypatch: pytest.MonkeyPatch,
-    point: str,
-    again: Callable[[Warehouse, DerivedSource], object],
+def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def die(reached: str) -> None:
         if reached == point:
             raise KilledError
 
-    paid = paid_orders()
+    paid, folder = paid_orders(), warehouse.path("").removeprefix("file://").rstrip("/")
+    hourly = asset("hourly", paid)
     arrive(warehouse, ORDERS, 1, 2)
     arrive(warehouse, PAYMENTS, 3)
     take(warehouse, paid)
+    incremental(warehouse, hourly)
     arrive(warehouse, ORDERS, 30)
     for _ in rebuild(warehouse, paid):
         pass
@@ -344,5 +344,20 @@ def test_a_killed_promotion_is_repeated_or_ingested_from_the_start(
         dying.setattr("tidemark_streaming.derived.rebuild.pass_fail_point", die)
         with pytest.raises(KilledError):
             promote(warehouse, paid)
-    again(warehouse, paid)
-    check_settled(warehouse, paid)
+    (operation,) = find_unfinished(folder)
+    assert operation.command == "tidemark rebuild paid_orders --promote"
+    # Tables between two steps are not damage.
+    assert integrity.check(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    for work in (take, discard):
+        with pytest.raises(UnfinishedOperationError, match="The tables of source paid_orders are"):
+            work(warehouse, paid)
+    with pytest.raises(UnfinishedOperationError):
+        incremental(warehouse, hourly)
+    promoted = promote(warehouse, paid)
+    assert find_unfinished(folder) == []
+    assert integrity.check(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    assert Lineage(WarehouseReader(warehouse)).of_asset(hourly) is not None
+    backfill(warehouse, hourly)
+    check_settled(warehouse, paid, hourly)
+    assert len(Log(warehouse, paid).timeline()) == promoted.arrivals
+    assert promoted.stale == ["hourly"]

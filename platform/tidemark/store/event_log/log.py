@@ -335,10 +335,7 @@ class Log:
             pass_fail_point("timeline")
             # A new writer fences the timeline before the other tables. If this commit succeeds, no
             # new writer has therefore changed the other tables, and the commit can vouch for them.
-            vouched = (self.source.log_table, self.source.dead_letters_table)
-            vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
-            vouches |= self._list_read_arrivals(arrivals)
-            self._timeline_fence.append(timeline_rows(arrivals), vouches)
+            self._timeline_fence.append(timeline_rows(arrivals), self.vouches(arrivals[-1]))
         except ConflictError:
             raise ConflictError(
                 f"Another ingest of '{self.source.name}' has taken over, so this one stops. No "
@@ -346,16 +343,23 @@ class Log:
             ) from None
         return None if isinstance(events, DataFrame) else events
 
-    def _list_read_arrivals(self, arrivals: Sequence[Arrival]) -> dict[str, int]:
-        """Return the record of the newest arrival of each base that a derived source has read."""
-        if not isinstance(self.source, DerivedSource):
-            return {}
-        taken = Step.of_position(arrivals[-1].position).taken
-        return {
-            integrity.arrivals_app(base): taken[base.name]
-            for base in self.source.bases
-            if base.name in taken
-        }
+    def vouches(self, last: Arrival | None) -> dict[str, int]:
+        """Return what a commit to the timeline records about other tables (`store.integrity`).
+
+        These are the present versions of the event log and of the dead letters, and for a derived
+        source the newest arrival of each base that it has read.
+
+        Args:
+            last: the newest arrival of the timeline after the commit.
+        """
+        vouched = (self.source.log_table, self.source.dead_letters_table)
+        recorded = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
+        if isinstance(self.source, DerivedSource) and last is not None:
+            taken = Step.of_position(last.position).taken
+            for base in self.source.bases:
+                if base.name in taken:
+                    recorded[integrity.arrivals_app(base)] = taken[base.name]
+        return recorded
 
     def _select_declared(self, rows: DataFrame) -> DataFrame:
         """Return rows of the event log with the source's declared columns.

@@ -28,6 +28,9 @@ from tidemark.store.warehouse import Warehouse
 
 _FIRST = (Role.TIMELINE, Role.STATE)
 
+_ENDED_BY_DROP = (Kind.DROP, Kind.LOWER, Kind.PROMOTE)
+"""The operations that have nothing left to finish after a drop of their owner."""
+
 
 def list_dependents(graph: Graph, owner: str) -> list[Node]:
     """Return everything that must be dropped before an owner, in the order in which to drop it.
@@ -92,11 +95,15 @@ def drop_owner(warehouse: Warehouse, owner: str, defined: Iterable[TableName] = 
     owned = {*defined, *(() if node is None else node.tables)}
     if owner == tables_of.asset(owner.partition(" ")[2]):
         checkpoints.remove(warehouse, owner.partition(" ")[2])
-    if not any(warehouse.has_files(table) for table in owned):
-        operations.end(warehouse, Kind.DROP, owner)
-        return []
-    with operations.record(warehouse, Kind.DROP, owner):
-        return [str(table) for table in sorted(owned, key=_order) if warehouse.drop(table)]
+    dropped = list[str]()
+    if any(warehouse.has_files(table) for table in owned):
+        with operations.record(warehouse, Kind.DROP, owner):
+            for table in sorted(owned, key=_order):
+                if warehouse.drop(table):
+                    dropped.append(str(table))
+    for kind in _ENDED_BY_DROP:
+        operations.end(warehouse, kind, owner)
+    return dropped
 
 
 def _order(table: TableName) -> tuple[bool, str]:

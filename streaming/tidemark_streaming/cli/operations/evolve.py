@@ -147,10 +147,9 @@ def rebuild(
     home = Home()
     if (derived := home.find_derived(asset)) is not None:
         if rollback or not keep_backup:
-            raise DefinitionError(
-                f"'{asset}' is a derived source, so there is no backup of its tables. To return to "
-                "an earlier definition, restore it in the code, then rebuild and promote."
-            )
+            from tidemark_streaming.derived.rebuild import no_backup
+
+            raise no_backup(derived)
         return _rebuild_source(home, derived, promote=promote, discard=discard)
     transform = home.asset(asset)
     store = home.warehouse(validates=True)
@@ -174,8 +173,6 @@ def rebuild(
 
 
 def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, discard: bool) -> Output:
-    from tidemark.define.tables import source as owner_of_source
-    from tidemark.store.graph import Graph
     from tidemark_streaming.derived import rebuild as run
 
     name, store = source.name, home.warehouse()
@@ -192,12 +189,9 @@ def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, disca
             work.note = format_count(made.arrivals, "arrival")
         return Output(asdict(made), lambda: _print_rebuilt_source(made))
     with step(f"promote {name}") as work:
-        arrivals = run.promote(store, source)
-        work.note = format_count(arrivals, "arrival")
-    graph = Graph.of_folder(store.path("").rstrip("/"))
-    below = [node.name for node in graph.below(owner_of_source(name))]
-    result = {"source": name, "arrivals": arrivals, "stale": below}
-    return Output(result, lambda: _print_stale(name, below))
+        promoted = run.promote(store, source)
+        work.note = format_count(promoted.arrivals, "arrival")
+    return Output(asdict(promoted), lambda: _print_stale(name, promoted.stale))
 
 
 def _print_rebuilt_source(made: "RebuiltSource") -> None:
