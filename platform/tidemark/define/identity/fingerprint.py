@@ -7,14 +7,14 @@ It changes with every part that affects a run. The asset's name and all descript
 | part | hashed |
 | --- | --- |
 | a value: a window, a trigger, an expectation, … | its class and its fields |
-| a user's function | its compiled code, defaults, closure, and the module's names that it uses |
+| a user's function | its source, defaults, closure, and the module's names that it uses |
 | a function of a library, including Tidemark | its name and closure: `mean("x")` encloses "x" |
 
 The names that a function uses in its module are hashed in the same way if they are plain values or
-functions of the function's own package. The compiled code is hashed and not the source: a file may
-have changed since it was loaded, but the loaded code is what runs. Docstrings, comments and line
-numbers are ignored. Another minor version of Python may compile the same source to other code,
-which has another fingerprint.
+functions of the function's own package. Docstrings, comments, annotations and line numbers are
+ignored. The source is described by its syntax tree, which all versions of Python agree on
+(`function_source`). If the source of the loaded code is unknown, for example because its file has
+changed, the compiled code is hashed, which another minor version of Python compiles differently.
 """
 
 import dis
@@ -30,6 +30,7 @@ from typing import Any
 
 from tidemark.base.instants import duration
 from tidemark.define.definition import Definition
+from tidemark.define.identity.function_source import describe_source
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import lookup_name
 from tidemark.define.triggers.firings import Never
@@ -155,7 +156,9 @@ class _Describer:
         used_globals = {n: v for n, v in function.__globals__.items() if n in names}
         named = {n: v for n, v in used_globals.items() if _counts(v, function)}
         defaults = [function.__defaults__, function.__kwdefaults__]
-        code = self._code(function.__code__, function.__doc__)
+        code = describe_source(function)
+        if code is None:
+            code = self._code(function.__code__, function.__doc__)
         return [code, enclosed, self.describe(defaults), self.describe(named)]
 
     def _code(self, code: CodeType, docstring: str | None) -> list[Any]:

@@ -1,0 +1,211 @@
+"""Describe what a function computes by its source, so that all versions of Python agree.
+
+Each minor version of Python compiles the same source to other bytecode. The syntax tree of the
+source stays the same: this module describes a function by it, without positions, docstrings,
+annotations, and the parts that a fingerprint hashes as values (name, decorators, defaults).
+
+A file may have changed since its module was loaded, but the loaded code is what runs. The source is
+therefore compiled again, and counts only if the result equals the code of the function.
+
+The module needs nothing but the standard library, because its test runs it in other versions of
+Python.
+"""
+
+import ast
+import hashlib
+import json
+import linecache
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+_Located = tuple[CodeType, list[Any]]
+"""The code of a function, and the description of its source."""
+
+_LEFT_OUT = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx", "kind"})
+"""The fields of nodes that do not affect results."""
+
+_DESCRIBED = "__tidemark_source__"
+"""The attribute with which a function carries its description into processes without its source,
+such as a worker of the engine on another machine."""
+
+
+def describe_source(function: Callable[..., object]) -> list[Any] | None:
+    """Return the source of a function as nested lists of plain JSON values.
+
+    Return None if the source is unknown, or is not that of the function's code.
+    """
+    code: CodeType = function.__code__
+    identity = _identify(code)
+    carried = getattr(function, _DESCRIBED, None)
+    # A decorator may have copied the attribute of another function.
+    if carried is not None and carried[0] == identity:
+        return carried[1]
+    described = _find(code, function.__globals__)
+    if described is not None:
+        setattr(function, _DESCRIBED, (identity, described))
+    return described
+
+
+def _find(code: CodeType, module: dict[str, Any]) -> list[Any] | None:
+    for is_renewed in (False, True):
+        if is_renewed:
+            linecache.checkcache(code.co_filename)
+        text = "".join(linecache.getlines(code.co_filename, module))
+        for other, described in _functions_in(text):
+            if other == code:
+                return described
+    return None
+
+
+@lru_cache(maxsize=256)
+def _functions_in(text: str) -> tuple[_Located, ...]:
+    """Return all functions of a module whose source is unambiguous."""
+    try:
+        tree = ast.parse(text)
+        compiled = compile(text, "", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return ()
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _FunctionNode)]
+    found = list[_Located]()
+    for code in _nested_codes(compiled):
+        described = [_describe_function(node) for node in _select(nodes, code)]
+        if described and all(each == described[0] for each in described):
+            found.append((code, described[0]))
+    return tuple(found)
+
+
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _nested_codes(constant)
+
+
+def _select(nodes: list[_FunctionNode], code: CodeType) -> list[_FunctionNode]:
+    """Return the innermost functions that can have been compiled to a code."""
+    candidates = [
+        node
+        for node in nodes
+        if _name(node) == code.co_name
+        and _first_line(node) == code.co_firstlineno
+        and _contains(node, code)
+    ]
+    inner = [node for node in candidates if not any(_is_within(o, node) for o in candidates)]
+    return inner or candidates
+
+
+def _name(node: _FunctionNode) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+def _first_line(node: _FunctionNode) -> int:
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
+
+
+def _contains(node: _FunctionNode, code: CodeType) -> bool:
+    """Return whether all instructions of a code are from the source of a function."""
+    start = (_first_line(node), 0) if node.lineno != _first_line(node) else _start(node)
+    for line, end_line, column, end_column in code.co_positions():
+        if line is None or end_line is None or column is None or end_column is None:
+            continue
+        # Instructions that begin a function have an empty range, which is not in the source.
+        is_empty = (line, column) == (end_line, end_column)
+        if not is_empty and not start <= (line, column) <= (end_line, end_column) <= _end(node):
+            return False
+    return True
+
+
+def _is_within(inner: _FunctionNode, outer: _FunctionNode) -> bool:
+    return inner is not outer and _start(outer) <= _start(inner) and _end(inner) <= _end(outer)
+
+
+def _start(node: _FunctionNode) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: _FunctionNode) -> tuple[int, int]:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def _describe_function(node: _FunctionNode) -> list[Any]:
+    """Describe a function without its name, decorators and defaults."""
+    parameters = node.args
+    names = [
+        [parameter.arg for parameter in group]
+        for group in (parameters.posonlyargs, parameters.args, parameters.kwonlyargs)
+    ]
+    more = [each and each.arg for each in (parameters.vararg, parameters.kwarg)]
+    kind = "async" if isinstance(node, ast.AsyncFunctionDef) else "function"
+    body = ["Return", ["value", _describe(node.body)]]
+    described = [body] if isinstance(node, ast.Lambda) else _describe_body(node.body)
+    return [kind, names, more, described]
+
+
+def _describe(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
+    if isinstance(part, ast.JoinedStr):
+        return ["JoinedStr", *_describe_pieces(part.values)]
+    if isinstance(part, ast.AST):
+        fields = list[Any]()
+        for name, value in ast.iter_fields(part):
+            is_body = name == "body" and isinstance(value, list)
+            described = _describe_body(value) if is_body else _describe(value)
+            # Versions of Python add fields that are empty in the syntax of earlier ones.
+            if name not in _LEFT_OUT and described not in (None, []):
+                fields.append([name, described])
+        return [type(part).__name__, *fields]
+    if isinstance(part, list):
+        return [_describe(each) for each in part]
+    if part is None or isinstance(part, str):
+        return part
+    return [type(part).__name__, repr(part)]
+
+
+def _describe_pieces(values: list[ast.expr]) -> list[Any]:
+    """Describe an f-string. Versions of Python divide the texts in it into different pieces."""
+    pieces = list[Any]()
+    text = ""
+    for value in values:
+        if isinstance(value, ast.Constant):
+            text += str(value.value)
+            continue
+        pieces += [text, _describe(value)]
+        text = ""
+    return [*pieces, text]
+
+
+def _describe_body(statements: list[ast.stmt]) -> list[Any]:
+    """Describe statements without a docstring, which is a text that nothing reads."""
+    return [_describe(each) for each in statements if not _is_text(each)]
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _identify(code: CodeType) -> str:
+    """Return a hash of a code that is the same in all processes of one version of Python."""
+
+    def plain(each: CodeType) -> list[Any]:
+        constants = [plain(c) if isinstance(c, CodeType) else _text(c) for c in each.co_consts]
+        names = [*each.co_names, "", *each.co_varnames, "", *each.co_freevars]
+        return [each.co_code.hex(), constants, names, each.co_firstlineno]
+
+    return hashlib.sha256(json.dumps(plain(code)).encode()).hexdigest()
+
+
+def _text(constant: object) -> str:
+    # The order of a set depends on the process.
+    if isinstance(constant, frozenset):
+        return f"frozenset {sorted(map(repr, constant))}"
+    return f"{type(constant).__name__} {constant!r}"
