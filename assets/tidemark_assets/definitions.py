@@ -9,6 +9,7 @@ import dagster as dg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark_assets import parameter
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
@@ -176,17 +177,23 @@ def _automation(
         reporters.append(ingests_reporter(ingestion.source, names))
         if isinstance(ingestion.connector(Path(ingestion.source.name)), KafkaConnector):
             reporters.append(lag_reporter(ingestion, names))
+    derived = {
+        ingestion.source.name: ingestion.source
+        for ingestion in found.ingestions.values()
+        if isinstance(ingestion.source, DerivedSource)
+    }
+    # The assets that are computed from the log. Roll-ups follow these assets.
+    counted = {name: t for name, t in found.transforms.items() if t.follows is None}
+    if counted or derived:
+        yield rebuilds.rebuilds(domain, counted, names, derived)
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
-        # The assets that are computed from the log. Roll-ups follow these assets.
-        counted = {name: t for name, t in transforms.items() if t.follows is None}
         yield arrivals.arrivals(domain, transforms, partitions, names)
         reporters.append(partitions_reporter(transforms, partitions, within, names))
         yield streams.streams(domain, transforms, names)
         yield nightly.nightly(domain, counted, partitions, names)
         yield corrections.corrections(domain, counted, partitions, names)
-        yield rebuilds.rebuilds(domain, counted, names)
         yield replays.replays(domain, counted, names)
         for transform in transforms.values():
             checks = [

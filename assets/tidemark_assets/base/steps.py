@@ -6,7 +6,7 @@ again. Dagster therefore retries such a step with growing waits. A retry does no
 other error that a user can fix.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from types import GenericAlias
@@ -18,7 +18,6 @@ from dagster import OpExecutionContext
 from pydantic import Field, create_model
 
 from tidemark.base.errors import ConflictError, EngineError, TidemarkError
-from tidemark.define.definition import Definition
 
 _TRANSIENT_ERRORS = (ConflictError, EngineError)
 """Errors that count as transient in any case."""
@@ -35,7 +34,7 @@ class OfAssets(dg.Config):
 
 def of_assets(
     domain: str,
-    transforms: Mapping[str, Definition],
+    assets: Iterable[str],
     *,
     by_default: str | None = "all",
     default: Iterable[str] | None = None,
@@ -43,13 +42,14 @@ def of_assets(
     """Return the config class of a job that a user launches for some assets of a domain.
 
     Args:
+        assets: the names that the user can choose.
         by_default: a text that describes the default choice; None if a choice is required.
         default: the names of the assets that are chosen by default; None for all assets.
     """
     description = "The assets" if by_default is None else f"The assets (default: {by_default})"
-    names = list(transforms if default is None else default)
+    names = list(assets if default is None else default)
     field = Field(default=... if by_default is None else names, description=f"{description}.")
-    chosen: Any = GenericAlias(list, (choice(f"{domain}_assets", transforms),))
+    chosen: Any = GenericAlias(list, (choice(f"{domain}_assets", assets),))
     return create_model("OfAssets", __base__=OfAssets, assets=(chosen, field))
 
 

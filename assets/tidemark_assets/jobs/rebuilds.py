@@ -2,10 +2,14 @@
 
 A preview computes the effect and writes nothing. A rebuild writes side tables. Both list the
 changed values, so that a person or another job can decide whether to promote the rebuilt tables.
+
+Derived sources, such as joins, are rebuilt and promoted, too. They have no preview and no rollback,
+like in `tidemark rebuild`.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import dagster as dg
 from pydantic import Field
@@ -13,9 +17,11 @@ from pydantic import Field
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.run.change import rebuild as run
 from tidemark.run.change.rebuild import RebuildStatus
 from tidemark.store.ledger import RunFacts
+from tidemark.store.lineage import Lineage, WarehouseReader, rebuild_advice
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, compute_changes, find_differences
 from tidemark_assets.base.cells import as_table, pairs
@@ -24,21 +30,38 @@ from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.definition_check import compare_definitions, parts
 from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_streaming.derived import rebuild as source_rebuild
+from tidemark_streaming.derived.rebuild import PromotedSource, RebuiltSource
+
+_Node: TypeAlias = Definition | DerivedSource
+_Rebuilt: TypeAlias = tuple[RebuildStatus, Changes] | RebuiltSource
 
 _SHOWN = 20
 """The number of values to list per asset."""
 
-NONE = "The tables of all assets were made by the definitions in the code."
+NONE = "All tables were made by the definitions in the code."
 
 
 def rebuilds(
-    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+    domain: str,
+    transforms: Mapping[str, Definition],
+    names: Names = PLAIN,
+    derived: Mapping[str, DerivedSource] = MappingProxyType({}),
 ) -> dg.Definitions:
-    """Create the jobs `<domain>_diff`, `_rebuild`, `_promote` and `_rollback`."""
-    by_default = "those whose tables were made by another definition"
+    """Create the jobs `<domain>_diff`, `_rebuild`, `_promote` and `_rollback`.
 
-    class RebuildConfig(of_assets(domain, transforms, by_default=by_default, default=())):
-        """The assets to rebuild."""
+    Without assets, the jobs are only `<domain>_rebuild` and `_promote`.
+
+    Args:
+        derived: the derived sources to rebuild, by name.
+    """
+    by_default = "those whose tables were made by another definition"
+    or_stale = f"{by_default}, and derived sources that are stale"
+    # Derived sources come first, because assets read them.
+    nodes: Mapping[str, _Node] = {**derived, **transforms}
+
+    class RebuildConfig(of_assets(domain, nodes, by_default=or_stale, default=())):
+        """The assets and derived sources to rebuild."""
 
     class PreviewConfig(of_assets(domain, transforms, by_default=by_default, default=())):
         """The assets and the windows to compare."""
@@ -52,8 +75,8 @@ def rebuilds(
     class SwapConfig(of_assets(domain, transforms, by_default=None)):
         """The assets whose tables are replaced."""
 
-    class PromotionConfig(SwapConfig):
-        """The assets whose rebuilt tables are promoted."""
+    class PromotionConfig(of_assets(domain, nodes, by_default=None)):
+        """The assets and derived sources whose rebuilt tables are promoted."""
 
         keep_backup: bool = Field(
             default=True,
@@ -67,21 +90,36 @@ def rebuilds(
     def choose(step: Step[Any]) -> list[str]:
         return step.config.assets or _find_changed(step.tidemark.warehouse, transforms)
 
+    def choose_nodes(step: Step[RebuildConfig]) -> list[str]:
+        if step.config.assets:
+            return step.config.assets
+        warehouse = step.tidemark.warehouse
+        return [*_find_stale(warehouse, derived), *_find_changed(warehouse, transforms)]
+
     def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
         start = None if step.config.start is None else instant(step.config.start)
         end = None if step.config.end is None else instant(step.config.end)
         return compute_changes(step.tidemark.warehouse, transform, start, end, most=_SHOWN)
 
-    def rebuild(step: Step[RebuildConfig], transform: Definition) -> tuple[RebuildStatus, Changes]:
+    def rebuild(step: Step[RebuildConfig], node: _Node) -> _Rebuilt:
         warehouse = step.tidemark.warehouse
-        made = run.rebuild(warehouse, transform)
-        found = compute_changes(warehouse, transform, most=_SHOWN)
-        step.log(compare_definitions(warehouse, transform, names))
+        if isinstance(node, DerivedSource):
+            for _ in source_rebuild.rebuild(warehouse, node):
+                pass
+            return source_rebuild.describe_rebuilt(warehouse, node)
+        made = run.rebuild(warehouse, node)
+        found = compute_changes(warehouse, node, most=_SHOWN)
+        step.log(compare_definitions(warehouse, node, names))
         return made, found
 
-    def promote(step: Step[PromotionConfig], transform: Definition) -> RunFacts:
-        facts = run.promote(step.tidemark.warehouse, transform, keep_backup=step.config.keep_backup)
-        _report(step, transform)
+    def promote(step: Step[PromotionConfig], node: _Node) -> RunFacts | PromotedSource:
+        warehouse, keep_backup = step.tidemark.warehouse, step.config.keep_backup
+        if isinstance(node, DerivedSource):
+            if not keep_backup:
+                raise source_rebuild.no_backup(node)
+            return source_rebuild.promote(warehouse, node)
+        facts = run.promote(warehouse, node, keep_backup=keep_backup)
+        _report(step, node)
         return facts
 
     def roll_back(step: Step[SwapConfig], transform: Definition) -> RunFacts:
@@ -92,55 +130,56 @@ def rebuilds(
     jobs = [
         asset_job(
             names,
-            f"{domain}_diff",
-            f"{domain}_previews",
-            "Reports how the definitions in the code differ from those of the tables, and which "
-            "windows would change. It writes nothing.",
-            PreviewConfig,
-            transforms,
-            preview,
-            lambda found: {"changes": _preview_table(found), **_to_markdown(found)},
-            choose,
-        ),
-        asset_job(
-            names,
             f"{domain}_rebuild",
             f"{domain}_rebuilds",
-            "Computes new tables of the assets with the definition in the code, next to the "
-            "existing tables, and shows what would change. Streams continue to run; nothing is "
-            "replaced.",
+            "Computes new tables of assets and derived sources with the definition in the code, "
+            "next to the existing tables, and shows what would change. Streams continue to run; "
+            "nothing is replaced.",
             RebuildConfig,
-            transforms,
+            nodes,
             rebuild,
-            lambda done: {
-                "rebuilt": _rebuild_table(done),
-                **_to_markdown({a: found for a, (_, found) in done.items()}),
-            },
-            choose,
+            _describe_rebuilt,
+            choose_nodes,
         ),
         asset_job(
             names,
             f"{domain}_promote",
             f"{domain}_promotions",
             "Replaces the assets' tables with the rebuilt ones, in one commit each, including what "
-            "has arrived since. It can be undone for seven days.",
+            "has arrived since. For assets, it can be undone for seven days. Everything that reads "
+            "a promoted derived source is stale until it is recomputed.",
             PromotionConfig,
-            transforms,
+            nodes,
             promote,
             _describe_swaps,
         ),
-        asset_job(
-            names,
-            f"{domain}_rollback",
-            f"{domain}_rollbacks",
-            "Restores the assets' tables from before their last promotion. Restore the earlier "
-            "code too: runs with the later code are refused.",
-            SwapConfig,
-            transforms,
-            roll_back,
-            _describe_swaps,
-        ),
     ]
+    if transforms:
+        jobs += [
+            asset_job(
+                names,
+                f"{domain}_diff",
+                f"{domain}_previews",
+                "Reports how the definitions in the code differ from those of the tables, and "
+                "which windows would change. It writes nothing.",
+                PreviewConfig,
+                transforms,
+                preview,
+                lambda found: {"changes": _preview_table(found), **_to_markdown(found)},
+                choose,
+            ),
+            asset_job(
+                names,
+                f"{domain}_rollback",
+                f"{domain}_rollbacks",
+                "Restores the assets' tables from before their last promotion. Restore the earlier "
+                "code too: runs with the later code are refused.",
+                SwapConfig,
+                transforms,
+                roll_back,
+                _describe_swaps,
+            ),
+        ]
     return dg.Definitions(jobs=jobs)
 
 
@@ -149,12 +188,39 @@ def _report(step: Step[Any], transform: Definition) -> None:
     step.log(*checks.current_results(step.names, step.tidemark.snapshot(), transform))
 
 
-def _describe_swaps(done: Mapping[str, RunFacts]) -> dict[str, dg.TableMetadataValue]:
+def _describe_swaps(
+    done: Mapping[str, RunFacts | PromotedSource],
+) -> dict[str, dg.TableMetadataValue]:
+    assets = {name: facts for name, facts in done.items() if isinstance(facts, RunFacts)}
+    sources = [made for made in done.values() if isinstance(made, PromotedSource)]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [
-        (a, f.commit_number, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()
+        (a, f.commit_number, f.through_arrival, f.windows, f.quarantined) for a, f in assets.items()
     ]
-    return {"tables": as_table(columns, rows)}
+    metadata = {"tables": as_table(columns, rows)} if rows else {}
+    if sources:
+        promoted = [(made.source, made.arrivals, ", ".join(made.stale)) for made in sources]
+        columns = ("derived source", "arrivals", "stale until recomputed")
+        metadata["derived sources"] = as_table(columns, promoted)
+    return metadata
+
+
+def _describe_rebuilt(done: Mapping[str, _Rebuilt]) -> dict[str, dg.MetadataValue[Any]]:
+    assets = dict[str, tuple[RebuildStatus, Changes]]()
+    sources = list[RebuiltSource]()
+    for name, made in done.items():
+        if isinstance(made, RebuiltSource):
+            sources.append(made)
+        else:
+            assets[name] = made
+    metadata: dict[str, dg.MetadataValue[Any]] = {}
+    if assets or not sources:
+        metadata["rebuilt"] = _rebuild_table(assets)
+    if sources:
+        rows = [(made.source, ", ".join(made.tables), made.arrivals, made.rows) for made in sources]
+        columns = ("derived source", "rebuilt tables", "arrivals", "rows")
+        metadata["rebuilt sources"] = as_table(columns, rows)
+    return metadata | _to_markdown({name: found for name, (_, found) in assets.items()})
 
 
 def _rebuild_table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
@@ -185,6 +251,17 @@ def _find_changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) ->
             # The asset has not run yet, or its tables have no record of their definition.
             continue
         found += [] if different.same else [asset]
+    return found
+
+
+def _find_stale(warehouse: Warehouse, derived: Mapping[str, DerivedSource]) -> list[str]:
+    """Return the derived sources that are stale themselves, and not because of what they read."""
+    lineage = Lineage(WarehouseReader(warehouse))
+    found = list[str]()
+    for name, source in derived.items():
+        stale = lineage.of_source(source)
+        if stale is not None and stale.remedy == rebuild_advice(name):
+            found.append(name)
     return found
 
 

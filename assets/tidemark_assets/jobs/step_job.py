@@ -17,6 +17,7 @@ from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 _C = TypeVar("_C", bound=dg.Config)
 _A = TypeVar("_A", bound=OfAssets)
+_N = TypeVar("_N")
 _T = TypeVar("_T")
 
 
@@ -83,14 +84,15 @@ def asset_job(
     step: str,
     description: str,
     config_type: type[_A],
-    transforms: Mapping[str, Definition],
-    work: Callable[[Step[_A], Definition], _T],
+    nodes: Mapping[str, _N],
+    work: Callable[[Step[_A], _N], _T],
     describe: Callable[[Mapping[str, _T]], Mapping[str, Any]],
     choose: Callable[[Step[_A]], Iterable[str]] = lambda step: step.config.assets,
 ) -> dg.JobDefinition:
     """Return a job that processes one asset after the other, and continues if one of them fails.
 
     Args:
+        nodes: the assets, or also derived sources, by name.
         work: processes one asset, and returns the result.
         describe: takes a mapping from the name of each asset that did not fail to the result of
             `work`, and returns the metadata of the step.
@@ -103,7 +105,7 @@ def asset_job(
         _ = step.tidemark.warehouse
         for asset in assets:
             with failures.collect(asset):
-                done[asset] = work(step, transforms[asset])
+                done[asset] = work(step, nodes[asset])
         step.context.add_output_metadata(describe(done))
         failures.raise_all()
 

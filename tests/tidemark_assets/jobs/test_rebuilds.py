@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -20,16 +21,21 @@ from helpers.data.support import (
     some_arrivals,
 )
 from tidemark.base.settings import Settings
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.row_asset import row_asset
 from tidemark.define.transform import WindowedTransform
 from tidemark.run.change.rebuild import promote, rebuild
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.definition_check import CURRENT, SAME, compare_definitions
 from tidemark_assets.jobs.rebuilds import NONE, rebuilds
 from tidemark_assets.sensors.partitions import partitions_reporter
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.ingest.ingest import ingest as ingest_from
 
 ARRIVALS = some_arrivals(count=4, size=24)
 KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.table), CURRENT)
@@ -123,6 +129,57 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     nothing = launch(here, instance, "some_rollback", "some_rollbacks", ["per_minute"])
     (failure,) = [e for e in nothing.all_events if e.is_step_failure]
     assert "has no backup to restore" in str(failure.step_failure_data.error)
+
+
+def kept_readings(where: str) -> DerivedSource:
+    """Return a row asset whose definition depends on a condition."""
+
+    def kept(readings: Any) -> Any:  # noqa: ANN401
+        return readings.where(where)
+
+    return row_asset(source=READINGS)(kept)
+
+
+def test_without_assets_there_are_jobs_for_derived_sources() -> None:
+    kept = kept_readings("TRUE")
+    with_sources = rebuilds("some", {}, derived={kept.name: kept})
+    assert [job.name for job in with_sources.jobs or ()] == ["some_rebuild", "some_promote"]
+
+
+# Several Dagster runs.
+@pytest.mark.slow
+def test_a_derived_source_is_rebuilt_and_promoted(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    before, after = kept_readings("sensor <> 'a'"), kept_readings("sensor <> 'b'")
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    for _ in ingest_from(warehouse, DerivedConnector(before)):
+        pass
+    definitions = dg.Definitions.merge(
+        rebuilds("some", {"per_minute": PER_MINUTE}, derived={"kept": after}),
+        dg.Definitions(
+            resources={"tidemark": TidemarkResource(here)}, executor=dg.in_process_executor
+        ),
+    )
+
+    def launch_for(job: str, op: str, **config: object) -> dg.ExecuteInProcessResult:
+        return definitions.resolve_job_def(job).execute_in_process(
+            instance=instance,
+            run_config={"ops": {op: {"config": config}}} if config else {},
+            raise_on_error=False,
+        )
+
+    made = told(launch_for("some_rebuild", "some_rebuilds"))
+    assert made.keys() == {"rebuilt sources"}
+    assert "| kept | kept__rebuild_log, " in made["rebuilt sources"]
+    refused = launch_for("some_promote", "some_promotions", assets=["kept"], keep_backup=False)
+    (failure,) = [e for e in refused.all_events if e.is_step_failure]
+    assert "'kept' is a derived source, so there is no backup" in str(failure)
+    promoted = told(launch_for("some_promote", "some_promotions", assets=["kept"]))
+    assert "| kept | 3 |  |" in promoted["derived sources"]
+    assert derived_parity(warehouse, after).equal
+    assert told(launch_for("some_rebuild", "some_rebuilds")) == {"rebuilt": NONE}
 
 
 # Many Dagster runs.
