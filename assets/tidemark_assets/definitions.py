@@ -17,7 +17,6 @@ from tidemark_assets.base.resources import resource
 from tidemark_assets.checks.definition_check import current_check
 from tidemark_assets.checks.findings_check import findings_checks
 from tidemark_assets.checks.freshness_check import fresh_check
-from tidemark_assets.checks.stream_checks import stream_check
 from tidemark_assets.jobs import corrections, decisions, nightly, rebuilds, replays
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.sensors import arrivals, streams
@@ -26,7 +25,7 @@ from tidemark_assets.sensors.frame import Reporter, reporting_sensor
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.lags import lag_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
-from tidemark_assets.sensors.sinks import sink_check, sink_reporter
+from tidemark_assets.sensors.sinks import sink_reporter
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
 from tidemark_assets.tables.windows import DagsterOptions, rollup_assets, transform_assets
 from tidemark_streaming.base.extra import import_modules
@@ -198,13 +197,11 @@ def _automation(
         for transform in transforms.values():
             checks = [
                 fresh_check(transform, within, names),
-                stream_check(transform, names),
                 nightly.parity_check(transform, partitions(transform.name), names),
             ]
             if transform.follows is None:
                 checks.append(current_check(transform, names))
             if isinstance(transform.sink, KafkaSink):
-                checks.append(sink_check(transform, names))
                 reporters.append(sink_reporter(transform, names))
             yield dg.Definitions(asset_checks=checks)
     if reporters:

@@ -17,13 +17,17 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark_assets.base import steps
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.build import DagsterOptions
-from tidemark_assets.checks.stream_checks import check_stream
+from tidemark_assets.checks.findings_check import NO_FINDINGS, evaluate_findings
 from tidemark_assets.definitions import _parts
 from tidemark_assets.tables.source_assets import source_assets
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
+from tidemark_streaming.findings.home_state import HomeState
+from tidemark_streaming.findings.listing import list_findings
+from tidemark_streaming.findings.services import Services
 from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.streams.supervisor import GIVEN_UP, WAITING, Stream
+from tidemark_streaming.streams.stream_states import StreamState
+from tidemark_streaming.streams.supervisor import GIVEN_UP, WAITING
 
 
 @pytest.fixture
@@ -74,25 +78,26 @@ def test_the_recipe_reports_failed_runs_and_failed_checks_once(
     made["runs_that_failed"](context.for_run_failure())
     assert hook == ["nightly failed"]
 
-    key = dg.AssetCheckKey(dg.AssetKey("per_minute"), "stream_keeps_running")
+    key = dg.AssetCheckKey(dg.AssetKey("per_minute"), NO_FINDINGS)
     held = dg.Definitions(asset_checks=[_check(key)]).get_repository_def()
     cursor: str | None = None
 
     def tick(state: str, failures: int) -> list[str]:
         nonlocal cursor
         hook.clear()
-        instance.report_runless_asset_event(
-            check_stream(PLAIN, PER_MINUTE, Stream(1, state, failures=failures))
-        )
+        streams = {"per_minute": StreamState(state, failures)}
+        services = Services({}, streams, {}, {}, disk_free=1, disk_size=1)
+        findings = list_findings(HomeState(0, services))
+        instance.report_runless_asset_event(evaluate_findings(key.asset_key, findings))
         context = dg.build_sensor_context(instance, cursor, repository_def=held)
         cursor = made["checks_in_error"](context).cursor
         return list(hook)
 
     assert tick(WAITING, 1) == [], "it may come back by itself"
-    assert tick(GIVEN_UP, 10) == ["per_minute: stream_keeps_running"]
+    assert tick(GIVEN_UP, 10) == ["per_minute: no_findings"]
     assert tick(GIVEN_UP, 10) == [], "it was told"
     assert tick("running", 0) == []
-    assert tick(GIVEN_UP, 10) == ["per_minute: stream_keeps_running"]
+    assert tick(GIVEN_UP, 10) == ["per_minute: no_findings"]
 
 
 def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:

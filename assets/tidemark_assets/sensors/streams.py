@@ -2,8 +2,9 @@
 
 A stream is a query of the engine. It is not a Dagster run, because such a run would seem to run
 forever; a short run starts the stream. The sensor `<domain>_supervisor` checks whether the stream
-still runs, restarts it if necessary, and reports its status on the page of its asset. Each stream
-that should run has a file, its request; jobs and the command line write the same files.
+still runs, restarts it if necessary, and observes its status on the page of its asset. A stream
+that should run and does not is a finding (`tidemark_streaming.findings`). Each stream that should
+run has a file, its request; jobs and the command line write the same files.
 """
 
 import json
@@ -18,7 +19,6 @@ from tidemark.base.counts import format_count
 from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.checks.stream_checks import check_stream
 from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
 from tidemark_assets.metadata.run_metadata import as_timestamp
 from tidemark_assets.sensors.frame import TICK_SECONDS, create_sensor, is_running
@@ -77,13 +77,7 @@ def streams(
             ran = _log_runs(snapshot, found, ran)
         seen = [*changed, *due][:_REPORTS]
         reported |= dict.fromkeys(seen, now)
-        events = [
-            *(_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen),
-            *(
-                check_stream(names, transforms[a], found.get(a))
-                for a in _changed_checks(known, found)
-            ),
-        ]
+        events = [_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen]
         fresh = [a for a in changed if found[a].state == STARTING]
         requests = [_request(start_op(domain, names), fresh, found, now)] if fresh else []
         memory = {
@@ -105,19 +99,6 @@ def streams(
     name = f"{domain}_supervisor"
     sensor = create_sensor(names, name, description, evaluate, job=start.name, runs_by_default=True)
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
-
-
-def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
-    """Return the assets whose check has a new result.
-
-    The result changes if a stream is newly supervised, has failed or was given up, has recovered,
-    or should not run any more.
-    """
-
-    def key(stream: Stream | None) -> tuple[int, bool] | None:
-        return None if stream is None else (stream.failures, stream.state == GIVEN_UP)
-
-    return [a for a in {**known, **found} if key(known.get(a)) != key(found.get(a))]
 
 
 def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], _LoggedRuns]:

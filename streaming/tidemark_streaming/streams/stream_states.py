@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tidemark.base.settings import Settings
 from tidemark_streaming.base.foreground import INGEST, STREAM, Command
 from tidemark_streaming.streams import desired_streams, supervisor
-from tidemark_streaming.streams.supervisor import RUNNING, WAITING
+from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, WAITING
 
 UNKNOWN, ENGINE_DOWN, ENDED = "unknown", "engine down", "ended"
 
@@ -18,7 +18,7 @@ class StreamState:
 
     Args:
         state: one of these states; while the engine does not run, `engine down` instead of any
-            state but `ended`.
+            state but `ended` and `given up`, which an engine alone does not change.
             A detached stream has the newest state that the supervisor recorded (`running`,
             `waiting`, `starting` or `given up`), or `unknown` if it recorded none.
             A command's stream is `running`, `waiting`, or, if the command exited without being
@@ -58,7 +58,7 @@ def read_streams(
         if stream is None or stream.since != request.since:
             found[asset] = StreamState(UNKNOWN if engine else ENGINE_DOWN)
         else:
-            state = stream.state if engine else ENGINE_DOWN
+            state = stream.state if engine or stream.state == GIVEN_UP else ENGINE_DOWN
             found[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
     for command in commands:
         kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())

@@ -29,7 +29,7 @@ from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.streams import desired_streams
 from till.sources import paid_orders
 
-DOMAINS = ("till", "gated")
+DOMAINS = ("till", "gated", "walled")
 HOUR = duration("1 hour")
 
 
@@ -67,6 +67,7 @@ def in_metrics(samples: Values) -> Counter[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.usefixtures("impatient")
 def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.DagsterInstance) -> None:
     status = json.loads(call("status", "--json").stdout)["findings"]
     expected = Counter((f["kind"], f["level"], f["node"]) for f in status)
@@ -75,7 +76,9 @@ def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.Dagste
         ("held_back", "warning", "source located_payments"),
         ("held_back", "warning", "source movements"),
         ("integrity_fault", "error", "asset gated"),
+        ("kafka_unavailable", "error", "source clicks"),
         ("quarantine", "warning", "asset gated"),
+        ("sink_behind", "warning", "asset clicks_by_10s"),
         ("stale", "error", "source paid_orders"),
         ("stopped_ingest", "error", "source payments"),
         ("stopped_sink", "error", "asset gated"),
