@@ -19,8 +19,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import FileSelector, FileSystem
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
+from helpers.processes.object_store import serve_bucket
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError
 from tidemark.define import tables as tables_of
@@ -36,6 +38,7 @@ from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment
 from tidemark.store.committers.durable import LOG, added_files
+from tidemark.store.committers.staged import file_system
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, TakenArrival
@@ -162,15 +165,21 @@ def run(store: Warehouse, number: int) -> None:
     ledger.append(store, facts, [*ASSET.tables, CHECKS])
 
 
-@pytest.fixture(scope="module")
-def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return copies of a home, one after each arrival was counted."""
-    folder, found = tmp_path_factory.mktemp("moments"), list[Path]()
-    store = Warehouse(cast("Any", None), str(folder), "home", registered=False)
+def create_store(place: str) -> Warehouse:
+    """Create a home with the empty tables of the source."""
+    store = Warehouse(cast("Any", None), place, "home", registered=False)
     store.create(SOURCE.timeline_table, TIMELINE.empty_table())
     columns = pa.schema([("ts", INSTANT), ("sensor", pa.string()), *FACTS.items()])
     store.create(SOURCE.log_table, columns.empty_table())
     store.create(SOURCE.dead_letters_table, columns.empty_table())
+    return store
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return copies of a home, one after each arrival was counted."""
+    folder, found = tmp_path_factory.mktemp("moments"), list[Path]()
+    store = create_store(str(folder))
     for number in range(4):
         arrive(store, number)
         run(store, number)
@@ -292,6 +301,35 @@ def with_other_identities(file: Path) -> None:
     index = rows.schema.get_field_index("arrival_id")
     others = pa.array([new_arrival_id() for _ in range(rows.num_rows)])
     pq.write_table(rows.set_column(index, "arrival_id", others), file)
+
+
+# A home in an object store.
+@pytest.mark.slow
+def test_a_lost_commit_is_found_in_an_object_store() -> None:
+    with serve_bucket() as address:
+        store = create_store(address)
+        for number in range(2):
+            arrive(store, number)
+            run(store, number)
+        folder = store.path("").rstrip("/")
+        assert check(folder, [SOURCE], [ASSET]) == []
+        system, path = file_system(folder)
+        for table in (SOURCE.log_table, ASSET.state_table, ASSET.table):
+            log = FileSelector(f"{path}/{table}/_delta_log")
+            names = sorted(entry.path for entry in system.get_file_info(log))
+            texts = {name: system.open_input_file(name).read() for name in names}
+            with_rows = [name for name in names if b'"add"' in texts[name]]
+            for entry in (with_rows[-2], with_rows[-1]):
+                write_entry(system, entry, b"")
+                found = [damage.table for damage in check(folder, [SOURCE], [ASSET])]
+                assert table in found, entry
+                write_entry(system, entry, texts[entry])
+        assert check(folder, [SOURCE], [ASSET]) == []
+
+
+def write_entry(system: FileSystem, path: str, content: bytes) -> None:
+    with system.open_output_stream(path) as entry:
+        entry.write(content)
 
 
 def published_through(home: Path) -> int:

@@ -42,6 +42,7 @@ class OpenTables:
     def __init__(self, place: str) -> None:
         self._place = place
         self._own = threading.local()
+        self._in_object_store = threading.local()
 
     def path(self, table: str) -> str:
         return f"{self._place}/{table}"
@@ -53,8 +54,10 @@ class OpenTables:
     def newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version. The next call updates the returned object."""
         if "://" in self._place:
-            # An object store does not show whether the table at a path was recreated.
-            return self.reopen(table)
+            # An object store does not show whether the table at a path was recreated, so the table
+            # is opened each time. It is kept for `find_opened` alone.
+            self._in_object_store.__dict__[table] = self.reopen(table)
+            return self._in_object_store.__dict__[table]
         opened_tables: dict[str, _Open] = self._own.__dict__
         known = opened_tables.get(table)
         if known is not None and self._is_same(table, known):
@@ -87,12 +90,15 @@ class OpenTables:
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none."""
+        if "://" in self._place:
+            return self._in_object_store.__dict__.get(table)
         open_: _Open | None = self._own.__dict__.get(table)
         return None if open_ is None else open_.table
 
     def forget(self, table: str) -> None:
         """Close a table that a failed commit may have changed in memory, so that it is reopened."""
         self._own.__dict__.pop(table, None)
+        self._in_object_store.__dict__.pop(table, None)
 
     def _is_same(self, table: str, known: _Open) -> bool:
         """Return whether the open table is still the one at its path, not a recreated one."""

@@ -70,8 +70,8 @@ class Log:
         self.schema_version = 1
         """The schema version of the event log, after a call of `create`."""
         self.replaced: int | None = None
-        """The newest arrival that has been read, which `recover` records (`integrity.replaced_app`).
-        None keeps the existing record."""
+        """The newest arrival that has been read, for the record of replaced arrivals
+        (`integrity.replaced_app`); None keeps the existing record."""
         self.is_open = False
         """True after a call of `open`."""
         self._recent = recent

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic, sleep
 from typing import cast
 from uuid import uuid4
 
@@ -20,9 +19,9 @@ import pytest
 import requests
 from pyspark.sql import SparkSession
 
+from helpers.processes.object_store import serve_bucket
 from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
-from tidemark.engine.ports import free_port
 from tidemark.store.committers import conditional
 from tidemark.store.committers.committer import Committer
 from tidemark.store.committers.values import Merge
@@ -37,31 +36,8 @@ ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """Yield the address of a bucket, which environment variables make accessible."""
-    port = free_port()
-    server = Path(sys.executable).with_name("moto_server")
-    running = subprocess.Popen(
-        [server, "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address, deadline = f"http://127.0.0.1:{port}", monotonic() + 60
-    while True:
-        try:
-            assert requests.put(f"{address}/tables", timeout=5).ok
-            break
-        except (requests.ConnectionError, requests.Timeout):
-            assert running.poll() is None
-            assert monotonic() < deadline
-            sleep(0.1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", address)
-        patch.setenv("AWS_ALLOW_HTTP", "true")
-        patch.setenv("AWS_REGION", "us-east-1")
-        patch.setenv("AWS_ACCESS_KEY_ID", "tester")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", uuid4().hex)
-        yield "s3a://tables"
-    running.terminate()
-    running.wait(60)
+    with serve_bucket() as address:
+        yield address
 
 
 @pytest.fixture

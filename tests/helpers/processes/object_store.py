@@ -1,0 +1,44 @@
+"""A local server of the S3 protocol."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from uuid import uuid4
+
+import pytest
+import requests
+
+from tidemark.engine.ports import free_port
+
+
+@contextmanager
+def serve_bucket() -> Iterator[str]:
+    """Yield the address of a bucket, which environment variables make accessible."""
+    port = free_port()
+    server = Path(sys.executable).with_name("moto_server")
+    running = subprocess.Popen(
+        [server, "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    address, deadline = f"http://127.0.0.1:{port}", monotonic() + 60
+    while True:
+        try:
+            assert requests.put(f"{address}/tables", timeout=5).ok
+            break
+        except (requests.ConnectionError, requests.Timeout):
+            assert running.poll() is None
+            assert monotonic() < deadline
+            sleep(0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        patch.setenv("AWS_ALLOW_HTTP", "true")
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ACCESS_KEY_ID", "tester")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", uuid4().hex)
+        yield "s3a://tables"
+    running.terminate()
+    running.wait(60)
