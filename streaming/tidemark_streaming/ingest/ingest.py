@@ -34,7 +34,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.incoming_rows import ComputedRows
-from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.log import Log, taken_over
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
@@ -309,6 +309,19 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     return log
 
 
+def _open_new(log: Log) -> None:
+    """Create the tables of a log that did not exist when it was opened.
+
+    Raises:
+        ConflictError: another ingest has created them in the meantime, and added arrivals.
+    """
+    if log.is_open:
+        return
+    log.open()
+    if log.last() is not None:
+        raise taken_over(log.source)
+
+
 def _read_timeline(log: Log) -> list[Arrival]:
     return log.timeline() if log.is_open else []
 
@@ -331,7 +344,7 @@ def _bring(
             "another name."
         )
     if not chunks:
-        log.open()
+        _open_new(log)
     done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:
         while part:
@@ -436,7 +449,7 @@ def _commit(
                         timeline,
                         must_have_event_times=getattr(connector, "must_have_event_times", False),
                     )
-                log.open()
+                _open_new(log)
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.record_step("decode")
                 logged = log.append(computed or _number_arrivals(rows, first), arrivals)

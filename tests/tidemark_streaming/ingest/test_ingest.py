@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -203,6 +204,29 @@ def test_an_ingest_ends_after_a_takeover_by_another_machine(
         next(first)
     list(ingest(warehouse, connector(landing)))
     assert contents(warehouse) == expected
+
+
+def test_an_ingest_ends_if_another_machine_adds_the_first_arrivals(
+    warehouse: Warehouse, landing: Path
+) -> None:
+    """The ingest creates the tables only when it has read its first arrival."""
+
+    class Overtaken:
+        source = SOURCE
+
+        def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+            return connector(landing).pending(timeline)
+
+        def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
+            other = Log(warehouse, SOURCE)
+            other.open()
+            other.append(pa.table({}), [Arrival(0, 0, None, None, 0, None, None, 0, "{}")])
+            return connector(landing).read(spark, chunks)
+
+    with pytest.raises(ConflictError, match="has taken over"):
+        list(ingest(warehouse, Overtaken()))
+    (arrival,) = Log(warehouse, SOURCE).timeline()
+    assert arrival.rows == 0
 
 
 def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path: Path) -> None:

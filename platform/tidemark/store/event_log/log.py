@@ -52,6 +52,14 @@ from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
 
+def taken_over(source: Source) -> ConflictError:
+    """Return the error of an ingest while another one writes the event log."""
+    return ConflictError(
+        f"Another ingest of '{source.name}' has taken over, so this one stops. No event is lost or "
+        "counted twice."
+    )
+
+
 class Log:
     """The event log, the dead letters and the timeline of one source.
 
@@ -337,10 +345,7 @@ class Log:
             # new writer has therefore changed the other tables, and the commit can vouch for them.
             self._timeline_fence.append(timeline_rows(arrivals), self.vouches(arrivals[-1]))
         except ConflictError:
-            raise ConflictError(
-                f"Another ingest of '{self.source.name}' has taken over, so this one stops. No "
-                "event is lost or counted twice."
-            ) from None
+            raise taken_over(self.source) from None
         return None if isinstance(events, DataFrame) else events
 
     def vouches(self, last: Arrival | None) -> dict[str, int]:
