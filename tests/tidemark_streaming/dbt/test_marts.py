@@ -2,6 +2,8 @@
 
 import os
 import re
+import signal
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.dagster.built import leaving
+from helpers.processes.failing_engine import FAULTS, serve
+from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings, bundled_dbt_project
+from tidemark.engine.channel import Channel, open_session
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Marts
 
@@ -49,6 +54,40 @@ def test_a_build_record_survives_the_cleanup_of_old_project_states(
     again = settings.model_copy(update={"database": "other"})
     Marts(again).build("sc://localhost:1", [])
     assert len(Marts(settings).builds(0)) == 2
+
+
+@pytest.mark.parametrize("status", [NodeStatus.Error, NodeStatus.Success])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_failed_build_is_the_loss_of_its_engine_if_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool, status: NodeStatus
+) -> None:
+    result = {"unique_id": "model.shop.m", "status": status, "execution_time": 1.0, "message": "?"}
+    monkeypatch.setattr(marts, "run", leaving(result))
+    project = Marts(Settings(home=tmp_path))
+    with serve() as (engine, port):
+        session = open_session(Channel(f"sc://127.0.0.1:{port}"))
+        engine.fault = FAULTS["SESSION_NOT_FOUND"] if is_lost else None
+        if is_lost and status is NodeStatus.Error:
+            with pytest.raises(EngineLostError):
+                project.build("sc://localhost:1", [], session=session)
+            assert project.builds(0) == []
+        else:
+            (outcome,) = project.build("sc://localhost:1", [], session=session)
+            assert outcome.status == status
+            assert len(project.builds(0)) == 1
+        client: Any = session
+        client.client.close()
+
+
+def test_dbt_ends_with_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marts, "_ENGINE_LOOK_SECONDS", 0.05)
+    with serve() as (engine, port), subprocess.Popen(["sleep", "600"]) as dbt:
+        session = open_session(Channel(f"sc://127.0.0.1:{port}"))
+        with marts.killed_with_engine(dbt, session):
+            time.sleep(0.5)
+            assert dbt.poll() is None
+            engine.fault = FAULTS["SESSION_NOT_FOUND"]
+            assert dbt.wait(60) == -signal.SIGKILL
 
 
 def test_a_failed_mart_shows_the_violating_row_without_a_stack_trace() -> None:
