@@ -191,6 +191,18 @@ class Home:
             stale = Lineage(tables).of_asset(self.definitions.assets[name])
         return None if stale is None else str(stale)
 
+    def damage(self, name: str) -> str | None:
+        """Return why the next process refuses the tables of an asset; None if it does not.
+
+        A process checks tables only once. The processes of a home are one process here, so such a
+        check passed before the tables of the asset alone were replaced by those of a backup.
+        """
+        if name not in self.definitions.assets:
+            return None
+        asset = self.definitions.assets[name]
+        damages = integrity.check(str(self.folder), [asset.source], [asset])
+        return " ".join(map(str, damages)) or None
+
     def recompute(self, name: str) -> None:
         """Do what a message about a stale node, or about its changed definition, recommends."""
         if name in self.definitions.derived:

@@ -166,7 +166,10 @@ class _Life:
             if (cause := home.reported(name)) is not None:
                 self.outcome.reported.append(f"{name}: {cause}")
             elif self._progress(name) and (wrong := self._difference(name)):
-                raise Failure("silent", name, self.number, wrong)
+                damage = home.damage(name)
+                if damage is None:
+                    raise Failure("silent", name, self.number, wrong)
+                self.outcome.reported.append(f"{name}: {damage}")
 
     def _difference(self, name: str) -> str | None:
         """Return how a source or node is wrong, if its tables or definitions have changed since it
@@ -197,6 +200,10 @@ class _Life:
                 refused.append(cause)
             if refused:
                 raise Failure("no way back", name, self.number, "\n".join(refused))
+            if self._difference(name) and home.damage(name):
+                # The message recommends to drop such an asset.
+                home.do_drop({"node": name})
+                self._progress(name)
             if wrong := self._difference(name):
                 raise Failure("silent", name, self.number, wrong)
         self._check()
