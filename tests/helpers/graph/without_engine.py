@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from helpers.graph.check import derive_node
+from helpers.graph.check import derive_node, timeline
 from helpers.graph.home import Home
 from tidemark.base.errors import DataError
 from tidemark.define.derived.derived_source import DerivedSource
@@ -93,8 +93,8 @@ def _compute(home: Home, source: DerivedSource, chunks: Sequence[Chunk]) -> pa.T
     for base in source.bases:
         if not home.store.exists(base.log_table):
             Log(home.store, base).create()
-    own = Log(home.store, source)
-    recorded = [a.position for a in own.timeline()]
+    # The tables of a source are created when its first arrival is accepted.
+    recorded = [a.position for a in timeline(home, source)]
     positions = [*recorded, *(chunk.position for chunk in chunks)]
     computed = derive_node(home, name, [Step.of_position(p) for p in positions])
     first = len(recorded)
