@@ -19,6 +19,7 @@ FAIL_POINTS = (
     *("log", "dead_letters", "timeline", "state", "quarantine", "results", "late", "panes"),
     *("published", "ledger", "erased", "erasure", "copies", "added", "counted", "watermarks"),
     *("schema", "columns", "letters", "promoted_log", "promoted_rows", "promoted_timeline"),
+    *("promoted_begun", "promoted_end"),
     *("send", "sent", "committed"),
 )
 
