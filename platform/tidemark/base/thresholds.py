@@ -185,6 +185,13 @@ COMPACTION_FILES = 50
 Benchmark: `benchmarks.increments --growth`.
 """
 
+NEWEST_ROWS = 2_500
+"""The number of rows, of the newest windows, that a compaction keeps apart from older windows.
+
+Each merge rewrites these rows. If there are fewer, a merge costs no less, but there are more files.
+Benchmark: `benchmarks.latency`, with many rounds.
+"""
+
 ROW_GROUP_ROWS = 50_000
 """The number of rows in a row group of a compacted file. Readers skip row groups by statistics."""
 

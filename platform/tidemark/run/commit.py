@@ -31,6 +31,7 @@ from tidemark.store.commits.ranges import within
 from tidemark.store.committers.values import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
+from tidemark.store.upkeep import short_logs
 
 STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 
@@ -81,7 +82,10 @@ def publish(
         ended=plan.ended,
     )
     tables = [*transform.tables, results.TABLE]
-    return ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
+    recorded = ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
+    if isinstance(marker, StateCommit):
+        short_logs.of_asset(asset, marker)
+    return recorded
 
 
 def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:

@@ -37,6 +37,7 @@ from tidemark.store.event_log.incoming_rows import ComputedRows
 from tidemark.store.event_log.log import Log, taken_over
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
+from tidemark.store.upkeep import short_logs
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import Outage, engine_lost
 from tidemark_streaming.connector import (
@@ -362,6 +363,7 @@ def _bring(
                 part = part[: error.before]
                 arrivals, rows = _commit(log, connector, timeline, part)
             timeline += arrivals
+            short_logs.of_source(log.warehouse, log.source, arrivals[-1].arrival)
             done, part = done + len(part), following
             yield Ingested(tuple(arrivals), done, len(chunks), rows)
             if stops is not None:

@@ -27,7 +27,7 @@ from tidemark.engine.queries.requests import fetch, fetched_schema
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import conditional, durable, file_list
 from tidemark.store.committers.compaction import compact_files
-from tidemark.store.committers.leftovers import trim_log, vacuum, written_at
+from tidemark.store.committers.leftovers import shorten_log, trim_log, vacuum, written_at
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.committers.merging import for_datafusion, merge_rows
 from tidemark.store.committers.open_tables import OpenTables
@@ -446,6 +446,15 @@ class Committer:
             durable.sync_log(self.path(table))
             trim_log(opened)
         self._tables.forget(table)
+
+    def shorten_log(self, table: str, since: int, keep: int | None = None) -> None:
+        """Remove the entries of the transaction log that a reader of recent versions ignores.
+
+        Args:
+            since, keep: as for `leftovers.shorten_log`.
+        """
+        with translate_refusals(f"write table '{table}'"):
+            shorten_log(self._tables.newest(table), since, keep)
 
     def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
         """Remove the files that neither the table nor `spared` needs.

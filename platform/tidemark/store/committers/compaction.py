@@ -11,11 +11,15 @@ read.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -23,10 +27,40 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.base import thresholds
+from tidemark.define.tables import Role, TableName
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import File, file_system
 from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
+
+WINDOW_START = "window_start"
+
+_WITH_WINDOWS = {Role.STATE, Role.PUBLISHED, Role.QUARANTINE, Role.PANES}
+"""The roles of tables whose rows belong to windows. Runs read and merge the newest windows."""
+
+_GROWTH = 4
+"""By which factor a file has more rows than the file with the next newer windows."""
+
+_FIRST_INSTANT = -(1 << 63)
+
+
+@dataclass(frozen=True)
+class _Rewrite:
+    """Files whose rows are written to new files.
+
+    Args:
+        files: the files, in the order of their commits.
+        cuts: instants in ascending order. Each new file contains the windows that start before the
+            next cut. Without cuts, there is one new file.
+    """
+
+    files: Sequence[Mapping[str, Any]]
+    cuts: Sequence[int] = ()
+
+    @property
+    def gain(self) -> int:
+        """By how much the number of files decreases; negative if files are split."""
+        return len(self.files) - len(self.cuts) - 1
 
 
 def compact_files(
@@ -34,31 +68,33 @@ def compact_files(
 ) -> CompactionResult:
     """Rewrite a table's small files into larger ones, in the order of their commits.
 
+    In a table with windows, the newest windows get files of their own: a merge rewrites each file
+    that has one of its rows, and readers take a whole file for a few of its rows.
+
     Args:
         target: the approximate size of the new files, in bytes.
-        most: a table with at most this many small files is left as it is.
+        most: a table with at most this many small files is left as it is, except for its newest
+            windows.
 
     Raises:
         CommitFailedError: another commit came first; nothing was changed.
     """
     listed = statistics.files(opened)
-    small = sorted(
-        (file for file in listed if file["size_bytes"] < target // thresholds.SMALL_FILE_DIVISOR),
-        key=lambda file: (file["modification_time"], file["path"]),
-    )
-    bins = list(_bins(small, target)) if len(small) > most else []
-    result = CompactionResult(len(listed), len(listed) - sum(len(each) - 1 for each in bins))
-    if dry_run or not bins:
-        return result
     system, folder = file_system(opened.table_uri)
+    rewrites = list(_plan(opened, system, folder, listed, target, most))
+    after = len(listed) - sum(rewrite.gain for rewrite in rewrites)
+    result = CompactionResult(len(listed), after)
+    if dry_run or not rewrites:
+        return result
     written: list[File] = []
     try:
-        written = [_write(opened, system, folder, each) for each in bins]
+        for rewrite in rewrites:
+            written += _write(opened, system, folder, rewrite)
         now = time.time_ns() // 1_000_000
         removed = [
             RemoveAction(file["path"], False, now, file["size_bytes"], {})
-            for each in bins
-            for file in each
+            for rewrite in rewrites
+            for file in rewrite.files
         ]
         added: list[AddAction | RemoveAction] = [f.add_action(changes=False) for f in written]
         opened.create_write_transaction(
@@ -77,6 +113,70 @@ def compact_files(
     return result
 
 
+def _plan(
+    opened: DeltaTable,
+    system: pafs.FileSystem,
+    folder: str,
+    listed: Sequence[Mapping[str, Any]],
+    target: int,
+    most: int,
+) -> Iterator[_Rewrite]:
+    """Yield the files of a table that a compaction rewrites."""
+    small_size = target // thresholds.SMALL_FILE_DIVISOR
+    small = sorted(
+        (file for file in listed if file["size_bytes"] < small_size),
+        key=lambda file: (file["modification_time"], file["path"]),
+    )
+    bins = list(_bins(small, target)) if len(small) > most else []
+    newest = _newest_windows(opened, listed)
+    if newest is not None and not any(newest in files for files in bins):
+        bins.append([newest])
+    for files in bins:
+        if newest is None or newest not in files:
+            yield _Rewrite(files)
+            continue
+        rewrite = _Rewrite(files, _cuts(opened, system, folder, files))
+        # Without cuts, the file has only the newest windows.
+        is_mixed = (
+            len(rewrite.cuts) > 0 and newest["num_records"] > _GROWTH * thresholds.NEWEST_ROWS
+        )
+        if rewrite.gain > 0 or is_mixed:
+            yield rewrite
+
+
+def _newest_windows(
+    opened: DeltaTable, listed: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """Return the file with the newest windows; None for a table without windows."""
+    name = TableName.of("", opened.metadata().configuration)
+    if name is None or name.role not in _WITH_WINDOWS:
+        return None
+    latest = f"max.{WINDOW_START}"
+    # An instant beyond Python's range is a text.
+    with_windows = [file for file in listed if isinstance(file.get(latest), datetime)]
+    return max(with_windows, key=lambda file: file[latest], default=None)
+
+
+def _cuts(
+    opened: DeltaTable, system: pafs.FileSystem, folder: str, files: Sequence[Mapping[str, Any]]
+) -> list[int]:
+    """Return the instants that separate the newest windows of some files from the older ones.
+
+    The newest file gets about `NEWEST_ROWS` rows, and each older one a multiple of the one before,
+    so that there are few files even for many rows.
+    """
+    starts = _dataset(opened, system, folder, files).to_table(columns=[WINDOW_START])
+    newest_first = starts[WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
+    cuts = set[int]()
+    rows = thresholds.NEWEST_ROWS
+    while rows < len(newest_first):
+        cuts.add(newest_first[rows - 1].as_py())
+        rows *= _GROWTH
+    # No window starts before the first one, so this cut would leave an empty file.
+    cuts.discard(newest_first[-1].as_py() if len(newest_first) else 0)
+    return sorted(cuts)
+
+
 def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yield groups of two or more consecutive files. A group has at most `target` bytes in all."""
     together: list[Mapping[str, Any]] = []
@@ -92,27 +192,80 @@ def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[
         yield together
 
 
-def _write(
+def _dataset(
     opened: DeltaTable, system: pafs.FileSystem, folder: str, files: Sequence[Mapping[str, Any]]
-) -> File:
-    schema, name = arrow_schema(opened.schema()), f"compacted-{uuid4().hex}.parquet"
+) -> ds.Dataset:
     paths = [f"{folder}/{file['path']}" for file in files]
-    rows = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-    with pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system) as writer:
-        for group in _groups(rows.scanner(batch_readahead=2).to_batches()):
-            writer.write_table(
-                pa.Table.from_batches(group, schema), row_group_size=thresholds.ROW_GROUP_ROWS
+    schema = arrow_schema(opened.schema())
+    return ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
+
+
+def _write(
+    opened: DeltaTable, system: pafs.FileSystem, folder: str, rewrite: _Rewrite
+) -> Iterator[File]:
+    """Write the rows of files into new files, and yield each of these."""
+    schema = arrow_schema(opened.schema())
+    names = [f"compacted-{uuid4().hex}.parquet" for _ in range(len(rewrite.cuts) + 1)]
+    rows = _dataset(opened, system, folder, rewrite.files)
+    with ExitStack() as files:
+        writers = [
+            files.enter_context(
+                _GroupedWriter(pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system))
             )
-    return File.there(system, folder, name)
+            for name in names
+        ]
+        last_start: int | None = None
+        for batch in rows.scanner(batch_readahead=2).to_batches():
+            if len(writers) == 1:
+                writers[0].write(batch)
+                continue
+            starts = _window_starts(batch, last_start)
+            last_start = starts[-1].as_py() if len(starts) else last_start
+            pieces = np.searchsorted(rewrite.cuts, starts.to_numpy(), side="right")
+            for piece in np.unique(pieces):
+                writers[piece].write(batch.filter(pa.array(pieces == piece)))
+    for name in names:
+        yield File.there(system, folder, name)
 
 
-def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield groups of batches; each except the last has at least the rows of a row group."""
-    group: list[pa.RecordBatch] = []
-    for batch in batches:
-        group.append(batch)
-        if sum(each.num_rows for each in group) >= thresholds.ROW_GROUP_ROWS:
-            yield group
-            group = []
-    if group:
-        yield group
+def _window_starts(batch: pa.RecordBatch, before: int | None) -> pa.Array:
+    """Return the start of the window of each row.
+
+    A row without a window, such as a marker of the state, stays with the row before it.
+
+    Args:
+        before: the start of the last window of the batch before; None without one.
+    """
+    starts = batch[WINDOW_START].cast(pa.int64())
+    starts = pc.fill_null_forward(starts)  # pyright: ignore[reportAttributeAccessIssue]
+    return pc.fill_null(starts, _FIRST_INSTANT if before is None else before)
+
+
+class _GroupedWriter:
+    """Writes batches of rows to a file, as row groups of `ROW_GROUP_ROWS` rows or more."""
+
+    def __init__(self, file: pq.ParquetWriter) -> None:
+        self._file = file
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._write_group()
+        self._file.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= thresholds.ROW_GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._batches:
+            rows = pa.Table.from_batches(self._batches)
+            self._file.write_table(rows, row_group_size=thresholds.ROW_GROUP_ROWS)
+        self._batches = []
+        self._rows = 0

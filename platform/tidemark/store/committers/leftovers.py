@@ -73,6 +73,39 @@ def trim_log(opened: DeltaTable) -> None:
                 system.delete_file(info.path)
 
 
+def shorten_log(opened: DeltaTable, since: int, keep: int | None) -> None:
+    """Remove the entries of a table's transaction log that a reader of recent versions ignores.
+
+    Readers start with a checkpoint. So the entries before the newest checkpoint that is old enough
+    are removed.
+
+    Args:
+        since: keep versions committed since this instant, in microseconds.
+        keep: keep this version and all later ones, too; None for no such version.
+    """
+    system, folder = file_system(opened.table_uri)
+    entries = system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log"))
+    numbered = [
+        (int(number), info)
+        for info in entries
+        if (number := info.base_name.partition(".")[0]).isdigit()
+    ]
+    first = max(
+        (
+            number
+            for number, info in numbered
+            if info.base_name.endswith(".checkpoint.parquet")
+            and written_at(info) < since
+            and (keep is None or number <= keep)
+        ),
+        default=0,
+    )
+    for number, info in numbered:
+        if number < first:
+            with suppress(FileNotFoundError):
+                system.delete_file(info.path)
+
+
 def written_at(info: pafs.FileInfo) -> int:
     """Return when a file was written, in microseconds; the current time if unknown."""
     at: datetime | None = info.mtime
