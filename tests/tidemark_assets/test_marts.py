@@ -1,7 +1,9 @@
 """Test the marts that Dagster builds with dbt: only changed days are recomputed."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +15,14 @@ from uuid import uuid4
 
 import dagster as dg
 import grpc
+import psutil
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from conftest import SHORT_LIVED
 from helpers.dagster import ticks
 from helpers.dagster.steps import OnTestSession
 from helpers.processes.commands import call, surround
@@ -28,6 +32,8 @@ from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.define.window_columns import published_columns
+from tidemark.engine.ports import free_port
+from tidemark.engine.server import managed_of
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -41,7 +47,7 @@ from tidemark_assets.marts import mart_assets, mart_sensor
 from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.dbt.mart_rows import resting_on
-from tidemark_streaming.dbt.marts import Marts, run
+from tidemark_streaming.dbt.marts import DBT, Marts, run
 from tidemark_streaming.ingest.play import play
 
 # Each start of dbt takes four seconds of CPU time.
@@ -542,6 +548,15 @@ def test_an_unreadable_dbt_project_is_refused_with_a_message(tmp_path: Path) -> 
         mart_assets(Settings(home=tmp_path / "home", marts=folder))
 
 
+def project_of_one_mart(folder: Path) -> Path:
+    """Return the folder of a new dbt project."""
+    project = folder / "project"
+    (project / "models").mkdir(parents=True)
+    (project / "dbt_project.yml").write_text("name: shop\nprofile: tidemark\n")
+    (project / "models/m.sql").write_text("{{ config(materialized='table') }} select 1 as x")
+    return project
+
+
 @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
 @pytest.mark.parametrize("fault", ["UNAVAILABLE", "SESSION_NOT_FOUND"])
 def test_a_build_whose_engine_is_lost_is_retried(
@@ -553,11 +568,7 @@ def test_a_build_whose_engine_is_lost_is_retried(
     # Sessions of earlier tests would be found.
     monkeypatch.setattr(ConnectSession, "_default_session", None)
     monkeypatch.setattr(ConnectSession, "_active_session", threading.local())
-    folder = tmp_path / "project"
-    (folder / "models").mkdir(parents=True)
-    (folder / "dbt_project.yml").write_text("name: shop\nprofile: tidemark\n")
-    (folder / "models/m.sql").write_text("select 1 as x")
-    settings = Settings(home=tmp_path / "home", marts=folder)
+    settings = Settings(home=tmp_path / "home", marts=project_of_one_mart(tmp_path))
     clients = set[str]()
 
     def fail_since_dbt_asked(engine: FailingEngine, context: grpc.ServicerContext) -> None:
@@ -577,3 +588,50 @@ def test_a_build_whose_engine_is_lost_is_retried(
     retries = done.filter_events(lambda event: event.is_step_restarted)
     assert len(retries) == 2
     assert str(EngineLostError()) in failure(done)
+
+
+# Kills its own engine.
+@pytest.mark.nightly
+@pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
+def test_a_build_whose_engine_is_killed_succeeds_on_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0, 0))
+    monkeypatch.setattr(ConnectSession, "_default_session", None)
+    monkeypatch.setattr(ConnectSession, "_active_session", threading.local())
+    settings = Settings(
+        home=tmp_path / "home",
+        marts=project_of_one_mart(tmp_path),
+        engine_port=free_port(),
+        engine_memory="1g",
+        engine_java_options=SHORT_LIVED,
+        engine_archive=False,
+    )
+    resource = TidemarkResource(settings)
+    definitions = dg.Definitions(assets=mart_assets(settings), resources={"tidemark": resource})
+    job = definitions.resolve_implicit_global_asset_job_def()
+    spark_engine.ensure(settings)
+    killed = managed_of(settings).running()
+    assert killed is not None
+
+    def kill_while_dbt_runs() -> None:
+        while not any(
+            process.info["ppid"] == os.getpid() and str(DBT) in (process.info["cmdline"] or ())
+            for process in psutil.process_iter(["ppid", "cmdline"])
+        ):
+            time.sleep(0.1)
+        time.sleep(3)
+        os.kill(killed.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_while_dbt_runs, daemon=True)
+    killer.start()
+    try:
+        done = job.execute_in_process(resources={"tidemark": resource}, raise_on_error=False)
+        killer.join()
+        assert done.success
+        assert done.filter_events(lambda event: event.is_step_restarted)
+        rows = resource.session.sql(f"SELECT x FROM {settings.database}_marts.m").collect()
+        assert [row.x for row in rows] == [1]
+        assert managed_of(settings).running() not in (None, killed)
+    finally:
+        spark_engine.stop(settings)
