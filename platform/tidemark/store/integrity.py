@@ -402,8 +402,9 @@ class Tables:
             if row["source"] == source.name
         }
         for erasure, erased in by_erasure.items():
-            # An erasure that has not committed to the table yet does not count.
-            if self.transaction(table, f"erasure/{erasure}") is not None:
+            # An erasure that has not committed to the table yet does not count, nor does one whose
+            # rows were replaced later (`erasures.superseded`).
+            if self.transaction(table, f"erasure/{erasure}") == 0:
                 for each in erased:
                     found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
         return found

@@ -26,6 +26,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.graph import Graph
 from tidemark.store.lineage import Lineage, WarehouseReader
 from tidemark.store.operations import Kind
+from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import drop_event_log
 from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import Warehouse
@@ -147,9 +148,10 @@ def _replace_tables(warehouse: Warehouse, side: DerivedSource, source: DerivedSo
         # The next ingest writes it again if it saves time.
         warehouse.drop(source.versions_table)
     pass_fail_point("promoted_log")
-    _replace_rows(warehouse, side.log_table, source.log_table)
+    superseded = erasures.superseded(warehouse, source)
+    _replace_rows(warehouse, side.log_table, source.log_table, superseded)
     pass_fail_point("promoted_rows")
-    _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table)
+    _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table, superseded)
     pass_fail_point("promoted_timeline")
     vouches = Log(warehouse, source).vouches(Log(warehouse, side).last())
     arrivals = _replace_rows(warehouse, side.timeline_table, source.timeline_table, vouches)

@@ -239,6 +239,26 @@ def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehous
         promote(warehouse, wide)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("derived", mostly_nightly(DERIVED, 2), ids=lambda source: source.name)
+def test_rows_that_were_rebuilt_after_an_erasure_are_not_missing(
+    warehouse: Warehouse, derived: DerivedSource
+) -> None:
+    """The rebuilt timeline counts rows without the erased ones, under the same arrival numbers."""
+    folder = warehouse.path("").removeprefix("file://").rstrip("/")
+    arrive(warehouse, PAYMENTS, 2, 4)
+    arrive(warehouse, ORDERS, 1, 2, 3)
+    arrive(warehouse, PAYMENTS, 40)
+    arrive(warehouse, ORDERS, 41, 42)
+    take(warehouse, derived)
+    for second in (2, 41):
+        erase(warehouse, ORDERS, [], f"v = {second}", derived=[derived])
+        assert integrity.check(folder, [ORDERS, derived], []) == []
+        take_again(warehouse, derived)
+        assert integrity.check(folder, [ORDERS, derived], []) == []
+        check_settled(warehouse, derived)
+
+
 @pytest.mark.parametrize("lateness", [0, 4])
 def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, lateness: int) -> None:
     fives, changed = asset("fives", ORDERS, 2), asset("fives", ORDERS, lateness)

@@ -28,6 +28,7 @@ from tidemark.define import tables
 from tidemark.define.source import Source
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.committers.values import Vouches
 from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -35,6 +36,10 @@ TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
 """The phases of an erasure. `void` ends one that was killed before any event was deleted."""
+
+SUPERSEDED = 1
+"""The version of an erasure's transaction in a table whose rows were all replaced later. The
+erasure itself commits version 0."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -117,6 +122,16 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
     rows = _rows(warehouse, source)
     phases = Counter(row["erasure"] for row in rows)
     return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
+
+
+def superseded(warehouse: Warehouse, source: Source) -> Vouches:
+    """Return what a commit records that replaces all rows of one of a source's tables.
+
+    The rows are then new ones, without the erased events. So the erasures so far no longer explain
+    why the table has fewer rows than its timeline records (`store.integrity`).
+    """
+    ids = {str(row["erasure"]) for row in _rows(warehouse, source)}
+    return {f"erasure/{erasure}": SUPERSEDED for erasure in ids}
 
 
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
