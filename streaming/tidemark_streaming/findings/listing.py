@@ -96,6 +96,10 @@ def _stale_nodes(state: HomeState) -> Iterator[Finding]:
 
 def _blocked_sources(state: HomeState) -> Iterator[Finding]:
     for name, ingest in state.services.ingests.items():
+        source = state.sources.get(name)
+        if source is not None and source.stale is not None:
+            # Its ingest was refused for this reason.
+            continue
         if ingest.refused is not None:
             yield Finding(
                 Kind.BLOCKED_SOURCE,
