@@ -298,8 +298,9 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "a sink does not retract deleted windows": Fault(
         _publish_no_deleted_windows,
-        {**_ARRIVALS, "erase": 8.0},
-        frozenset({"sink"}),
+        # A session that others merge is deleted.
+        {**_ARRIVALS, "late": 12.0},
+        frozenset({"sink", "session"}),
         with_windows=True,
     ),
 }

@@ -198,12 +198,13 @@ class _Life:
             self._try(name, partial(home.progress, name), refused)
             if cause := home.reported(name):
                 refused.append(cause)
+            if (refused or self._difference(name)) and home.damage(name):
+                # The message recommends to drop such an asset.
+                refused.clear()
+                self._try(name, partial(home.do_drop, {"node": name}), refused)
+                self._try(name, partial(home.progress, name), refused)
             if refused:
                 raise Failure("no way back", name, self.number, "\n".join(refused))
-            if self._difference(name) and home.damage(name):
-                # The message recommends to drop such an asset.
-                home.do_drop({"node": name})
-                self._progress(name)
             if wrong := self._difference(name):
                 raise Failure("silent", name, self.number, wrong)
         self._check()
