@@ -181,7 +181,8 @@ def digest_files(opened: DeltaTable) -> int:
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> bool:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
-    After they have passed, the same process does not check them again, and returns False.
+    After they have passed, the same process does not check them again, and returns False, until one
+    of the tables that it has open is replaced, for example by a restored copy.
 
     Raises:
         DataError: an operation on the source or the asset is unfinished.
@@ -191,6 +192,8 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     owners += [] if definition is None else [tables_of.asset(definition.name)]
     operations.check_unfinished(warehouse, owners)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
+    if warehouse.close_replaced():
+        checked_nodes.difference_update([node for node in checked_nodes if node[0] == folder])
     if all((folder, name) in checked_nodes for name in wanted):
         return False
     if found := check(folder, [source], [] if definition is None else [definition]):

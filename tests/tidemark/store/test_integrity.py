@@ -42,7 +42,7 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, TakenArrival
-from tidemark.store.integrity import DamageError, Tables, check, entries
+from tidemark.store.integrity import DamageError, Tables, check, demand, entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.rows import INSTANT
@@ -327,6 +327,23 @@ def test_a_lost_commit_is_found_in_an_object_store() -> None:
 def write_entry(system: FileSystem, path: str, content: bytes) -> None:
     with system.open_output_stream(path) as entry:
         entry.write(content)
+
+
+@pytest.mark.parametrize("table", [ASSET.state_table, ASSET.table, SOURCE.log_table], ids=str)
+def test_a_table_that_is_restored_under_a_running_process_is_found(
+    moments: list[Path], home: Path, table: str
+) -> None:
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    arrive(store, 4)
+    run(store, 4)
+    demand(store, SOURCE, ASSET)
+    shutil.rmtree(home / table)
+    shutil.copytree(moments[-2] / table, home / table)
+    with pytest.raises(DamageError, match=f"Table '{table}' "):
+        demand(store, SOURCE, ASSET)
+    # The finding stays until the tables belong together again.
+    with pytest.raises(DamageError):
+        demand(store, SOURCE, ASSET)
 
 
 def published_through(home: Path) -> int:

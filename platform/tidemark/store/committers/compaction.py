@@ -202,8 +202,8 @@ def _dataset(
 
 def _write(
     opened: DeltaTable, system: pafs.FileSystem, folder: str, rewrite: _Rewrite
-) -> Iterator[File]:
-    """Write the rows of files into new files, and yield each of these."""
+) -> list[File]:
+    """Write the rows of files into new files, and return these."""
     schema = arrow_schema(opened.schema())
     names = [f"compacted-{uuid4().hex}.parquet" for _ in range(len(rewrite.cuts) + 1)]
     rows = _dataset(opened, system, folder, rewrite.files)
@@ -224,8 +224,7 @@ def _write(
             pieces = np.searchsorted(rewrite.cuts, starts.to_numpy(), side="right")
             for piece in np.unique(pieces):
                 writers[piece].write(batch.filter(pa.array(pieces == piece)))
-    for name in names:
-        yield File.there(system, folder, name)
+    return [File.there(system, folder, name) for name in names]
 
 
 def _window_starts(batch: pa.RecordBatch, before: int | None) -> pa.Array:

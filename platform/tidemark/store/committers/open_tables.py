@@ -100,6 +100,22 @@ class OpenTables:
         self._own.__dict__.pop(table, None)
         self._in_object_store.__dict__.pop(table, None)
 
+    def close_replaced(self) -> bool:
+        """Close the open tables that something else has taken the place of, such as a restored
+        copy. Return whether there was one.
+
+        A table in an object store does not show it.
+        """
+        opened_tables: dict[str, _Open] = self._own.__dict__
+        replaced = [
+            table
+            for table, known in opened_tables.items()
+            if not self._is_same(table, known) or not _has_version(known)
+        ]
+        for table in replaced:
+            del opened_tables[table]
+        return bool(replaced)
+
     def _is_same(self, table: str, known: _Open) -> bool:
         """Return whether the open table is still the one at its path, not a recreated one."""
         try:
@@ -124,8 +140,13 @@ def _is_newest(known: _Open) -> bool:
         _file_identity(known.log, f"{version + 1:020d}.json") is None
         and _file_identity(known.log, _CHECKPOINT) == known.checkpoint
         # The table may have been restored to an earlier version.
-        and _file_identity(known.log, f"{version:020d}.json") is not None
+        and _has_version(known)
     )
+
+
+def _has_version(known: _Open) -> bool:
+    """Return whether the transaction log has the entry of an open table's version."""
+    return _file_identity(known.log, f"{known.table.version():020d}.json") is not None
 
 
 def _file_identity(folder: int, name: str) -> _FileIdentity | None:

@@ -7,14 +7,12 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyarrow.fs import FileSystem
 
 from helpers.data.support import READINGS
 from tidemark.base.errors import ConflictError, DataError
@@ -131,11 +129,11 @@ def test_concurrent_appends_make_a_compaction_give_up(
 ) -> None:
     write, count = compaction._write, 0
 
-    def slow(opened: DeltaTable, system: FileSystem, folder: str, files: Sequence[Any]) -> File:
+    def slow(*arguments: Any) -> list[File]:  # noqa: ANN401
         nonlocal count
         count += 1
         bare.append(numbered(100 + count), "t", "writer", 100 + count)
-        return write(opened, system, folder, files)
+        return write(*arguments)
 
     monkeypatch.setattr(compaction, "_write", slow)
     with pytest.raises(ConflictError, match="Table 't' is busy"):
