@@ -192,7 +192,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     owners += [] if definition is None else [tables_of.asset(definition.name)]
     operations.check_unfinished(warehouse, owners)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
-    if warehouse.close_replaced():
+    if warehouse.close_replaced_tables():
         checked_nodes.difference_update([node for node in checked_nodes if node[0] == folder])
     if all((folder, name) in checked_nodes for name in wanted):
         return False
@@ -406,7 +406,7 @@ class Tables:
         }
         for erasure, erased in by_erasure.items():
             # An erasure that has not committed to the table yet does not count, nor does one whose
-            # rows were replaced later (`erasures.superseded`).
+            # rows were replaced later (`erasures.superseding_record`).
             if self.transaction(table, f"erasure/{erasure}") == 0:
                 for each in erased:
                     found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]

@@ -148,7 +148,7 @@ def _replace_tables(warehouse: Warehouse, side: DerivedSource, source: DerivedSo
         # The next ingest writes it again if it saves time.
         warehouse.drop(source.versions_table)
     pass_fail_point("promoted_log")
-    superseded = erasures.superseded(warehouse, source)
+    superseded = erasures.superseding_record(warehouse, source)
     _replace_rows(warehouse, side.log_table, source.log_table, superseded)
     pass_fail_point("promoted_rows")
     _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table, superseded)

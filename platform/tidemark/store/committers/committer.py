@@ -86,12 +86,12 @@ class Committer:
     def path(self, table: str) -> str:
         return self._tables.path(table)
 
-    def close_replaced(self) -> bool:
+    def close_replaced_tables(self) -> bool:
         """Close the tables that were restored, recreated or dropped since this thread opened them.
 
         Return whether there was one.
         """
-        return self._tables.close_replaced()
+        return self._tables.close_replaced_tables()
 
     def create_table(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]

@@ -100,7 +100,7 @@ class OpenTables:
         self._own.__dict__.pop(table, None)
         self._in_object_store.__dict__.pop(table, None)
 
-    def close_replaced(self) -> bool:
+    def close_replaced_tables(self) -> bool:
         """Close the open tables that something else has taken the place of, such as a restored
         copy. Return whether there was one.
 

@@ -124,7 +124,7 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
     return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
 
 
-def superseded(warehouse: Warehouse, source: Source) -> Vouches:
+def superseding_record(warehouse: Warehouse, source: Source) -> Vouches:
     """Return what a commit records that replaces all rows of one of a source's tables.
 
     The rows are then new ones, without the erased events. So the erasures so far no longer explain
