@@ -1,5 +1,6 @@
 """Definitions of derived sources: their columns, and the message of each mistake."""
 
+import linecache
 from dataclasses import replace
 from typing import Any
 
@@ -250,12 +251,21 @@ def test_two_event_times_of_different_names_are_one_column() -> None:
         union(name="all", of=[ORDERS, clash])
 
 
+def defined_by(page: str) -> dict[str, Any]:
+    """Return what the Python blocks of a page define."""
+    defined = dict[str, Any]()
+    for number, block in enumerate(fences(page)):
+        if block.language == "py":
+            name = f"<{page} {number}>"
+            # A fingerprint describes a function by its source.
+            linecache.cache[name] = (len(block.text), None, block.text.splitlines(True), name)
+            exec(compile(block.text, name, "exec"), defined)
+    return defined
+
+
 def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
     """The commands of the page are run with that domain: see `derived/test_commands.py`."""
-    defined = dict[str, Any]()
-    for block in fences("docs/joins.md"):
-        if block.language == "py":
-            exec(compile(block.text, "joins.md", "exec"), defined)
+    defined = defined_by("docs/joins.md")
     assert defined["paid_orders"] == sources.paid_orders
     assert defined["located_payments"] == sources.located_payments
     assert defined["movements"] == sources.movements
@@ -264,9 +274,7 @@ def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
 
 
 def test_the_code_of_the_page_about_chains() -> None:
-    defined = dict[str, Any]()
-    (block,) = (b for b in fences("docs/chains.md") if b.language == "py")
-    exec(compile(block.text, "chains.md", "exec"), defined)
+    defined = defined_by("docs/chains.md")
     for name in ("orders_hourly", "busiest_hours"):
         assert fingerprint(defined[name]) == fingerprint(getattr(transforms, name))
     assert defined["hours"].columns == transforms.hours.columns
