@@ -103,7 +103,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["show", "gatd"], "There is no asset or source 'gatd'. Available: gated, readings. Did"),
+        (["show", "gatd"], "There is no asset or source 'gatd'. Available: gated. Did"),
         (["show", "gated", "--late", "--final"], "--late, for events, but not both."),
         (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys: sensor."),
         (["show", "gated", "--format", "xml"], "'xml' is not one of"),
