@@ -1,4 +1,4 @@
-"""Data as people have it: each folder in `tests/cases/inputs` is a public report, with its data.
+"""Data as people have it: each folder in `tests/inputs` is a public report, with its data.
 
 `case.yaml` has the origin of the report, what happened there, the definition of a source, and what
 Tidemark must do with the data. The data are files in `landing`, or records in `records.txt` or
@@ -31,7 +31,7 @@ from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.payloads import Avro, Json, Payload, Protobuf
 from tidemark_streaming.payloads.csv_records import Csv
 
-CASES = Path(__file__).parents[1] / "cases" / "inputs"
+CASES = Path(__file__).parents[1] / "inputs"
 NO_ENGINE = cast(SparkSession, None)
 LANDED = 1_767_225_600
 PAYLOADS = {"avro": Avro, "protobuf": Protobuf, "json": Json, "csv": Csv}

@@ -178,7 +178,10 @@ class DerivedConnector:
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
         """Return an empty table with the columns that `read` returns."""
-        own = declared_schema(warehouse, self.source)
+        log = self.source.log_table
+        # The engine reads the declared types, so it is asked only before the first arrival.
+        exists = warehouse.exists(log)
+        own = warehouse.schema(log) if exists else declared_schema(warehouse, self.source)
         facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
         columns = {name: own.field(name).type for name in self.source.columns}
         return pa.schema({**columns, **facts}).empty_table()

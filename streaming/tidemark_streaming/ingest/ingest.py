@@ -35,6 +35,7 @@ from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.incoming_rows import ComputedRows
 from tidemark.store.event_log.log import Log, taken_over
+from tidemark.store.event_log.log_columns import protection
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
 from tidemark.store.upkeep import short_logs
@@ -302,6 +303,8 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     for base in source.bases if isinstance(source, DerivedSource) else ():
         integrity.demand(warehouse, base)
     is_checked = integrity.demand(warehouse, source)
+    # Fails if the secret key of a mask is missing, before any data is read.
+    protection(source)
     log = Log(warehouse, source)
     if is_checked:
         log.replaced = integrity.newest_read(warehouse, source)

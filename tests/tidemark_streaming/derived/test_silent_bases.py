@@ -211,6 +211,8 @@ def test_steps_without_rows_need_no_engine(
         """Take the payments and heartbeats up to a number, and return the orders without one."""
         given = [*payments, *beats][:through]
         list(ingest(warehouse, MemoryConnector(RIGHT, given), batch=None))
+        # The first step has created the tables, which are registered in the background.
+        warehouse.catalog.wait_until_registered()
         with monkeypatch.context() as without_engine:
             if through in (2, 3):
                 without_engine.setattr(SparkConnectClient, "_stub", property(refuse))

@@ -206,7 +206,7 @@ def test_parquet_follows_the_rules(tmp_path: Path, zone: str | None) -> None:
         with pytest.raises(DataError, match=r"'x' is timestamp\[ns\].* set the option timeZone"):
             parquet(tmp_path, nanos, {})
     options: dict[str, str | bool] = {"timeZone": "UTC"} if zone is None else {}
-    assert parquet(tmp_path, nanos, options) == [*[MISFIT] * 3, 1]
+    assert parquet(tmp_path, nanos, options) == [*[FINER] * 3, 1]
     truncated = parquet(tmp_path, nanos, {**options, "finer": "truncate"})
     assert truncated == [value // 1000 for value in values]
 
