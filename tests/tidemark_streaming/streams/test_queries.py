@@ -11,8 +11,6 @@ import pytest
 
 from helpers.processes.commands import call, surround
 from helpers.processes.failing_engine import FAULTS, FailingEngine, serve
-from numbered.sources import numbers
-from numbered.transforms import numbers_counted
 from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.server import managed_of
@@ -56,11 +54,15 @@ def test_a_slow_engine_may_answer_later(
 
 
 def test_an_ingest_that_starts_waits_for_a_slow_engine(
-    engine: tuple[FailingEngine, Settings], monkeypatch: pytest.MonkeyPatch
+    engine: tuple[FailingEngine, Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, settings = engine
     surround(monkeypatch, settings)
-    monkeypatch.setenv("TIDEMARK_DOMAINS", "numbered")
+    landing = tmp_path / "landing" / "orders"
+    landing.mkdir(parents=True)
+    (landing / "a.json").write_text('{"at": "2026-01-01T00:00:00Z"}\n')
+    monkeypatch.setenv("TIDEMARK_LANDING", str(tmp_path / "landing"))
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "till")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setattr(queries, "DEADLINE", 0.2)
     failing.is_hanging = True
@@ -74,7 +76,7 @@ def test_an_ingest_that_starts_waits_for_a_slow_engine(
     awake = Thread(target=wake_up, daemon=True)
     awake.start()
     # The ingest itself can't use this engine, which has no tables.
-    result = call("ingest", numbers.name, "--follow", "--run", numbers_counted.name)
+    result = call("ingest", "orders", "--follow", "--run", "orders_hourly")
     awake.join()
     said = " ".join(result.stderr.split())
     assert "which streams run (DEADLINE_EXCEEDED)" in said
