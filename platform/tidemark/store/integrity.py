@@ -152,6 +152,18 @@ def replaced_app(source: Source) -> str:
     return f"{ingest_app(source)} replaced"
 
 
+def erasure_app(erasure: str) -> str:
+    """Return the application id of an erasure's commits.
+
+    The erasure commits version 0. A commit that replaces all rows of a table later records version
+    1: the erasure then no longer explains why the table has fewer rows than its timeline records.
+
+    Args:
+        erasure: the identity of the erasure.
+    """
+    return f"erasure/{erasure}"
+
+
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
     """Return the versions of tables that a commit of this thread can vouch for.
 
@@ -405,9 +417,9 @@ class Tables:
             if row["source"] == source.name
         }
         for erasure, erased in by_erasure.items():
-            # An erasure that has not committed to the table yet does not count, nor does one whose
-            # rows were replaced later (`erasures.superseding_record`).
-            if self.transaction(table, f"erasure/{erasure}") == 0:
+            # An erasure that has not committed to the table yet does not count, nor does one after
+            # which all rows were replaced.
+            if self.transaction(table, erasure_app(erasure)) == 0:
                 for each in erased:
                     found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
         return found

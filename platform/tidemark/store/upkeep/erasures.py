@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.define.source import Source
+from tidemark.store import integrity
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.committers.values import Vouches
@@ -36,10 +37,6 @@ TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
 """The phases of an erasure. `void` ends one that was killed before any event was deleted."""
-
-SUPERSEDED = 1
-"""The version of an erasure's transaction in a table whose rows were all replaced later. The
-erasure itself commits version 0."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -87,7 +84,7 @@ class Erasure:
     @property
     def app(self) -> str:
         """The application id of the erasure's commits."""
-        return f"erasure/{self.id}"
+        return integrity.erasure_app(self.id)
 
     @property
     def changes(self) -> bool:
@@ -125,13 +122,12 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
 
 
 def superseding_record(warehouse: Warehouse, source: Source) -> Vouches:
-    """Return what a commit records that replaces all rows of one of a source's tables.
+    """Return the record of all erasures so far, for a commit that replaces all rows of a table.
 
-    The rows are then new ones, without the erased events. So the erasures so far no longer explain
-    why the table has fewer rows than its timeline records (`store.integrity`).
+    See `integrity.erasure_app`.
     """
     ids = {str(row["erasure"]) for row in _rows(warehouse, source)}
-    return {f"erasure/{erasure}": SUPERSEDED for erasure in ids}
+    return {integrity.erasure_app(erasure): 1 for erasure in ids}
 
 
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
