@@ -33,7 +33,7 @@ from tidemark.store.committers.staged import File, file_system
 from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
 
-WINDOW_START = "window_start"
+_WINDOW_START = "window_start"
 
 _WITH_WINDOWS = {Role.STATE, Role.PUBLISHED, Role.QUARANTINE, Role.PANES}
 """The roles of tables whose rows belong to windows. Runs read and merge the newest windows."""
@@ -129,7 +129,8 @@ def _plan(
     )
     bins = list(_bins(small, target)) if len(small) > most else []
     newest = _newest_windows(opened, listed)
-    if newest is not None and not any(newest in files for files in bins):
+    is_large = newest is not None and newest["num_records"] > _GROWTH * thresholds.NEWEST_ROWS
+    if newest is not None and is_large and not any(newest in files for files in bins):
         bins.append([newest])
     for files in bins:
         if newest is None or newest not in files:
@@ -137,9 +138,7 @@ def _plan(
             continue
         rewrite = _Rewrite(files, _cuts(opened, system, folder, files))
         # Without cuts, the file has only the newest windows.
-        is_mixed = (
-            len(rewrite.cuts) > 0 and newest["num_records"] > _GROWTH * thresholds.NEWEST_ROWS
-        )
+        is_mixed = is_large and len(rewrite.cuts) > 0
         if rewrite.gain > 0 or is_mixed:
             yield rewrite
 
@@ -151,7 +150,7 @@ def _newest_windows(
     name = TableName.of("", opened.metadata().configuration)
     if name is None or name.role not in _WITH_WINDOWS:
         return None
-    latest = f"max.{WINDOW_START}"
+    latest = f"max.{_WINDOW_START}"
     # An instant beyond Python's range is a text.
     with_windows = [file for file in listed if isinstance(file.get(latest), datetime)]
     return max(with_windows, key=lambda file: file[latest], default=None)
@@ -165,8 +164,8 @@ def _cuts(
     The newest file gets about `NEWEST_ROWS` rows, and each older one a multiple of the one before,
     so that there are few files even for many rows.
     """
-    starts = _dataset(opened, system, folder, files).to_table(columns=[WINDOW_START])
-    newest_first = starts[WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
+    starts = _dataset(opened, system, folder, files).to_table(columns=[_WINDOW_START])
+    newest_first = starts[_WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
     cuts = set[int]()
     rows = thresholds.NEWEST_ROWS
     while rows < len(newest_first):
@@ -214,7 +213,7 @@ def _write(
             )
             for name in names
         ]
-        last_start: int | None = None
+        last_start = _FIRST_INSTANT
         for batch in rows.scanner(batch_readahead=2).to_batches():
             if len(writers) == 1:
                 writers[0].write(batch)
@@ -227,17 +226,17 @@ def _write(
     return [File.there(system, folder, name) for name in names]
 
 
-def _window_starts(batch: pa.RecordBatch, before: int | None) -> pa.Array:
+def _window_starts(batch: pa.RecordBatch, before: int) -> pa.Array:
     """Return the start of the window of each row.
 
     A row without a window, such as a marker of the state, stays with the row before it.
 
     Args:
-        before: the start of the last window of the batch before; None without one.
+        before: the start of the last window of the batch before.
     """
-    starts = batch[WINDOW_START].cast(pa.int64())
+    starts = batch[_WINDOW_START].cast(pa.int64())
     starts = pc.fill_null_forward(starts)  # pyright: ignore[reportAttributeAccessIssue]
-    return pc.fill_null(starts, _FIRST_INSTANT if before is None else before)
+    return pc.fill_null(starts, before)
 
 
 class _GroupedWriter:

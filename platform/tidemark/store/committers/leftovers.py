@@ -65,12 +65,7 @@ def trim_log(opened: DeltaTable) -> None:
     That version must have a checkpoint. An entry contains minimum and maximum values of the files
     that its commit added, so it may still contain values that were erased from the table.
     """
-    system, folder = file_system(opened.table_uri)
-    for info in system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log")):
-        number = info.base_name.partition(".")[0]
-        if number.isdigit() and int(number) < opened.version():
-            with suppress(FileNotFoundError):
-                system.delete_file(info.path)
+    _remove_entries(opened, _numbered_entries(opened), opened.version())
 
 
 def shorten_log(opened: DeltaTable, since: int, keep: int | None) -> None:
@@ -83,24 +78,34 @@ def shorten_log(opened: DeltaTable, since: int, keep: int | None) -> None:
         since: keep versions committed since this instant, in microseconds.
         keep: keep this version and all later ones, too; None for no such version.
     """
+    entries = _numbered_entries(opened)
+    old_checkpoints = [
+        number
+        for number, info in entries
+        if info.base_name.endswith(".checkpoint.parquet")
+        and written_at(info) < since
+        and (keep is None or number <= keep)
+    ]
+    _remove_entries(opened, entries, max(old_checkpoints, default=0))
+
+
+def _numbered_entries(opened: DeltaTable) -> list[tuple[int, pafs.FileInfo]]:
+    """Return the entries and checkpoints of a table's transaction log, each with its version."""
     system, folder = file_system(opened.table_uri)
-    entries = system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log"))
-    numbered = [
+    infos = system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log"))
+    return [
         (int(number), info)
-        for info in entries
+        for info in infos
         if (number := info.base_name.partition(".")[0]).isdigit()
     ]
-    first = max(
-        (
-            number
-            for number, info in numbered
-            if info.base_name.endswith(".checkpoint.parquet")
-            and written_at(info) < since
-            and (keep is None or number <= keep)
-        ),
-        default=0,
-    )
-    for number, info in numbered:
+
+
+def _remove_entries(
+    opened: DeltaTable, entries: Iterable[tuple[int, pafs.FileInfo]], first: int
+) -> None:
+    """Remove the entries before the version `first`."""
+    system, _ = file_system(opened.table_uri)
+    for number, info in entries:
         if number < first:
             with suppress(FileNotFoundError):
                 system.delete_file(info.path)
