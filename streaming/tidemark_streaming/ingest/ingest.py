@@ -62,6 +62,7 @@ from tidemark_streaming.ingest.arrival_facts import (
 )
 from tidemark_streaming.ingest.computed_columns import compute_columns
 from tidemark_streaming.ingest.ingest_files import lock_ingest, record_error
+from tidemark_streaming.ingest.recorded_arrivals import RecordedArrivals
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.ingest.value_checks import check_values
 
@@ -110,7 +111,7 @@ def ingest(
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     with _open_log(warehouse, connector.source) as log:
-        yield from _bring(log, _read_timeline(log), connector, batch)
+        yield from _bring(RecordedArrivals(log), connector, batch)
 
 
 def follow(
@@ -140,8 +141,7 @@ def follow(
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     source, outage = connector.source, Outage(on_progress)
-    log: Log | None = None
-    timeline: list[Arrival] = []
+    timeline: RecordedArrivals | None = None
     behind = then is not None
     silence = Silence(None if source.heartbeat is None else duration(source.heartbeat))
     with (
@@ -152,16 +152,15 @@ def follow(
         while True:
             brought = False
             try:
-                if log is None:
+                if timeline is None:
                     # Usually few rows arrive, so the planner settings are set once and not for each
                     # commit.
                     planned.enter_context(warehouse.planning(Planning.FEW))
-                    log = _trim_log(warehouse, source)
-                    timeline = _read_timeline(log)
+                    timeline = RecordedArrivals(_trim_log(warehouse, source))
                 if then is not None and behind and timeline:
                     with begun.other_work():
                         then(warehouse, NO_ARRIVALS)
-                for commit in _poll(log, timeline, connector, silence):
+                for commit in _poll(timeline, connector, silence):
                     if then is not None:
                         behind = True
                         with begun.other_work():
@@ -178,7 +177,8 @@ def follow(
                     raise
                 if again is not None and engine_lost(error):
                     planned.pop_all()
-                    warehouse, log, behind = outage.retry(error, again), None, then is not None
+                    warehouse, timeline = outage.retry(error, again), None
+                    behind = then is not None
                 else:
                     outage.wait(error)
                 continue
@@ -241,9 +241,9 @@ def ingest_each(
         batch: the number of arrivals per commit; None to commit as many as possible at once.
     """
     with _open_log(warehouse, source) as log:
-        timeline = _read_timeline(log)
+        timeline = RecordedArrivals(log)
         for connector, number, total in connectors:
-            for commit in _bring(log, timeline, connector, batch):
+            for commit in _bring(timeline, connector, batch):
                 yield replace(commit, done=number, pending=total)
 
 
@@ -258,12 +258,12 @@ def in_warehouse(connector: Connector, location: str, database: str) -> Connecto
 
 
 def _poll(
-    log: Log, timeline: list[Arrival], connector: Connector, silence: Silence
+    timeline: RecordedArrivals, connector: Connector, silence: Silence
 ) -> Generator[Ingested]:
     """Commit the pending arrivals, or a heartbeat if there is no data and a heartbeat is due.
     Append them to `timeline`."""
     found_data = False
-    for commit in _bring(log, timeline, connector, None):
+    for commit in _bring(timeline, connector, None):
         found_data = found_data or any(a.brings_data for a in commit.arrivals)
         yield commit
     if found_data:
@@ -274,7 +274,7 @@ def _poll(
         last = timeline[-1]
         clock = max(time.time_ns() // 1000, last.arrived_at)
         chunk = Chunk(without_losses(last.position), clock, silent_since=clock - silent)
-        timeline.append(_append_empty(log, last, chunk))
+        timeline.append([_append_empty(timeline.log, last, chunk)])
         yield Ingested((timeline[-1],), 1, 1)
 
 
@@ -326,14 +326,11 @@ def _open_new(log: Log) -> None:
         raise taken_over(log.source)
 
 
-def _read_timeline(log: Log) -> list[Arrival]:
-    return log.timeline() if log.is_open else []
-
-
 def _bring(
-    log: Log, timeline: list[Arrival], connector: Connector, batch: int | None
+    timeline: RecordedArrivals, connector: Connector, batch: int | None
 ) -> Generator[Ingested]:
     """Commit the arrivals that are pending after `timeline`, and append them to `timeline`."""
+    log = timeline.log
     if log.source.mask and not getattr(connector, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
@@ -365,7 +362,7 @@ def _bring(
                 stops = error
                 part = part[: error.before]
                 arrivals, rows = _commit(log, connector, timeline, part)
-            timeline += arrivals
+            timeline.append(arrivals)
             short_logs.of_source(log.warehouse, log.source, arrivals[-1].arrival)
             done, part = done + len(part), following
             yield Ingested(tuple(arrivals), done, len(chunks), rows)
