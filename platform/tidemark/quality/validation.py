@@ -6,6 +6,7 @@ other expectations in memory: few rows in one piece, many rows in chunks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -75,16 +76,38 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
     absent = [_find_absent(e, rows, batch) for e in windowed]
-    look = _validate_windowed(rows, windowed, batch)
+    look, findings = _validate_each(rows, windowed, others, batch)
     if look.count == 0:
         return []
-    findings = gx.validate(partial(_read_chunks, look.rows), others)
     places = _find_places(look, [n for f in findings for n, _ in f.rows or []])
     found = [_windowed_result(e, n, absent[n](), look) for n, e in enumerate(windowed)]
     found = [_confirm(r, rows, batch) for r in found]
     found += [_general_result(e, f, look, places) for e, f in zip(others, findings, strict=True)]
     order = [e.name for e in expectations]
     return sorted(found, key=lambda r: order.index(r.expectation.name))
+
+
+def _validate_each(
+    rows: Rows, windowed: Sequence[Windowed], others: Sequence[General], batch: Batch
+) -> tuple[_ValidatedRows, list[Finding]]:
+    """Validate rows by the engine and by Great Expectations; both at once if few.
+
+    Without rows, there are no findings.
+    """
+    if not isinstance(rows, DataFrame) and rows.num_rows:
+        passed = rows.drop_columns([c for c in rows.column_names if c in _NOT_PASSED])
+        warehouse = batch.asset.warehouse
+        finding = warehouse.run_in_background(lambda: _validate_general(passed, others))
+        try:
+            return _validate_windowed(rows, windowed, batch), finding.result()
+        finally:
+            wait([finding])
+    look = _validate_windowed(rows, windowed, batch)
+    return look, _validate_general(look.rows, others) if look.count else []
+
+
+def _validate_general(rows: Rows, expectations: Sequence[General]) -> list[Finding]:
+    return gx.validate(partial(_read_chunks, rows), expectations)
 
 
 def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
