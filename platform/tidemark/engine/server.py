@@ -99,13 +99,7 @@ def ensure(
         if managed.running() is None:
             if managed.read_record() is not None:
                 on_progress("The engine died: restarting it")
-            with _writable(settings):
-                _launch(managed, settings, on_progress, tasks)
-            begun = time.monotonic()
-            import_client()
-            if while_starting is not None:
-                while_starting()
-            _await(managed, url, on_progress, begun)
+            _start(managed, url, settings, on_progress, while_starting, tasks)
     return url
 
 
@@ -148,6 +142,32 @@ def status(settings: Settings) -> Status:
     )
 
 
+def _start(
+    managed: ManagedProcess,
+    url: str,
+    settings: Settings,
+    on_progress: ProgressCallback,
+    while_starting: Callable[[], None] | None,
+    tasks: int | None,
+) -> None:
+    """Start a server, and wait until it answers. If it exits before, start it once more.
+
+    Something may have killed the first server, for example the system when memory was scarce. If
+    the second one exits, too, its log says why.
+    """
+    for may_exit in (True, False):
+        with _writable(settings):
+            _launch(managed, settings, on_progress, tasks)
+        begun = time.monotonic()
+        import_client()
+        if while_starting is not None:
+            while_starting()
+            while_starting = None
+        if _await(managed, url, on_progress, begun, may_exit=may_exit):
+            return
+        on_progress("The engine exited while it was starting: starting it again")
+
+
 def managed_of(settings: Settings) -> ManagedProcess:
     return ManagedProcess(settings.home, "engine")
 
@@ -167,7 +187,7 @@ def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> 
     if record is None:
         return
     if not (is_listening(record.port) or is_wait_over(_START_DEADLINE, record.began, time.time())):
-        _await(managed, url, on_progress, time.monotonic())
+        _await(managed, url, on_progress, time.monotonic(), may_exit=True)
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         on_progress("The engine is running but does not answer: restarting it")
         managed.stop(deadline=5)
@@ -205,16 +225,32 @@ def _launch(
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, begun: float) -> None:
+def _await(
+    managed: ManagedProcess,
+    url: str,
+    on_progress: ProgressCallback,
+    begun: float,
+    *,
+    may_exit: bool,
+) -> bool:
+    """Wait until a server that is starting answers. Return False if it exited.
+
+    Args:
+        begun: when the wait began, as `time.monotonic()`.
+        may_exit: false to raise an error if the server exited.
+    """
     try:
         managed.await_ready("engine", lambda: probe(url) is not Answer.SILENT, _START_DEADLINE)
     except EngineError:
         # A server that never answered would block the next start.
         if managed.running() is not None:
             managed.stop(deadline=5)
+        elif may_exit:
+            return False
         raise
     demand_still_ready(url)
     on_progress(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
+    return True
 
 
 @contextmanager

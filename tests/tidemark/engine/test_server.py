@@ -205,6 +205,20 @@ def test_a_killed_server_restarts_with_its_tables(own: Settings) -> None:
     session.stop()
 
 
+def test_a_server_that_is_killed_while_it_starts_is_started_again(own: Settings) -> None:
+    spark_engine.stop(own)
+    killed, lines = list[int](), list[str]()
+
+    def kill() -> None:
+        killed.append(pid_of(own))
+        psutil.Process(killed[0]).kill()
+
+    spark_engine.ensure(own, lines.append, kill)
+    assert len(killed) == 1
+    assert pid_of(own) != killed[0]
+    assert lines.count("The engine exited while it was starting: starting it again") == 1
+
+
 def test_each_event_counts_once_after_all_processes_were_killed(
     own: Settings, tmp_path: Path
 ) -> None:
