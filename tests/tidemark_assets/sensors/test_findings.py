@@ -13,6 +13,15 @@ from helpers.data.judgements import judged, withhold, write
 from helpers.data.tables import arrive, position_of
 from helpers.processes.commands import call
 from helpers.processes.ending import end_with_an_error
+from helpers.suite.alerts import (
+    NEEDS_PROMTOOL,
+    PROMTOOL,
+    Labels,
+    alert_case,
+    check_alerts,
+    rules,
+    selector,
+)
 from helpers.suite.scrapes import Values, scraped
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
@@ -113,6 +122,21 @@ def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.Dagste
                 severe = dg.AssetCheckSeverity.ERROR if errors else dg.AssetCheckSeverity.WARN
                 assert checked.severity == severe
         assert "Table 'parities' has a truncated" in message
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.skipif(PROMTOOL is None, reason=NEEDS_PROMTOOL)
+def test_an_alert_fires_for_each_finding(home: Settings, tmp_path: Path) -> None:
+    status = json.loads(call("status", "--json").stdout)["findings"]
+    found = {(f["kind"], f["level"], f["node"]) for f in status}
+    series, alerts = dict[str, str](), list[Labels]()
+    for kind, level, node in found:
+        finding = {"kind": kind, "level": level, "node": node}
+        series[f"tidemark_findings{selector(finding)}"] = "1x9"
+        name = f"Tidemark{level.capitalize()}"
+        alert = {"alertname": name, "alertstate": "firing", **rules()[name]["labels"]}
+        alerts.append(alert | finding)
+    check_alerts(tmp_path, [alert_case(series, 'ALERTS{alertstate="firing"}', 9, alerts)])
 
 
 def evaluation(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetCheckEvaluation:

@@ -17,13 +17,20 @@ import yaml
 from deltalake import write_deltalake
 
 from helpers.data.tables import arrive
+from helpers.suite.alerts import (
+    NEEDS_PROMTOOL,
+    PROMTOOL,
+    RULES,
+    alert_case,
+    check_alerts,
+    rules,
+)
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_streaming.home import services
 
 ROOT = Path(__file__).parents[3]
-RULES = ROOT / "ops/prometheus/rules.yml"
-PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
+PROMETHEUS = shutil.which("prometheus")
 
 
 @dataclass(frozen=True)
@@ -138,27 +145,13 @@ CASES = {
 }
 
 
-def rules() -> dict[str, Any]:
-    """Return the alerts by name."""
-    groups = yaml.safe_load(RULES.read_text())["groups"]
-    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
-
-
-def asked(name: str, case: Case) -> list[dict[str, Any]]:
-    """Return the two tests of an alert in promtool's format."""
-    firing = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
-    labels = {"alertname": name, "alertstate": "firing", **rules()[name]["labels"], **case.labels}
-    told = ", ".join(f'{label}="{value}"' for label, value in labels.items())
-    samples = [{"labels": f"ALERTS{{{told}}}", "value": 1}]
+def cases_of(name: str, case: Case) -> list[dict[str, Any]]:
+    """Return the two cases of an alert: one in which it fires, and one in which it does not."""
+    query = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
+    alert = {"alertname": name, "alertstate": "firing", **rules()[name]["labels"], **case.labels}
     return [
-        {
-            "interval": "1m",
-            "input_series": [{"series": s, "values": v} for s, v in series.items()],
-            "promql_expr_test": [
-                {"expr": firing, "eval_time": f"{case.after}m", "exp_samples": found}
-            ],
-        }
-        for series, found in ((case.fires, samples), (case.quiet, []))
+        alert_case(case.fires, query, case.after, [alert]),
+        alert_case(case.quiet, query, case.after, []),
     ]
 
 
@@ -167,14 +160,9 @@ def test_each_alert_has_a_case() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: the alerts were not evaluated")
+@pytest.mark.skipif(PROMTOOL is None, reason=NEEDS_PROMTOOL)
 def test_each_alert_fires_under_its_condition_only(tmp_path: Path) -> None:
-    file = tmp_path / "alerts.yml"
-    tests = [test for name, case in CASES.items() for test in asked(name, case)]
-    told = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
-    file.write_text(yaml.safe_dump(told))
-    done = subprocess.run([str(PROMTOOL), "test", "rules", str(file)], capture_output=True)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    check_alerts(tmp_path, [each for name, case in CASES.items() for each in cases_of(name, case)])
 
 
 # Waits until a real Prometheus has scraped.
