@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow.fs as pafs
 
@@ -30,7 +30,7 @@ from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.staged import file_system
 from tidemark.store.committers.values import KeptFiles
 from tidemark.store.state import State
-from tidemark.store.upkeep import checkpoints
+from tidemark.store.upkeep.readers import versions_read
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
@@ -106,7 +106,7 @@ def maintain(
             raise DataError(describe_unknown("Tidemark table", name, existing))
     versions = _versions_in_arrivals(warehouse, existing)
     kept = _versions_for_rollback(warehouse, existing, now - _ROLLBACK_PERIOD)
-    read = _versions_read(warehouse)
+    read = versions_read(warehouse)
     for table in asked or existing:
         found = _try_maintaining(
             warehouse,
@@ -275,28 +275,3 @@ def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> 
         for name, version in (pair for text in texts for pair in json.loads(text).items()):
             found[name].add(int(version))
     return found
-
-
-def _versions_read(warehouse: Warehouse) -> dict[str, int]:
-    """Return the version that each table's slowest reader of changes has reached.
-
-    The keys are the identities of the tables.
-    """
-    found: dict[str, int] = {}
-    by_queries = ((table, version - 1) for table, version in checkpoints.read(warehouse))
-    for table, version in [*_read_by_marts(warehouse), *by_queries]:
-        found[table] = min(version, found.get(table, version))
-    return found
-
-
-def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """Yield the identity of each table that a mart reads, with the version that the mart has read.
-
-    Each mart records these versions in a property (`dbt_project/macros/changes.sql`).
-    """
-    marts = warehouse.marts(registered=False)
-    for mart in marts.tables():
-        properties = _run_unless_dropped(marts, mart, marts.properties) or {}
-        versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
-        # The other entry is the mart's code.
-        yield from ((table, at[0]) for table, at in versions.items() if isinstance(at, list))

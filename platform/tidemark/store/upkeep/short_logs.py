@@ -2,14 +2,16 @@
 
 Each commit lists its table's transaction log. A stream commits to each of its tables about twice a
 second, so after half an hour a log has 4,000 entries, and a commit takes 15 ms longer. Of most
-tables, only the newest version is read:
+tables, only the newest version is read. Only published tables keep a history, which is shorter if
+the table has many versions a second:
 
 | table | entries that stay, in addition to those of the last `PERIOD` |
 | --- | --- |
 | timeline, dead letters, ledger, validation results | none |
 | event log | those that a streaming query has not read yet |
 | state | all, if a promotion of rebuilt tables can be rolled back |
-| any other | all: users read its changes, and its earlier versions |
+| published tables | the newest `KEPT_VERSIONS`, and those that a mart has not read; see state |
+| any other | all |
 """
 
 import time
@@ -20,11 +22,19 @@ from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, LEDGER
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.upkeep import checkpoints
+from tidemark.store.upkeep.readers import versions_read
 from tidemark.store.warehouse import Warehouse
 
 PERIOD = 900_000_000
 """How long each entry stays, in microseconds. A process may have opened its version."""
+
+
+KEPT_VERSIONS = 20_000
+"""The number of newest versions that readers of a published table's changes can rely on.
+
+A stream with two commits a second makes as many in three hours; a run each minute, in two weeks.
+Each commit lists their log entries, which takes 20 to 40 ms.
+"""
 
 
 def of_source(warehouse: Warehouse, source: Source, arrival: int) -> None:
@@ -39,8 +49,7 @@ def of_source(warehouse: Warehouse, source: Source, arrival: int) -> None:
         _shorten(warehouse, table)
     head = warehouse.head(source.log_table)
     if head is not None:
-        read = [r.version for r in checkpoints.read(warehouse) if r.table == head.table_id]
-        _shorten(warehouse, source.log_table, min(read, default=None))
+        _shorten(warehouse, source.log_table, versions_read(warehouse).get(head.table_id))
 
 
 def of_asset(asset: Asset, commit: StateCommit) -> None:
@@ -55,8 +64,19 @@ def of_asset(asset: Asset, commit: StateCommit) -> None:
         return
     for table in (LEDGER, CHECKS):
         _shorten(asset.warehouse, table)
-    if commit.promoted <= asset.state.forgotten():
-        _shorten(asset.warehouse, asset.transform.state_table)
+    if commit.promoted > asset.state.forgotten():
+        return
+    _shorten(asset.warehouse, asset.transform.state_table)
+    for table in (asset.transform.table, asset.transform.panes_table):
+        _shorten_history(asset.warehouse, table)
+
+
+def _shorten_history(warehouse: Warehouse, table: str) -> None:
+    head = warehouse.head(table)
+    if head is None or head.version <= KEPT_VERSIONS:
+        return
+    unread = versions_read(warehouse).get(head.table_id, head.version)
+    _shorten(warehouse, table, max(min(unread, head.version - KEPT_VERSIONS), 0))
 
 
 def _shorten(warehouse: Warehouse, table: str, keep: int | None = None) -> None:

@@ -89,6 +89,35 @@ def test_the_published_table_keeps_its_history(warehouse: Warehouse) -> None:
         assert 20 <= oldest_version(warehouse, table) <= 27
 
 
+# A checkpoint is at version 24.
+@pytest.mark.parametrize(
+    ("kept", "unread", "remaining"), [(4, None, 24), (10, None, 0), (4, 25, 24), (4, 12, 0)]
+)
+def test_a_published_table_keeps_its_newest_versions_and_what_was_not_read(
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+    unread: int | None,
+    remaining: int,
+) -> None:
+    monkeypatch.setattr(short_logs, "KEPT_VERSIONS", kept)
+    table = PER_MINUTE.table
+    for each in (table, PER_MINUTE.state_table):
+        grow(warehouse, each)
+    head = warehouse.head(table)
+    assert head is not None
+    reads = {} if unread is None else {head.table_id: unread}
+    monkeypatch.setattr(short_logs, "versions_read", lambda _: reads)
+    asset = Asset(warehouse, PER_MINUTE)
+    rolled_back = replace(Increment(commit_number=50), promoted=7)
+    short_logs.of_asset(asset, rolled_back)
+    assert oldest_version(warehouse, table) == 0
+    asset.state.forget(7)
+    short_logs.of_asset(asset, rolled_back)
+    assert oldest_version(warehouse, table) == remaining
+    assert rows(warehouse, table) == COMMITS
+
+
 def test_a_state_keeps_its_history_until_a_promotion_is_forgotten(warehouse: Warehouse) -> None:
     grow(warehouse, PER_MINUTE.state_table)
     asset = Asset(warehouse, PER_MINUTE)
