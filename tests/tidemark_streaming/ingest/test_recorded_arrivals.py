@@ -44,18 +44,17 @@ def record(log: Log, count: int) -> list[Arrival]:
 def ask(chance: Random) -> Callable[[Sequence[Arrival]], object]:
     """Return a question that a connector may ask about the arrivals."""
     near, far, step = chance.randint(-30, 30), chance.randint(-30, 30), chance.choice((1, 2, -1))
-    return chance.choice(
-        (
-            len,
-            list,
-            bool,
-            lambda arrivals: arrivals[-1] if arrivals else None,
-            lambda arrivals: arrivals[-1:],
-            lambda arrivals: arrivals[near:far:step],
-            lambda arrivals: arrivals[near] if -len(arrivals) <= near < len(arrivals) else None,
-            lambda arrivals: [*islice(reversed(arrivals), abs(near))],
-        )
-    )
+    questions: list[Callable[[Sequence[Arrival]], object]] = [
+        len,
+        list,
+        bool,
+        lambda arrivals: arrivals[-1] if arrivals else None,
+        lambda arrivals: arrivals[-1:],
+        lambda arrivals: arrivals[near:far:step],
+        lambda arrivals: arrivals[near] if -len(arrivals) <= near < len(arrivals) else None,
+        lambda arrivals: [*islice(reversed(arrivals), abs(near))],
+    ]
+    return chance.choice(questions)
 
 
 @pytest.mark.parametrize("seed", range(4))
