@@ -66,7 +66,7 @@ from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import at_least, number_in
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
-from tidemark.store.committers.durable import LOG, added_files
+from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
 from tidemark.store.committers.staged import file_system
 
 if TYPE_CHECKING:
@@ -639,7 +639,7 @@ def _checkpoint_version(place: str) -> int:
     A table is opened from its newest checkpoint, so that earlier commits do not matter.
     """
     try:
-        return int(json.loads(Path(place, LOG, "_last_checkpoint").read_text())["version"])
+        return int(json.loads(Path(place, LOG, LAST_CHECKPOINT).read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return -1
 

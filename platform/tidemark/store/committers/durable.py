@@ -24,6 +24,8 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 
 LOG = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+"""The file in a transaction log that names its newest checkpoint."""
 
 
 @cache
@@ -46,8 +48,11 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
         files = [Path(place, path) for path in added_files(entry.read_text())]
         _sync([*files, entry])
     checkpoint = entry.with_suffix(".checkpoint.parquet")
-    if version == 0 or checkpoint.exists():
+    if version == 0:
         sync_log(place)
+    elif checkpoint.exists():
+        # Earlier entries were synced with their commits.
+        _sync([checkpoint, checkpoint.with_name(LAST_CHECKPOINT)])
 
 
 def sync_log(place: str) -> None:

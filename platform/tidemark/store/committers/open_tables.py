@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-_CHECKPOINT = "_last_checkpoint"
-"""The file in a transaction log that names its newest checkpoint."""
+from tidemark.store.committers.durable import LAST_CHECKPOINT
+
 _FileIdentity = tuple[int, int, int]
 """The identity of a file's content: inode, time of the last change, and size."""
 
@@ -63,7 +63,7 @@ class OpenTables:
         if known is not None and self._is_same(table, known):
             if _is_newest(known):
                 return known.table
-            checkpoint = _file_identity(known.log, _CHECKPOINT)
+            checkpoint = _file_identity(known.log, LAST_CHECKPOINT)
             try:
                 known.table.update_incremental()
             except DeltaError:
@@ -78,7 +78,7 @@ class OpenTables:
             log = os.open(self._log(table), os.O_RDONLY)
         except OSError:
             return self.reopen(table)
-        checkpoint = _file_identity(log, _CHECKPOINT)
+        checkpoint = _file_identity(log, LAST_CHECKPOINT)
         try:
             opened = self.reopen(table)
         except BaseException:
@@ -138,7 +138,7 @@ def _is_newest(known: _Open) -> bool:
     version = known.table.version()
     return (
         _file_identity(known.log, f"{version + 1:020d}.json") is None
-        and _file_identity(known.log, _CHECKPOINT) == known.checkpoint
+        and _file_identity(known.log, LAST_CHECKPOINT) == known.checkpoint
         # The table may have been restored to an earlier version.
         and _has_version(known)
     )
