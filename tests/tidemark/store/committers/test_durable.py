@@ -1,4 +1,4 @@
-"""Each commit is synced to the disk before the next one, as fast in a long log."""
+"""Each commit is synced to the disk before the next one, and a long log makes this no slower."""
 
 import os
 from pathlib import Path
