@@ -1,9 +1,9 @@
 """Domains: the packages in which users define sources, connectors and transforms.
 
 A domain is a Python package. Its modules `sources`, `connectors` and `transforms`, each of them
-optional, contain `Source`, `Ingestion` and `Definition` objects under any name. For each extra, a
-further module contains the pipelines of the extra. The settings list the domains. This module
-imports the domains and finds their objects by name.
+optional, contain `Source`, `Ingestion` and `Definition` objects under any name, or in lists, tuples
+and dictionaries. For each extra, a further module contains the pipelines of the extra. The settings
+list the domains. This module imports the domains and finds their objects by name.
 """
 
 import sys
@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tidemark.base import user_code
 from tidemark.base.errors import DefinitionError, TidemarkError, describe_unknown
@@ -256,7 +256,15 @@ def _collect(
     modules: Iterable[ModuleType], kind: type[_T], name: Callable[[_T], str]
 ) -> dict[str, _T]:
     objects: dict[str, _T] = {}
-    found = ((m, v) for m in modules for v in vars(m).values() if isinstance(v, kind))
+    found = (
+        (module, value)
+        for module in modules
+        for variable_name, variable in vars(module).items()
+        # Python's own variables are no definitions.
+        if not variable_name.startswith("__")
+        for value in _objects_in(variable)
+        if isinstance(value, kind)
+    )
     for module, value in found:
         other = objects.setdefault(name(value), value)
         if other is not value:
@@ -265,3 +273,16 @@ def _collect(
                 f"{module.__name__}: remove or rename one."
             )
     return objects
+
+
+def _objects_in(variable: object) -> Iterator[object]:
+    """Yield the object of a variable; the items of a list, a tuple, or a dictionary."""
+    # Other classes that are sequences are objects of their own, for example named tuples.
+    if type(variable) is dict:
+        for item in [*cast("dict[object, object]", variable).values()]:
+            yield from _objects_in(item)
+    elif type(variable) in (list, tuple):
+        for item in cast("Sequence[object]", variable):
+            yield from _objects_in(item)
+    else:
+        yield variable

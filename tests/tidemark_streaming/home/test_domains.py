@@ -84,3 +84,34 @@ def test_a_chain_takes_types_from_the_table_of_its_asset(home: Path, seed: int) 
 def test_a_chain_needs_types_before_its_asset_has_run(home: Path) -> None:
     with pytest.raises(DefinitionError, match=r"or from its table. Specify it, as in"):
         domains.load(Settings().domains)
+
+
+COLLECTED = """
+from pathlib import Path
+
+from tidemark.source import Source
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark_streaming.connector import Ingestion
+from tidemark_streaming.files import FileConnector
+
+
+def events(name):
+    return Source(name, {"at": "TIMESTAMP"}, "at", BoundedOutOfOrderness("1 minute"))
+
+
+def ingestion(source):
+    return Ingestion(source, lambda *_: FileConnector(source, Path("landing")))
+
+
+SOURCES = [events("north"), events("south")]
+BY_REGION = {"east": events("east"), "others": (events("west"), [events("far")])}
+INGESTIONS = tuple(ingestion(each) for each in SOURCES)
+"""
+
+
+def test_objects_in_lists_tuples_and_dictionaries_are_found(home: Path) -> None:
+    (home.parent / "project" / "chained" / "connectors.py").write_text(COLLECTED)
+    (home.parent / "project" / "chained" / "transforms.py").write_text("")
+    known = domains.load(["chained"])
+    assert set(known.sources) == {"north", "south", "east", "west", "far"}
+    assert set(known.ingestions) == {"north", "south"}
