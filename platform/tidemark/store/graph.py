@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from tidemark.define import tables as tables_of
 from tidemark.define.tables import Role, TableName
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import file_system
 
 
@@ -145,6 +145,6 @@ def _sort_by_bases(nodes: Mapping[str, Node]) -> list[Node]:
 
 def _read_name(folder: str, name: str) -> TableName | None:
     try:
-        return TableName.of(name, DeltaTable(f"{folder}/{name}").metadata().configuration)
+        return TableName.of(name, OpenTables(folder).newest(name).metadata().configuration)
     except DeltaError:
         return None

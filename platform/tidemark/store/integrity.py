@@ -67,6 +67,7 @@ from tidemark.store.commits.conditions import at_least, number_in
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import file_system
 
 if TYPE_CHECKING:
@@ -251,6 +252,8 @@ class Tables:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.broken: dict[str, Damage] = {}
+        # An entry of a transaction log may have been lost since this process copied it.
+        self._tables = OpenTables(folder, reads_again=True)
         self._opened: dict[str, DeltaTable | None] = {}
 
     def open(self, table: str, asset: str | None = None) -> DeltaTable | None:
@@ -300,7 +303,7 @@ class Tables:
         opened = None
         if problem is None:
             try:
-                opened = DeltaTable(place)
+                opened = self._tables.newest(table)
             except TableNotFoundError:
                 return None
             except DeltaError as error:
@@ -373,7 +376,7 @@ class Tables:
         if opened is None or opened.version() == version:
             return opened
         try:
-            return DeltaTable(f"{self.folder}/{table}", version=version)
+            return self._tables.open_version(table, version)
         except DeltaError:
             return None
 
@@ -525,7 +528,7 @@ class Tables:
     ) -> Iterator[Damage]:
         """Yield the damage if the ledger lacks a state's commits, and no run can publish them."""
         with suppress(TableNotFoundError, DeltaError):
-            now = DeltaTable(f"{self.folder}/{LEDGER}").transaction_version(app)
+            now = OpenTables(self.folder).newest(LEDGER).transaction_version(app)
             if not can_republish(commits_after(state, -1 if now is None else now)):
                 yield Damage(
                     LEDGER,

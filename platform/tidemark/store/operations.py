@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.define import tables
 from tidemark.store.committers import file_list
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.rows import INSTANT, to_dicts
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
 def find_unfinished(folder: str) -> list[Operation]:
     """Return the unfinished operations of a database, the oldest first, without the engine."""
     try:
-        opened = DeltaTable(f"{folder}/{TABLE}")
+        opened = OpenTables(folder).newest(TABLE)
     except TableNotFoundError:
         return []
     return select_unfinished(file_list.load(opened, ()))

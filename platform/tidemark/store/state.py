@@ -86,7 +86,8 @@ class State:
 
     def last(self) -> StateCommit:
         """Return the record of the newest commit; without one, `NO_COMMIT`, whose number is -1."""
-        return self.at(self.warehouse.transaction(self.table, _APP))
+        with self.warehouse.pin(self.table):
+            return self.at(self.warehouse.transaction(self.table, _APP))
 
     def at(self, commit_number: int) -> StateCommit:
         """Return the record of a commit; for a negative number, `NO_COMMIT`."""
@@ -100,8 +101,9 @@ class State:
 
     def since(self, commit_number: int) -> list[StateCommit]:
         """Return the records of the commits with numbers after `commit_number`, in order."""
-        newest = self.warehouse.transaction(self.table, _APP)
-        return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
+        with self.warehouse.pin(self.table):
+            newest = self.warehouse.transaction(self.table, _APP)
+            return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
 
     def create(self, partials: Rows) -> str:
         """Create the table if it does not exist, and return its identity.
@@ -125,6 +127,15 @@ class State:
         Raises:
             ConflictError: another run committed first; nothing was stored.
         """
+        with self.warehouse.pin(self.table):
+            done = self._store(partials, marker)
+        if done is None:
+            raise ConflictError(
+                f"Another run wrote '{self.table}' at the same time. Run the command again."
+            )
+
+    def _store(self, partials: Rows, marker: StateCommit) -> int | None:
+        """Store a commit as `commit` does. Return None if another run committed first."""
         where, ranges = "TRUE", marker.recomputed
         commits = [marker]
         if marker.renews:
@@ -137,9 +148,9 @@ class State:
         place = (self.table, _APP, marker.commit_number)
         vouches = {self._arrivals: marker.after.through}
         if self.warehouse.transaction(self.table, _APP) != marker.commit_number - 1:
-            done = None
-        elif ranges is not None:
-            done = self.warehouse.replace(
+            return None
+        if ranges is not None:
+            return self.warehouse.replace(
                 partials,
                 self.table,
                 where,
@@ -148,12 +159,7 @@ class State:
                 also=notes_table,
                 vouches=vouches,
             )
-        else:
-            done = self.warehouse.append(partials, *place, also=notes_table, vouches=vouches)
-        if done is None:
-            raise ConflictError(
-                f"Another run wrote '{self.table}' at the same time. Run the command again."
-            )
+        return self.warehouse.append(partials, *place, also=notes_table, vouches=vouches)
 
     def forget(self, commit_number: int) -> None:
         """Record that the backup of a promotion, with this commit number, no longer exists."""

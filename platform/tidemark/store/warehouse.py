@@ -199,7 +199,8 @@ class Warehouse(Committer):
 
     def transaction(self, table: str, app: str) -> int:
         """Return an application's newest version in a table; -1 before its first commit."""
-        return -1 if self.head(table) is None else super().transaction(table, app)
+        with self.pin(table):
+            return -1 if self.head(table) is None else super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
         """Remove a table, its files and its catalog entry. Return whether the table existed.
@@ -256,12 +257,13 @@ class Warehouse(Committer):
         return self._planner.planning(planning)
 
     def _newest(self, table: str) -> DeltaTable:
-        if table not in self._known and self.head(table) is None:
-            raise DataError(
-                f"There is no table '{table}' in '{self.location}' yet: `tidemark ingest` creates "
-                "the tables of a source, and `tidemark run` those of an asset."
-            )
-        return super()._newest(table)
+        with self.pin(table):
+            if table not in self._known and self.head(table) is None:
+                raise DataError(
+                    f"There is no table '{table}' in '{self.location}' yet: `tidemark ingest` "
+                    "creates the tables of a source, and `tidemark run` those of an asset."
+                )
+            return super()._newest(table)
 
 
 def _check_owner(table: str, found: Head) -> None:

@@ -5,6 +5,7 @@ An unchanged table is not read again, so that a process can poll all tables ever
 
 import time
 from collections.abc import Callable, Hashable, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -18,13 +19,16 @@ from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store.commits.conditions import Condition, at_least
 from tidemark.store.committers import file_list, statistics
-from tidemark.store.committers.open_tables import OpenTables
+from tidemark.store.committers.open_tables import OpenTables, local_folder
 from tidemark.store.rows import INSTANT, arrow_schema, compute, spark_schema, to_micros
 
 REST = 20
 """The pause after a read in a process that polls every second, as a multiple of the read's
 duration. The process therefore uses a twentieth of a core at most.
 """
+
+MAX_PAUSE = 60.0
+"""The longest pause between two looks at an unchanged table in an object store, in seconds."""
 
 _SETTLED = 1.0
 """Seconds after which a folder's next change gets another modification time, on any file system."""
@@ -46,6 +50,34 @@ class Listing:
     version: int
 
 
+@dataclass
+class _Result:
+    """A result of `Tables.read_if_changed`.
+
+    Args:
+        stamps: the stamps of the tables that were read.
+        until: the end of the pause, on the monotonic clock.
+    """
+
+    stamps: object
+    until: float
+    value: Any
+
+
+@dataclass
+class _Look:
+    """A look at a table in an object store.
+
+    Args:
+        until: the time of the next look, on the monotonic clock.
+        pause: the time between this look and the next one, in seconds.
+    """
+
+    stamp: Hashable
+    until: float
+    pause: float = 0.0
+
+
 class Tables:
     """Reads the tables of one database, in one thread. Methods return None for a missing table.
 
@@ -57,7 +89,8 @@ class Tables:
         self.rest = rest
         self._root = folder
         self._open = OpenTables(self._root)
-        self._results: dict[Hashable, tuple[object, float, Any]] = {}
+        self._results: dict[Hashable, _Result] = {}
+        self._looks: dict[str, _Look] = {}
         self._last: dict[tuple[str, str], tuple[object, pa.Table]] = {}
 
     @classmethod
@@ -67,14 +100,34 @@ class Tables:
 
     def stamp(self, table: str) -> Hashable:
         """Return a value that differs whenever the table has changed."""
-        if "://" in self._root:
-            return self._version(self.open(table))
+        if local_folder(self._root) is None:
+            return self._look(table)
         try:
-            log = Path(f"{self._root}/{table}/_delta_log").stat()
+            log = Path(f"{local_folder(self._root)}/{table}/_delta_log").stat()
         except OSError:
             return None
         settled = time.time() - log.st_mtime >= 0 and time.time() - log.st_mtime > _SETTLED
         return (log.st_ino, log.st_mtime_ns, None if settled else time.monotonic_ns())
+
+    def _look(self, table: str) -> Hashable:
+        """Return the stamp of a table in an object store, where each look is a request.
+
+        A process that polls looks less and less often at a table that does not change. After a
+        change, it looks at all tables again, because they often change together.
+        """
+        now = time.monotonic()
+        known = self._looks.get(table)
+        if known is not None and now < known.until:
+            return known.stamp
+        stamp = self._version(self.open(table))
+        if known is None:
+            self._looks[table] = _Look(stamp, now)
+        elif known.stamp != stamp:
+            self._looks = {table: _Look(stamp, now)}
+        elif self.rest:
+            known.pause = min(max(2 * known.pause, 1.0), MAX_PAUSE)
+            known.until = now + known.pause
+        return stamp
 
     def read_if_changed(
         self, key: Hashable, tables: Sequence[str], find: Callable[[], _T], also: object = None
@@ -89,13 +142,19 @@ class Tables:
             tables: the tables that `find` reads.
             also: another value on which the result depends.
         """
-        stamps, begun = [also, *map(self.stamp, tables)], time.monotonic()
+        begun = time.monotonic()
         known = self._results.get(key)
-        if known is not None and (known[0] == stamps or begun < known[1]):
-            return known[2]
-        found = find()
+        if known is not None and begun < known.until:
+            return known.value
+        with ExitStack() as pins:
+            for table in tables:
+                pins.enter_context(self._open.pin(table))
+            stamps = [also, *map(self.stamp, tables)]
+            if known is not None and known.stamps == stamps:
+                return known.value
+            found = find()
         ended = time.monotonic()
-        self._results[key] = (stamps, ended + self.rest * (ended - begun), found)
+        self._results[key] = _Result(stamps, ended + self.rest * (ended - begun), found)
         return found
 
     def open(self, table: str) -> DeltaTable | None:

@@ -238,6 +238,9 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
     "tests/tidemark_streaming/streams/test_silent_sources.py": (
         "test_a_heartbeat_needs_no_engine",
     ),
+    "tests/tidemark_streaming/test_store_requests.py": (
+        "test_requests_of_ingests_runs_and_readers",
+    ),
     "tests/tidemark_streaming/testing/test_trial.py": (
         "test_an_unexpected_result_is_reported_and_drawn",
     ),

@@ -9,8 +9,8 @@ the last one. So this module opens the table, checks the application's last vers
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -30,7 +30,7 @@ from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.leftovers import shorten_log, trim_log, vacuum, written_at
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.committers.merging import for_datafusion, merge_rows
-from tidemark.store.committers.open_tables import OpenTables
+from tidemark.store.committers.open_tables import OpenTables, local_folder
 from tidemark.store.committers.staged import Staged, file_system, spill, stage
 from tidemark.store.committers.values import (
     CompactionResult,
@@ -60,6 +60,10 @@ _OWN = {
     "delta.enableExpiredLogCleanup": "false",
     # Opening a table lists its transaction log.
     "delta.logRetentionDuration": "interval 7 days",
+}
+_OWN_IN_STORE = {
+    # Each commit after the checkpoint is a request of its own.
+    "delta.checkpointInterval": "10",
 }
 _T = TypeVar("_T")
 
@@ -93,30 +97,41 @@ class Committer:
         """
         return self._tables.close_replaced_tables()
 
+    def pin(self, table: str) -> AbstractContextManager[None]:
+        """Let all accesses to a table in the block use the same version of the table.
+
+        A commit of the block adds its version. If another commit came first, it fails, and the next
+        access finds that commit.
+        """
+        return self._tables.pin(table)
+
     def create_table(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
         """Create a table. Return False if it exists already."""
         with translate_refusals(f"create table '{table}' in '{self._place}'"):
-            if "://" in self._place and not self.tables():
+            if local_folder(self._place) is None and not self.tables():
                 conditional.prove(self._place)
             try:
-                DeltaTable.create(
-                    self.path(table),
-                    delta_schema(schema),
-                    mode="error",
-                    description=comment or None,
-                    configuration=_OWN | properties,
-                    raise_if_key_not_exists=False,
-                    commit_properties=conditional.FIRST_COMMIT,
-                )
-            except (DeltaError, CommitFailedError):
+                with self._tables.create(table) as path:
+                    DeltaTable.create(
+                        path,
+                        delta_schema(schema),
+                        mode="error",
+                        description=comment or None,
+                        configuration=self._own_properties() | properties,
+                        raise_if_key_not_exists=False,
+                        commit_properties=conditional.FIRST_COMMIT,
+                    )
+            except (DeltaError, CommitFailedError, ConflictError):
                 # Another process may have created the table at the same time.
                 if self.head(table) is None:
                     raise
                 return False
-            durable.sync_log(self.path(table))
         return True
+
+    def _own_properties(self) -> dict[str, str]:
+        return _OWN if local_folder(self._place) is not None else _OWN | _OWN_IN_STORE
 
     def add_columns(self, table: str, schema: pa.Schema) -> None:
         """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
@@ -124,16 +139,12 @@ class Committer:
         columns = pa.schema([field for field in schema if field.name not in existing])
         if not columns:
             return
-        with translate_refusals(f"write table '{table}'"):
-            opened = self._tables.reopen(table)
+        with self._write(table) as opened:
             opened.alter.add_columns(delta_schema(columns).fields)
-            self._sync(table, opened)
 
     def set_properties(self, table: str, properties: dict[str, str]) -> None:
-        with translate_refusals(f"write table '{table}'"):
-            opened = self._tables.reopen(table)
+        with self._write(table) as opened:
             opened.alter.set_table_properties(properties, raise_if_not_exists=False)
-            self._sync(table, opened)
 
     def head(self, table: str) -> Head | None:
         """Return a table's identity, newest version and properties; None without a table."""
@@ -223,7 +234,6 @@ class Committer:
             also: a few additional rows with the table's columns.
             vouches: the versions of other tables that the commit vouches for (`store.integrity`).
         """
-        ready = self._ready(table, rows, also)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(ready, Staged):
@@ -232,7 +242,9 @@ class Committer:
             write_deltalake(opened, ready, mode="append", commit_properties=properties)
             return ready.num_rows
 
-        return self._commit_once(table, app, version, write, vouches=vouches)
+        with self._pinned_for(rows, table):
+            ready = self._ready(table, rows, also)
+            return self._commit_once(table, app, version, write, vouches=vouches)
 
     def replace(
         self,
@@ -250,7 +262,6 @@ class Committer:
         If `where` is the text `TRUE`, the table takes over the columns of the new rows.
         """
         everything = where == "TRUE"
-        ready = self._ready(table, rows, also, replace_all=everything)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(ready, Staged) and everything:
@@ -266,8 +277,17 @@ class Committer:
             )
             return ready.rows if isinstance(ready, Staged) else ready.num_rows
 
-        upon = where == "TRUE"
-        return self._commit_once(table, app, version, write, upon=upon, vouches=vouches)
+        with self._pinned_for(rows, table):
+            ready = self._ready(table, rows, also, replace_all=everything)
+            return self._commit_once(
+                table,
+                app,
+                version,
+                write,
+                upon=everything,
+                reads_rows=not everything,
+                vouches=vouches,
+            )
 
     def merge(
         self,
@@ -289,6 +309,7 @@ class Committer:
             app,
             version,
             lambda opened, properties: merge_rows(opened, source, merge, properties),
+            reads_rows=True,
             vouches=vouches,
         )
 
@@ -321,7 +342,7 @@ class Committer:
 
         The table must have been created with `feed`.
         """
-        return frame(self.spark, file_list.changes(self._newest(table), since))
+        return frame(self.spark, file_list.changes(self._with_changes(table), since))
 
     def read_changes(self, table: str, since: int, through: int) -> pa.Table:
         """Return the changes of the commits (since, through] in memory.
@@ -332,7 +353,7 @@ class Committer:
         if since < through and self.committed_at(table, since + 1) is None:
             raise history_expired_error(table, since + 1)
         try:
-            return file_list.changes(self._newest(table), since, through)
+            return file_list.changes(self._with_changes(table), since, through)
         except (DeltaError, OSError, pa.ArrowException) as error:
             if re.search("not found|No such file", str(error), re.IGNORECASE):
                 raise history_expired_error(table, since + 1) from error
@@ -379,7 +400,7 @@ class Committer:
         system, folder = file_system(self._place)
         entries = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
         names = sorted(i.base_name for i in entries if i.type == pafs.FileType.Directory)
-        return [n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self.path(n))]
+        return [name for name in names if name[0] not in "._" and self._tables.exists(name)]
 
     def properties(self, table: str) -> dict[str, str]:
         found = self._tables.newest(table).metadata().configuration
@@ -397,7 +418,7 @@ class Committer:
 
     def rows_at(self, table: str, version: int) -> Rows:
         """Return the rows of a version of a table; in memory if they are known to be few."""
-        then = DeltaTable(self.path(table), version)
+        then = self._tables.open_version(table, version)
         if file_list.at_most(then, ()) <= thresholds.SMALL_BATCH_ROWS:
             return file_list.load(then, ())
         reader = self.spark.read.format("delta").option("versionAsOf", version)
@@ -406,7 +427,7 @@ class Committer:
     def readable(self, table: str, version: int) -> bool:
         """Return whether a version can be read: its log entries and all of its files exist."""
         try:
-            then = DeltaTable(self.path(table), version)
+            then = self._tables.open_version(table, version)
         except DeltaError:
             return False
         system, folder = file_system(self.path(table))
@@ -424,11 +445,8 @@ class Committer:
         """
         for n in range(_COMPACT_ATTEMPTS):
             try:
-                with translate_refusals(f"compact table '{table}'"):
-                    opened = self._tables.reopen(table)
-                    result = compact_files(opened, target, dry_run=dry_run)
-                    self._sync(table, opened)
-                    return result
+                with self._write(table) as opened:
+                    return compact_files(opened, target, dry_run=dry_run)
             except ConflictError:
                 _wait(n)
         raise ConflictError(
@@ -472,12 +490,24 @@ class Committer:
             return vacuum(
                 self._tables.reopen(table),
                 spared,
-                lambda number: DeltaTable(self.path(table), number),
+                lambda number: self._tables.open_version(table, number),
                 dry_run=dry_run,
             )
 
     def _newest(self, table: str) -> DeltaTable:
         return self._tables.newest(table)
+
+    def _with_changes(self, table: str) -> DeltaTable:
+        """Return a table through which delta-rs can read the change data feed."""
+        is_local = local_folder(self._place) is not None
+        return self._newest(table) if is_local else self._tables.reopen(table)
+
+    def _pinned_for(self, rows: Rows, table: str) -> AbstractContextManager[None]:
+        """Pin a table while rows in memory are committed to it.
+
+        Rows that the engine computes take longer, so other commits are likely in the meantime.
+        """
+        return nullcontext() if isinstance(rows, DataFrame) else self.pin(table)
 
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
@@ -508,6 +538,7 @@ class Committer:
         write: Callable[[DeltaTable, CommitProperties], _T],
         *,
         upon: bool = False,
+        reads_rows: bool = False,
         vouches: Vouches | None = None,
     ) -> _T | None:
         """Call `write`, and return its result. After a conflict with another commit, call it again.
@@ -517,39 +548,44 @@ class Committer:
         Args:
             upon: true if any commit that comes first is a conflict; false if only an incompatible
                 one is.
+            reads_rows: true if `write` reads the rows of the table.
         """
         for n in range(_ATTEMPTS):
-            opened = self._tables.newest(table)
-            done = None if app is None else opened.transaction_version(app)
-            if done is not None and done >= version:
-                return None
-            named = {} if app is None else {app: version}
-            transactions = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
-            properties = CommitProperties(None, 0 if upon else None, transactions or None)
             try:
                 with translate_refusals(f"write table '{table}'"):
-                    written_rows = write(opened, properties)
-                    self._sync(table, opened)
+                    opened = self._tables.newest(table)
+                    done = None if app is None else opened.transaction_version(app)
+                    if done is not None and done >= version:
+                        return None
+                    named = {} if app is None else {app: version}
+                    recorded = {**named, **(vouches or {})}
+                    transactions = [Transaction(*each) for each in recorded.items()]
+                    properties = CommitProperties(None, 0 if upon else None, transactions or None)
+                    with self._tables.commit(table, opened, reads_rows=reads_rows) as committed:
+                        written_rows = write(committed, properties)
             except ConflictError:
-                self._tables.forget(table)
                 _wait(n)
                 continue
-            except BaseException:
-                self._tables.forget(table)
-                raise
-            self._compact_if_due(table, opened.version())
+            self._compact_if_due(table, committed.version())
             return written_rows
         raise busy_error(table)
+
+    @contextmanager
+    def _write(self, table: str) -> Iterator[DeltaTable]:
+        """Yield the newest version of a table, for one commit of the block."""
+        with (
+            translate_refusals(f"write table '{table}'"),
+            self._tables.commit(table, self._tables.newest(table)) as opened,
+        ):
+            yield opened
 
     def _compact_if_due(self, table: str, version: int) -> None:
         """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""
         if version % thresholds.COMPACTION_COMMITS:
             return
         # The commit is done even if the compaction fails. `maintain` reports the error.
-        with suppress(Exception):
-            opened = self._tables.reopen(table)
+        with suppress(Exception), self._write(table) as opened:
             compact_files(opened, thresholds.INTERIM_FILE_BYTES, most=thresholds.COMPACTION_FILES)
-            self._sync(table, opened)
 
     def _sync(self, table: str, opened: DeltaTable) -> None:
         durable.sync_commit(self.path(table), opened)

@@ -20,7 +20,6 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
@@ -29,6 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidemark.base import thresholds
 from tidemark.define.tables import Role, TableName
 from tidemark.store.committers import statistics
+from tidemark.store.committers.data_files import open_dataset
 from tidemark.store.committers.staged import File, file_system
 from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
@@ -81,7 +81,7 @@ def compact_files(
     """
     listed = statistics.files(opened)
     system, folder = file_system(opened.table_uri)
-    rewrites = list(_plan(opened, system, folder, listed, target, most))
+    rewrites = list(_plan(opened, listed, target, most))
     after = len(listed) - sum(rewrite.gain for rewrite in rewrites)
     result = CompactionResult(len(listed), after)
     if dry_run or not rewrites:
@@ -115,8 +115,6 @@ def compact_files(
 
 def _plan(
     opened: DeltaTable,
-    system: pafs.FileSystem,
-    folder: str,
     listed: Sequence[Mapping[str, Any]],
     target: int,
     most: int,
@@ -136,7 +134,7 @@ def _plan(
         if newest is None or newest not in files:
             yield _Rewrite(files)
             continue
-        rewrite = _Rewrite(files, _cuts(opened, system, folder, files))
+        rewrite = _Rewrite(files, _cuts(opened, files))
         # Without cuts, the file has only the newest windows.
         is_mixed = is_large and len(rewrite.cuts) > 0
         if rewrite.gain > 0 or is_mixed:
@@ -156,15 +154,14 @@ def _newest_windows(
     return max(with_windows, key=lambda file: file[latest], default=None)
 
 
-def _cuts(
-    opened: DeltaTable, system: pafs.FileSystem, folder: str, files: Sequence[Mapping[str, Any]]
-) -> list[int]:
+def _cuts(opened: DeltaTable, files: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the instants that separate the newest windows of some files from the older ones.
 
     The newest file gets about `NEWEST_ROWS` rows, and each older one a multiple of the one before,
     so that there are few files even for many rows.
     """
-    starts = _dataset(opened, system, folder, files).to_table(columns=[_WINDOW_START])
+    rows = open_dataset(opened.table_uri, files, arrow_schema(opened.schema()))
+    starts = rows.to_table(columns=[_WINDOW_START])
     newest_first = starts[_WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
     cuts = set[int]()
     rows = thresholds.NEWEST_ROWS
@@ -191,21 +188,13 @@ def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[
         yield together
 
 
-def _dataset(
-    opened: DeltaTable, system: pafs.FileSystem, folder: str, files: Sequence[Mapping[str, Any]]
-) -> ds.Dataset:
-    paths = [f"{folder}/{file['path']}" for file in files]
-    schema = arrow_schema(opened.schema())
-    return ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-
-
 def _write(
     opened: DeltaTable, system: pafs.FileSystem, folder: str, rewrite: _Rewrite
 ) -> list[File]:
     """Write the rows of files into new files, and return these."""
     schema = arrow_schema(opened.schema())
     names = [f"compacted-{uuid4().hex}.parquet" for _ in range(len(rewrite.cuts) + 1)]
-    rows = _dataset(opened, system, folder, rewrite.files)
+    rows = open_dataset(opened.table_uri, rewrite.files, schema)
     with ExitStack() as files:
         writers = [
             files.enter_context(

@@ -9,21 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base import thresholds
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import statistics
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.data_files import open_dataset
 from tidemark.store.rows import arrow_schema, frame, spark_schema
 
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns that a change data feed adds to the table's own, to describe each change."""
-_PARQUET = ds.ParquetFileFormat(
-    read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-)
 _File = Mapping[str, Any]
 """A file in the table's transaction log, with its statistics."""
 
@@ -114,9 +110,7 @@ def read(
     condition = pc.scalar(True) if where is None else where
     for bound in bounds:
         condition = condition & bound.expression()
-    system, folder = file_system(opened.table_uri)
-    paths = [f"{folder}/{file['path']}" for file in files]
-    found = ds.dataset(paths, schema=schema, format=_PARQUET, filesystem=system)
+    found = open_dataset(opened.table_uri, files, schema)
     return found.to_table(columns=columns and [*columns], filter=condition)
 
 

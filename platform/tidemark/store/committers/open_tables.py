@@ -4,18 +4,32 @@ Opening a table reads its newest checkpoint and the commits after it, which take
 Updating an open table lists its transaction log, which takes up to a millisecond. Three files show
 within microseconds whether there is anything to update. A run takes about a second, and accesses
 its tables about forty times.
+
+In an object store, one listing shows the same (`log_copy`).
 """
 
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from tidemark.base.errors import ConflictError
+from tidemark.store.committers import durable
 from tidemark.store.committers.durable import LAST_CHECKPOINT
 
+if TYPE_CHECKING:
+    from tidemark.store.committers.log_copy import CopiedTable, LogCopy
+
+_COPIED_FILES = 60
+_COPIED_BYTES = 16 << 20
 _FileIdentity = tuple[int, int, int]
 """The identity of a file's content: inode, time of the last change, and size."""
 
@@ -37,12 +51,21 @@ class _Open:
 
 
 class OpenTables:
-    """The tables below a folder, each opened once per thread."""
+    """The tables below a folder, each opened once per thread.
 
-    def __init__(self, place: str) -> None:
+    Args:
+        reads_again: true to read transaction logs in an object store again, although this process
+            has copies of them.
+    """
+
+    def __init__(self, place: str, *, reads_again: bool = False) -> None:
         self._place = place
+        self._reads_again = reads_again
+        self._folder = local_folder(place)
         self._own = threading.local()
         self._in_object_store = threading.local()
+        self._pinned = threading.local()
+        self._copies: dict[str, LogCopy] = {}
 
     def path(self, table: str) -> str:
         return f"{self._place}/{table}"
@@ -51,15 +74,61 @@ class OpenTables:
         """Return a table at its newest version, as an object that later calls do not update."""
         return DeltaTable(self.path(table))
 
+    def open_version(self, table: str, version: int) -> DeltaTable:
+        """Return an earlier version of a table, as an object that later calls do not update.
+
+        Raises:
+            DeltaError: the transaction log does not have the version any more.
+        """
+        if self._folder is not None:
+            return DeltaTable(self.path(table), version)
+        return self._copy(table).open_version(version)
+
+    def exists(self, table: str) -> bool:
+        """Return whether a table exists, even if its transaction log is damaged."""
+        if self._folder is not None:
+            return DeltaTable.is_deltatable(self.path(table))
+        return self._copy(table).exists()
+
     def newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version. The next call updates the returned object."""
-        if "://" in self._place:
-            # An object store does not show whether the table at a path was recreated, so the table
-            # is opened each time. It is kept for `find_opened` alone.
-            self._in_object_store.__dict__[table] = self.reopen(table)
-            return self._in_object_store.__dict__[table]
+        pinned_tables: dict[str, bool] = self._pinned.__dict__
+        opened = self._refresh(table, pinned=pinned_tables.get(table, False))
+        if table in pinned_tables:
+            pinned_tables[table] = True
+        return opened
+
+    @contextmanager
+    def pin(self, table: str) -> Iterator[None]:
+        """Let all accesses to a table in the block use the version that the first one finds.
+
+        A commit of the block adds its version. If another commit came first, it fails, and the next
+        access finds that commit.
+        """
+        pinned_tables: dict[str, bool] = self._pinned.__dict__
+        if table in pinned_tables:
+            yield
+            return
+        pinned_tables[table] = False
+        try:
+            yield
+        finally:
+            del pinned_tables[table]
+
+    def _refresh(self, table: str, *, pinned: bool) -> DeltaTable:
+        """Return a table at its newest version, or at the newest version that is known."""
+        if self._folder is None:
+            copied_tables: dict[str, CopiedTable] = self._in_object_store.__dict__
+            known_copy = copied_tables.get(table)
+            if pinned and known_copy is not None:
+                return known_copy
+            copied_tables.pop(table, None)
+            copied_tables[table] = self._copy(table).update(known_copy)
+            return copied_tables[table]
         opened_tables: dict[str, _Open] = self._own.__dict__
         known = opened_tables.get(table)
+        if pinned and known is not None:
+            return known.table
         if known is not None and self._is_same(table, known):
             if _is_newest(known):
                 return known.table
@@ -90,13 +159,64 @@ class OpenTables:
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none."""
-        if "://" in self._place:
+        if self._folder is None:
             return self._in_object_store.__dict__.get(table)
         open_: _Open | None = self._own.__dict__.get(table)
         return None if open_ is None else open_.table
 
+    @contextmanager
+    def create(self, table: str) -> Iterator[str]:
+        """Yield the path at which to create a table.
+
+        Raises:
+            ConflictError: the table exists already, or another process has created it.
+        """
+        if self._folder is not None:
+            yield self.path(table)
+            durable.sync_log(self.path(table))
+            return
+        with self._copy(table).stage_first() as folder:
+            yield str(folder)
+
+    @contextmanager
+    def commit(
+        self, table: str, opened: DeltaTable, *, reads_rows: bool = False
+    ) -> Iterator[DeltaTable]:
+        """Yield the object with which to make the next commit, which is durable after the block.
+
+        Args:
+            opened: the table at the version on which the commit is based.
+            reads_rows: true if delta-rs reads the rows of the table for the commit.
+
+        Raises:
+            ConflictError: another commit came first.
+        """
+        try:
+            if self._folder is not None:
+                yield opened
+                durable.sync_commit(self.path(table), opened)
+            elif reads_rows and not _has_few_rows(opened):
+                current = self.reopen(table)
+                if _version(current) != _version(opened):
+                    raise ConflictError(f"Another commit to '{table}' came first.")
+                yield current
+                self.forget(table)
+            else:
+                copied_tables: dict[str, CopiedTable] = self._in_object_store.__dict__
+                copy = self._copy(table)
+                with copy.stage(opened.version(), with_rows=reads_rows) as staged:
+                    yield staged
+                copied_tables[table] = copy.update(copied_tables.get(table), refresh=False)
+        except BaseException:
+            # A failed commit may have changed the table in memory.
+            self.forget(table)
+            raise
+
     def forget(self, table: str) -> None:
-        """Close a table that a failed commit may have changed in memory, so that it is reopened."""
+        """Close a table, so that the next access opens it again, also if it is pinned."""
+        pinned_tables: dict[str, bool] = self._pinned.__dict__
+        if table in pinned_tables:
+            pinned_tables[table] = False
         self._own.__dict__.pop(table, None)
         self._in_object_store.__dict__.pop(table, None)
 
@@ -125,7 +245,36 @@ class OpenTables:
             return False
 
     def _log(self, table: str) -> str:
-        return f"{self.path(table)}/_delta_log"
+        return f"{self._folder}/{table}/{durable.LOG}"
+
+    def _copy(self, table: str) -> "LogCopy":
+        known = self._copies.get(table)
+        if known is None:
+            # The client of object stores is loaded only if it is needed.
+            from tidemark.store.committers.log_copy import LogCopy, shared_copy
+
+            new_copy = LogCopy if self._reads_again else shared_copy
+            known = self._copies[table] = new_copy(self.path(table))
+        return known
+
+
+def local_folder(place: str) -> str | None:
+    """Return the path of a folder on a disk of this machine; None for an object store."""
+    if "://" not in place:
+        return place
+    if place.startswith("file://"):
+        return unquote(place.removeprefix("file://"))
+    return None
+
+
+def _has_few_rows(opened: DeltaTable) -> bool:
+    """Return whether the data files of a table are copied for a commit that reads its rows."""
+    sizes = pa.table(opened.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    return len(sizes) <= _COPIED_FILES and sum(sizes) <= _COPIED_BYTES
+
+
+def _version(opened: DeltaTable) -> tuple[str, int]:
+    return str(opened.metadata().id), opened.version()
 
 
 def _is_newest(known: _Open) -> bool:

@@ -34,14 +34,15 @@ class Fence:
         Args:
             vouches: what the commit records (`store.integrity`).
         """
-        nothing = self.warehouse.schema(self.table).empty_table()
         for _ in range(_ATTEMPTS):
-            self._number = self.warehouse.transaction(self.table, self.app)
-            try:
-                self._commit(nothing, removing, vouches)
-            except ConflictError:
-                continue
-            return
+            with self.warehouse.pin(self.table):
+                nothing = self.warehouse.schema(self.table).empty_table()
+                self._number = self.warehouse.transaction(self.table, self.app)
+                try:
+                    self._commit(nothing, removing, vouches)
+                except ConflictError:
+                    continue
+                return
         raise busy_error(self.table)
 
     def append(self, rows: Rows, vouches: Vouches | None = None) -> None:

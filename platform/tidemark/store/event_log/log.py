@@ -104,27 +104,29 @@ class Log:
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
         # Fails if the secret key of a mask is missing, before any table is created.
         ways = protection(self.source)
-        begun = self.warehouse.create(
-            self.source.timeline_table,
-            TIMELINE.empty_table(),
-            f"One row for each arrival of {name}.",
-        )
-        made = self.warehouse.create(
-            self.source.log_table,
-            ddl(columns),
-            f"Events of {name} with the facts of their arrival.",
-            extra_properties=ways,
-        )
-        kept = self.warehouse.create(
-            self.source.dead_letters_table,
-            ddl(DEAD_LETTER_COLUMNS),
-            f"Dead letters of {name}: rows that could not be decoded.",
-        )
-        if not made:
-            self.schema_version = follow(self.warehouse, self.source)
-        whole = begun and made and kept
-        if not whole and self.warehouse.version(self.source.timeline_table) == 0:
-            self.warehouse.register(*self._tables)
+        timeline, log = self.source.timeline_table, self.source.log_table
+        with self.warehouse.pin(timeline), self.warehouse.pin(log):
+            begun = self.warehouse.create(
+                timeline,
+                TIMELINE.empty_table(),
+                f"One row for each arrival of {name}.",
+            )
+            made = self.warehouse.create(
+                log,
+                ddl(columns),
+                f"Events of {name} with the facts of their arrival.",
+                extra_properties=ways,
+            )
+            kept = self.warehouse.create(
+                self.source.dead_letters_table,
+                ddl(DEAD_LETTER_COLUMNS),
+                f"Dead letters of {name}: rows that could not be decoded.",
+            )
+            if not made:
+                self.schema_version = follow(self.warehouse, self.source)
+            whole = begun and made and kept
+            if not whole and self.warehouse.version(timeline) == 0:
+                self.warehouse.register(*self._tables)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """Return the arrivals with `after` < number <= `through`, in order."""
@@ -147,8 +149,9 @@ class Log:
 
     def last(self) -> Arrival | None:
         """Return the newest arrival; `None` before the first."""
-        newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
-        return None if newest is None else self.timeline(newest - 1, newest)[0]
+        with self.warehouse.pin(self.source.timeline_table):
+            newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
+            return None if newest is None else self.timeline(newest - 1, newest)[0]
 
     def read(
         self, after: int, through: int, start: int | None = None, end: int | None = None
@@ -169,7 +172,8 @@ class Log:
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
             bounds.append(InRanges(self.source.event_time, ((low, high),)))
-        rows = self._select_declared(self.warehouse.read(self.source.log_table, *bounds))
+        with self.warehouse.pin(self.source.log_table):
+            rows = self._select_declared(self.warehouse.read(self.source.log_table, *bounds))
         place = ["arrival", "position"]
         if self._without is not None:
             rows = rows.join(self._without, place, "left_anti")
@@ -302,16 +306,18 @@ class Log:
     def recover(self) -> None:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
         # Fence the timeline first: another writer can't add the arrivals of such rows after that.
-        self._timeline_fence.take()
-        last = self.last()
+        with self.warehouse.pin(self.source.timeline_table):
+            self._timeline_fence.take()
+            last = self.last()
         known = -1 if last is None else last.arrival
         record = None
         if self.replaced is not None:
             record = {integrity.replaced_app(self.source): self.replaced}
         for fence in (self._log_fence, self._dead_fence):
-            beyond = self.warehouse.max_value(fence.table, "arrival")
-            left = beyond is not None and beyond > known
-            fence.take(removing=f"arrival > {known}" if left else None, vouches=record)
+            with self.warehouse.pin(fence.table):
+                beyond = self.warehouse.max_value(fence.table, "arrival")
+                left = beyond is not None and beyond > known
+                fence.take(removing=f"arrival > {known}" if left else None, vouches=record)
 
     def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Append whole arrivals.

@@ -3,23 +3,20 @@
 Commits happen once, concurrent writers lose none, and readers without an engine find the tables.
 """
 
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-import requests
 from pyspark.sql import SparkSession
 
 from helpers.processes.object_store import serve_bucket
+from helpers.processes.store_proxy import serve_proxy
 from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
 from tidemark.store.committers import conditional
@@ -87,50 +84,12 @@ def test_tables_are_readable_without_an_engine(spark: SparkSession, place: str) 
     assert Snapshot(settings).tables.read("none", ["n"]) is None
 
 
-class Careless(BaseHTTPRequestHandler):
-    """Proxy that removes the condition that a key must not exist."""
-
-    store = ""
-
-    def pass_on(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        headers = {k: v for k, v in self.headers.items() if k.lower() != "if-none-match"}
-        answer = requests.request(
-            self.command,
-            f"{self.store}{self.path}",
-            headers=headers,
-            data=self.rfile.read(length),
-            timeout=60,
-        )
-        self.send_response(answer.status_code)
-        for name, value in answer.headers.items():
-            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.content)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its own signature)
-        """Stay silent."""
-
-
-for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
-    setattr(Careless, f"do_{method}", Careless.pass_on)
-
-
 @pytest.fixture
-def careless(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def careless(bucket: str) -> Iterator[str]:
     """Yield the address of a database in a store that ignores conditions."""
-    Careless.store = os.environ["AWS_ENDPOINT_URL"]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    yield f"{bucket}/{uuid4().hex}/tidemark"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve_proxy() as proxy:
+        proxy.drops_conditions = True
+        yield f"{bucket}/{uuid4().hex}/tidemark"
 
 
 def made_in(place: str) -> Committer:

@@ -1,0 +1,173 @@
+"""Read and write single files of an object store, with the client that delta-rs uses.
+
+Each function is one request, except for a file or a listing that is too large for one.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore, from_url
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+_SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
+"""How the names of the environment variables begin that configure a client."""
+
+PAGE_FILES = 1000
+"""The number of files that one request lists."""
+
+_THREADS = 8
+_CACHED_BYTES = 64 << 20
+_CACHED_FILE_BYTES = 1 << 20
+
+
+class ListedFile(NamedTuple):
+    """A file in a listing.
+
+    Args:
+        name: the path in the listed folder.
+        tag: differs whenever the content of the file differs.
+    """
+
+    name: str
+    tag: str
+
+
+class ObjectFolder:
+    """A folder of an object store.
+
+    Args:
+        url: the address of the folder.
+    """
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.replace("s3a://", "s3://", 1).partition("://")
+        bucket, _, self._path = rest.rstrip("/").partition("/")
+        self._bucket = f"{scheme}://{bucket}"
+
+    def list_after(self, folder: str, name: str | None = None) -> Iterator[list[ListedFile]]:
+        """Yield the files of a subfolder in pages, sorted by name. Each page is one request.
+
+        Args:
+            name: list only files with names after this one.
+        """
+        place = self._absolute(folder)
+        offset = None if name is None else f"{place}/{name}"
+        with _store_errors():
+            for page in obstore.list(self._store, place, offset=offset, chunk_size=PAGE_FILES):
+                yield [_listed_file(file, place) for file in page]
+
+    def read(self, paths: Sequence[str]) -> list[bytes]:
+        """Return the contents of files, which are read in parallel."""
+        if len(paths) < 2:
+            return [self._read(path) for path in paths]
+        with ThreadPoolExecutor(min(len(paths), _THREADS)) as pool:
+            return list(pool.map(self._read, paths))
+
+    def read_cached(self, paths: Sequence[str]) -> list[bytes]:
+        """Return the contents of small files that never change. They are read once."""
+        keys = [f"{self._bucket}/{self._absolute(path)}" for path in paths]
+        known = {key: content for key in keys if (content := _cache.find(key)) is not None}
+        missing = [(key, path) for key, path in zip(keys, paths, strict=True) if key not in known]
+        contents = self.read([path for _, path in missing])
+        for (key, _), content in zip(missing, contents, strict=True):
+            known[key] = content
+            _cache.keep(key, content)
+        return [known[key] for key in keys]
+
+    def write(self, path: str, content: Path | bytes) -> None:
+        """Write a file, and replace an existing one."""
+        with _store_errors():
+            obstore.put(self._store, self._absolute(path), content)
+
+    def write_cached(self, path: str, file: Path) -> None:
+        """Write a file that never changes. If it is small, it need not be read later."""
+        self.write(path, file)
+        if file.stat().st_size <= _CACHED_FILE_BYTES:
+            _cache.keep(f"{self._bucket}/{self._absolute(path)}", file.read_bytes())
+
+    def create(self, path: str, content: bytes) -> str | None:
+        """Create a file. Return its tag; None if the file exists already."""
+        try:
+            with _store_errors():
+                created = obstore.put(self._store, self._absolute(path), content, mode="create")
+        except AlreadyExistsError:
+            return None
+        return created["e_tag"]
+
+    def _read(self, path: str) -> bytes:
+        with _store_errors():
+            return bytes(obstore.get(self._store, self._absolute(path)).bytes())
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._path}/{path}" if self._path else path
+
+    @property
+    def _store(self) -> ObjectStore:
+        settings = {n: v for n, v in os.environ.items() if n.startswith(_SETTINGS)}
+        return _connect(self._bucket, tuple(sorted(settings.items())))
+
+
+def _listed_file(file: "ObjectMeta", folder: str) -> ListedFile:
+    name = file["path"].removeprefix(f"{folder}/")
+    return ListedFile(name, file["e_tag"] or str(file["last_modified"]))
+
+
+class _FileCache:
+    """The contents of the files that this process has read last."""
+
+    def __init__(self) -> None:
+        self._contents = OrderedDict[str, bytes]()
+        self._size = 0
+        self._lock = Lock()
+
+    def find(self, key: str) -> bytes | None:
+        with self._lock:
+            content = self._contents.get(key)
+            if content is not None:
+                self._contents.move_to_end(key)
+            return content
+
+    def keep(self, key: str, content: bytes) -> None:
+        with self._lock:
+            if key in self._contents:
+                return
+            self._contents[key] = content
+            self._size += len(content)
+            while self._size > _CACHED_BYTES:
+                _, oldest = self._contents.popitem(last=False)
+                self._size -= len(oldest)
+
+
+_cache = _FileCache()
+
+
+@lru_cache(maxsize=8)
+def _connect(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """Return a client, which keeps its connections open.
+
+    Args:
+        settings: the environment variables that the client reads.
+    """
+    return from_url(bucket)
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """Raise errors of the client as `OSError`, so that `store.refusals` explains them."""
+    try:
+        yield
+    except AlreadyExistsError:
+        raise
+    except BaseError as error:
+        raise OSError(str(error).partition("\n\nDebug source")[0]) from error

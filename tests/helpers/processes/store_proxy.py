@@ -1,0 +1,144 @@
+"""A proxy in front of an object store, which records each request, and can delay or change it."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import requests
+
+_OWN_HEADERS = ("transfer-encoding", "connection", "content-length")
+"""The headers that the proxy sets itself."""
+
+
+class Request(NamedTuple):
+    """A request to the object store.
+
+    Args:
+        kind: `LIST`, or the HTTP method.
+        key: the key, or the prefix that is listed.
+    """
+
+    kind: str
+    key: str
+
+
+class StoreProxy:
+    """The requests that pass through a proxy.
+
+    Args:
+        store: the address of the object store.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.requests = list[Request]()
+        self.delay = 0.0
+        """Seconds by which each request is delayed."""
+        self.drops_conditions = False
+        """True if the proxy removes the condition that a key must not exist."""
+        self.lost_answers = 0
+        """The number of next commits whose answer does not reach the client."""
+
+    @contextmanager
+    def count(self) -> Iterator[list[Request]]:
+        """Yield a list, which has the requests of the context after it has ended."""
+        counted = list[Request]()
+        start = len(self.requests)
+        yield counted
+        counted += self.requests[start:]
+
+
+def summarize_requests(counted: list[Request]) -> str:
+    """Return the number of requests by kind and file, for messages of tests."""
+    kinds = Counter(f"{r.kind} {r.key.rpartition('/')[0][-40:]}" for r in counted)
+    return f"{len(counted)} requests: {dict(kinds.most_common())}"
+
+
+@contextmanager
+def serve_proxy() -> Iterator[StoreProxy]:
+    """Yield a proxy in front of the object store of `serve_bucket`, which clients use from now."""
+    proxy = StoreProxy(os.environ["AWS_ENDPOINT_URL"])
+    handler = type("Handler", (_Handler,), {"proxy": proxy})
+    server = _Server(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        yield proxy
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a client that has closed its connection before it has read the response."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    proxy: StoreProxy
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._session = requests.Session()
+
+    def finish(self) -> None:
+        self._session.close()
+        super().finish()
+
+    def _forward(self) -> None:
+        self.proxy.requests.append(self._parse())
+        time.sleep(self.proxy.delay)
+        length = int(self.headers.get("Content-Length") or 0)
+        response = self._session.request(
+            self.command,
+            f"{self.proxy.store}{self.path}",
+            headers={name: value for name, value in self.headers.items() if self._passes(name)},
+            data=self.rfile.read(length),
+            timeout=60,
+        )
+        is_commit = self.command == "PUT" and self.path.endswith(".json")
+        if is_commit and self.proxy.lost_answers > 0:
+            self.proxy.lost_answers -= 1
+            self.close_connection = True
+            return
+        self.send_response(response.status_code)
+        for name, value in response.headers.items():
+            if name.lower() not in _OWN_HEADERS:
+                self.send_header(name, value)
+        size = response.headers.get("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", size or str(len(response.content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward  # noqa: N815 (the names of methods)
+
+    def _passes(self, header: str) -> bool:
+        name = header.lower()
+        return name != "connection" and not (
+            name == "if-none-match" and self.proxy.drops_conditions
+        )
+
+    def _parse(self) -> Request:
+        address = urlsplit(self.path)
+        query = parse_qs(address.query)
+        if self.command == "GET" and ("list-type" in query or "prefix" in query):
+            return Request("LIST", query.get("prefix", [""])[0])
+        _, _, key = address.path.lstrip("/").partition("/")
+        return Request(self.command, key)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its own signature)
+        """Stay silent."""
