@@ -26,6 +26,7 @@ import numpy as np
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks import aging
 from benchmarks.inputs.sent import Sent
 from benchmarks.measuring.figures import Figures, Seconds, backlogs, latencies
 from benchmarks.measuring.own import own_engine
@@ -69,6 +70,12 @@ def main() -> int:
     parser.add_argument("--warming", type=float, default=10, help="seconds to warm up at each rate")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--backlog", type=int, default=3_000_000, help="number of events")
+    parser.add_argument(
+        "--aging",
+        type=int,
+        metavar="MINUTES",
+        help="instead: the first contender for so long, at the first rate, minute by minute",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     with own_engine("4g") as settings:
@@ -76,6 +83,8 @@ def main() -> int:
         try:
             broker.start(settings, console.print)
             found = _contenders(settings, given.contenders)
+            if given.aging:
+                return _age(settings, found[0], given)
             _measure(settings, found, given)
         finally:
             broker.broker_process(settings).stop()
@@ -89,6 +98,31 @@ def main() -> int:
     for f in figures:
         console.print(f"{f.title}: {f.differing} windows differ from the sent events.")
     return int(any(f.differing for f in figures))
+
+
+def _age(settings: Settings, contender: Contender, given: argparse.Namespace) -> int:
+    rate: int = given.rates[0]
+    with contender.way() as way:
+        _take(contender, rate, given.warming)
+        minutes = aging.bench(
+            lambda: _take(contender, rate, 60),
+            lambda: len(contender.versions.look()[0]),
+            way.processes,
+            _engine_process(settings),
+            given.aging,
+        )
+    console.print(aging.table(minutes))
+    if given.json is not None:
+        given.json.write_text(json.dumps([vars(minute) for minute in minutes], indent=2) + "\n")
+    differing = contender.sent.differing(contender.versions.table)
+    console.print(f"{differing} windows differ from the sent events.")
+    return int(differing > 0)
+
+
+def _engine_process(settings: Settings) -> int:
+    record = engine.ManagedProcess(settings.home, "engine").running()
+    assert record is not None
+    return record.pid
 
 
 def _contenders(settings: Settings, names: list[str]) -> list[Contender]:
@@ -170,14 +204,13 @@ def _caught_up(
     contender's own processes, both in GB.
     """
     contender.sent.send(rate, seconds)
-    record = engine.ManagedProcess(settings.home, "engine").running()
-    assert record is not None
-    _forget_peak(record.pid)
+    process = _engine_process(settings)
+    _forget_peak(process)
     begun = time.time()
     with contender.way() as way:
         contender.versions.await_total(contender.sent.events)
         done = way.finish()
-        memory = _peak([record.pid]), _peak(way.processes)
+        memory = _peak([process]), _peak(way.processes)
     at, _ = contender.versions.look()
     return max(float(at[-1]), done) - begun, *memory
 
