@@ -575,7 +575,7 @@ class Committer:
         """Yield the newest version of a table, for one commit of the block."""
         with (
             translate_refusals(f"write table '{table}'"),
-            self._tables.commit(table, self._tables.newest(table)) as opened,
+            self._tables.commit(table, self._tables.base_of_commit(table)) as opened,
         ):
             yield opened
 

@@ -74,6 +74,14 @@ class OpenTables:
         """Return a table at its newest version, as an object that later calls do not update."""
         return DeltaTable(self.path(table))
 
+    def base_of_commit(self, table: str) -> DeltaTable:
+        """Return a table at its newest version, for a commit that must not follow another one.
+
+        A later access does not update the returned object. So if another commit of this thread
+        comes first, the commit fails, as after a commit of another process.
+        """
+        return self.newest(table) if self._folder is None else self.reopen(table)
+
     def open_version(self, table: str, version: int) -> DeltaTable:
         """Return an earlier version of a table, as an object that later calls do not update.
 
