@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +109,37 @@ def pid_of(settings: Settings) -> int:
     record = managed_of(settings).running()
     assert record is not None
     return record.pid
+
+
+# The engine stands still for longer than a heartbeat may be missing.
+@pytest.mark.nightly
+def test_an_engine_continues_after_the_machine_was_asleep(tmp_path: Path) -> None:
+    settings = Settings(
+        home=tmp_path,
+        engine_port=free_port(),
+        engine_memory="1g",
+        engine_java_options=SHORT_LIVED,
+        engine_conf={
+            "spark.network.timeout": "12s",
+            "spark.executor.heartbeatInterval": "5s",
+            "spark.executor.heartbeat.maxFailures": "2",
+            "spark.network.timeoutInterval": "1s",
+        },
+    )
+    spark_engine.ensure(settings)
+    spark = spark_engine.session(settings)
+    try:
+        process = psutil.Process(pid_of(settings))
+        process.suspend()
+        time.sleep(20)
+        process.resume()
+        # Spark would exit after two heartbeats that fail.
+        with pytest.raises(psutil.TimeoutExpired):
+            process.wait(20)
+        assert spark.range(3).count() == 3
+    finally:
+        spark.stop()
+        spark_engine.stop(settings)
 
 
 def test_two_processes_that_start_at_once_share_one_server(

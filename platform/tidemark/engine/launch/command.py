@@ -143,6 +143,10 @@ def _conf(
         # Not `spark.jars`: Spark needs the local file system before it loads the jars listed there.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
         "spark.local.dir": scratch,
+        # The only executor is in this process. If the machine sleeps for two minutes, Spark would
+        # remove it for its missing heartbeats, and exit ten minutes later, because an executor of
+        # a local master can't register again.
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "365d",
         "spark.log.level": "WARN",
         **_CLOSED,
         **_ui_settings(settings),
