@@ -19,6 +19,7 @@ from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.pairing import is_paired
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
@@ -83,7 +84,7 @@ def derived_parity(
         )
         computed = read_steps(warehouse, source, [a.position for a in timeline]).compute_rows()
         computed = computed.withColumnRenamed(STEP, "arrival")
-        if DEAD in computed.columns:
+        if is_paired(source):
             dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
             computed = _comparable(computed.where(f"{DEAD} IS NULL"), joined, none).unionByName(
                 _comparable(dead, unjoined, F.col("reason"))

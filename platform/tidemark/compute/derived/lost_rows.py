@@ -23,6 +23,7 @@ from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
+from tidemark.define.derived.pairing import is_paired
 from tidemark.define.helper_columns import helper
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter, is_dead
@@ -105,7 +106,7 @@ def find_changed_rows(
     touched = keep(touched.withColumn(_UNJOINED, F.lit(False)))
 
     computed = read_steps(warehouse, source, positions, logs).compute_rows()
-    if DEAD not in computed.columns:
+    if not is_paired(source):
         computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
     dead, computed = is_dead([DEAD]), computed.withColumn("arrival", F.col(STEP).cast("bigint"))
     computed = _identify(computed, source).withColumns(

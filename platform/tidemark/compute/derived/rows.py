@@ -78,8 +78,8 @@ class StepsToCompute:
         """Return the rows that the steps bring.
 
         The columns are those of the source, `STEP` with the index of the step, `position`,
-        `read_from`, `correlation_id`, and for a join `DEAD`, which is not null for rows of the
-        bases that take no part in the join.
+        `read_from`, `correlation_id`, and for a paired source (`is_paired`) `DEAD`, which is not
+        null for rows of the bases that take no part in the join.
         """
         derivation = self.source.derivation
         return _BY_KIND[type(derivation)](self.source, derivation, self.logs, self.steps)
