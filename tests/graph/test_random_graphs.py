@@ -10,7 +10,10 @@ The seeds follow from the commit, so each commit tests other cases. `TIDEMARK_TE
 takes that many, from `TIDEMARK_TEST_SEED=5000` on.
 """
 
+import os
 import re
+import tempfile
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -18,18 +21,23 @@ import pytest
 
 import tidemark
 import tidemark_streaming
+from conftest import SHORT_LIVED
 from helpers.graph.case import Part, from_file, to_text, without_node
 from helpers.graph.draw import DISABLED, FAIL_POINTS, KIND_DRAWS, random_case
 from helpers.graph.faults import FAULTS, planted
 from helpers.graph.live import Failure, live, live_without_engine
 from helpers.graph.seeds import seeds
 from helpers.graph.shrink import Attempt, shrink
+from helpers.suite.interruption import HOMES
 from helpers.suite.nightly import mostly_nightly
-from tidemark.store.warehouse import Warehouse
+from tidemark import engine as spark_engine
+from tidemark.base.settings import Settings
+from tidemark.engine.ports import free_port
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 WITHOUT_WINDOWS = seeds(3)
 WITH_WINDOWS = seeds(3)
+WITH_DEATHS = seeds(3)
 SHRINKING_SECONDS = 300
 MOST_CASES = 20
 """The number of cases within which a planted fault must be found."""
@@ -62,8 +70,33 @@ def test_derived_sources_hold_under_operations(seed: int) -> None:
 # Each operation may take a few runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", mostly_nightly(WITH_WINDOWS))
-def test_graphs_hold_under_operations(warehouse: Warehouse, seed: int) -> None:
-    hold(random_case(seed), lambda each: live(warehouse, each))
+def test_graphs_hold_under_operations(engine: Settings, seed: int) -> None:
+    hold(random_case(seed), lambda each: live(engine, each))
+
+
+@pytest.fixture(scope="module")
+def mortal_engine() -> Iterator[Settings]:
+    """Yield the settings of an engine that no other test uses."""
+    home = Path(tempfile.mkdtemp(dir=os.environ.get(HOMES)))
+    settings = Settings(
+        home=home,
+        remote=None,
+        engine_port=free_port(),
+        engine_memory="1g",
+        engine_java_options=SHORT_LIVED,
+        engine_archive=False,
+        engine_ui_port=None,
+        engine_event_log=None,
+    )
+    yield settings
+    spark_engine.stop(settings)
+
+
+# Each operation may take a few runs, and each start of an engine ten seconds.
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", mostly_nightly(WITH_DEATHS, usual=0))
+def test_graphs_hold_if_the_engine_dies(mortal_engine: Settings, seed: int) -> None:
+    hold(random_case(seed, engine_dies=True), lambda each: live(mortal_engine, each))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -81,9 +114,19 @@ def test_a_fault_of_sources_is_found(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.with_windows])
-def test_a_fault_of_windows_is_found(warehouse: Warehouse, name: str) -> None:
-    assert finds(name, lambda case: live(warehouse, case))
+@pytest.mark.parametrize(
+    "name",
+    [name for name, fault in FAULTS.items() if fault.with_windows and not fault.engine_dies],
+)
+def test_a_fault_of_windows_is_found(engine: Settings, name: str) -> None:
+    assert finds(name, lambda case: live(engine, case))
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.engine_dies])
+def test_a_fault_after_the_death_of_the_engine_is_found(mortal_engine: Settings, name: str) -> None:
+    assert finds(name, lambda case: live(mortal_engine, case))
 
 
 def finds(name: str, attempt: Attempt) -> bool:
@@ -91,7 +134,9 @@ def finds(name: str, attempt: Attempt) -> bool:
     fault = FAULTS[name]
     concerned = 0
     for seed in count():
-        case = random_case(seed, fault.kinds, with_windows=fault.with_windows)
+        case = random_case(
+            seed, fault.kinds, with_windows=fault.with_windows, engine_dies=fault.engine_dies
+        )
         if not fault.concerns(case):
             continue
         concerned += 1

@@ -1,8 +1,9 @@
 """A case: a small graph, and operations on it, as plain data that can be stored as YAML.
 
 Times are whole seconds after `EPOCH`. An operation is a mapping with `do`, its name, and its
-arguments. Two arguments are common to all: `then`, the nodes that make progress afterwards, and
-`kill`, the fail point at which the operation or this progress dies.
+arguments. Three arguments are common to all: `then`, the nodes that make progress afterwards;
+`kill`, the fail point at which the operation or this progress dies; and `engine`, the number of the
+query during which the engine is killed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,8 @@ SECOND = 1_000_000
 EPOCH_MICROS = int(EPOCH.timestamp()) * SECOND
 
 DERIVED = ("union", "join", "as_of", "row_asset", "chain")
-"""The kinds of nodes that are event logs. `asset` and `rollup` are windows, and `sink` is a topic
-with the windows of an asset."""
+"""The kinds of nodes that are event logs. `asset` and `rollup` are windows, `sink` is a topic with
+the windows of an asset, and `mart` is a dbt model over windows."""
 
 
 def instant(seconds: int | None) -> datetime | None:
@@ -35,7 +36,7 @@ def bases_of(node: Part) -> list[str]:
         return list(node["of"])
     if kind in ("join", "as_of"):
         return [node["left"], node["right"]]
-    return [node["of"] if kind in ("chain", "rollup", "sink") else node["source"]]
+    return [node["of"] if kind in ("chain", "rollup", "sink", "mart") else node["source"]]
 
 
 def below(nodes: Part, names: Iterable[str]) -> list[str]:

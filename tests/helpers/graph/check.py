@@ -15,6 +15,7 @@ from helpers.graph.case import EPOCH, EPOCH_MICROS, SECOND, Part, bases_of
 from helpers.graph.connector import Sent, typed
 from helpers.graph.definitions import Definitions, keeps, renames, value_column
 from helpers.graph.home import Home
+from helpers.graph.mart import mart_rows, mart_tables
 from helpers.graph.topic import topic_difference
 from helpers.graph.windows import (
     AssetHistory,
@@ -49,6 +50,8 @@ def difference(home: Home, name: str) -> str | None:
         return _check_derived(home, name)
     if name in home.definitions.sinks:
         return _check_sink(home, name)
+    if name in home.definitions.marts:
+        return _check_mart(home, name)
     return _check_asset(home, name)
 
 
@@ -473,6 +476,19 @@ def _has_defined_columns(home: Home, asset: Definition) -> bool:
     existing = home.store.schema(asset.table).names
     has_other_keys = "k" in existing and "k" not in asset.keys
     return {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys
+
+
+def _check_mart(home: Home, name: str) -> str | None:
+    """Return how a mart differs from its model over the windows that it was built from, or None."""
+    if not mart_tables(home.store).exists(name):
+        return None
+    found, allowed = mart_rows(home.store, name), home.built[name]
+    if found in allowed:
+        return None
+    wanted = allowed[-1]
+    differing = [day for day in wanted.keys() | found if wanted.get(day) != found.get(day)]
+    day = min(differing)
+    return f"day {day}: {found.get(day)} instead of {wanted.get(day)}"
 
 
 # Chains

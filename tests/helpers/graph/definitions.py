@@ -31,12 +31,13 @@ _EXCLUDED = 2
 @dataclass(frozen=True)
 class Definitions:
     """The definitions of a project, by name: its plain sources, derived sources, and assets, and
-    the published asset of each sink."""
+    the published asset of each sink and of each mart."""
 
     sources: Mapping[str, Source]
     derived: Mapping[str, DerivedSource]
     assets: Mapping[str, Definition]
     sinks: Mapping[str, Definition]
+    marts: Mapping[str, Definition]
 
     def source(self, name: str) -> Source:
         return self.derived[name] if name in self.derived else self.sources[name]
@@ -52,6 +53,7 @@ def define(sources: Part, nodes: Part) -> Definitions:
     derived = dict[str, DerivedSource]()
     assets = dict[str, Definition]()
     sinks = dict[str, Definition]()
+    marts = dict[str, Definition]()
     topics = {node["of"]: KafkaSink(name) for name, node in nodes.items() if _is_sink(node)}
     for name, node in nodes.items():
         known: dict[str, Source] = {**plain, **derived}
@@ -59,6 +61,8 @@ def define(sources: Part, nodes: Part) -> Definitions:
             assets[name] = _asset(name, node, known[node["source"]], topics.get(name))
         elif _is_sink(node):
             sinks[name] = assets[node["of"]]
+        elif node["kind"] == "mart":
+            marts[name] = assets[node["of"]]
         elif node["kind"] == "rollup":
             size = Tumbling(_seconds(node["size"]))
             assets[name] = rollup(of=assets[node["of"]], name=name, window=size)
@@ -66,7 +70,7 @@ def define(sources: Part, nodes: Part) -> Definitions:
             derived[name] = chain(name=name, of=assets[node["of"]], rows=node["rows"])
         else:
             derived[name] = _MAKERS[node["kind"]](name, node, known)
-    return Definitions(plain, derived, assets, sinks)
+    return Definitions(plain, derived, assets, sinks, marts)
 
 
 def _is_sink(node: Part) -> bool:

@@ -55,13 +55,18 @@ class Drawn:
 
 
 def random_case(
-    seed: int, kinds: Mapping[str, float] | None = None, *, with_windows: bool = True
+    seed: int,
+    kinds: Mapping[str, float] | None = None,
+    *,
+    with_windows: bool = True,
+    engine_dies: bool = False,
 ) -> Part:
     """Return the case of a seed.
 
     Args:
         kinds: the weights of the kinds of operations; by default, all that are not disabled.
         with_windows: false for a case that needs no engine: it has only sources.
+        engine_dies: true if the engine is killed during some operations.
     """
     chance = Random(seed)
     weights = kinds or {name: w for name, w in KINDS.items() if name not in DISABLED}
@@ -71,6 +76,12 @@ def random_case(
     _draw_graph(drawn)
     first = {"sources": deepcopy(drawn.sources), "nodes": deepcopy(drawn.nodes)}
     _draw_operations(drawn)
+    _widen_erasures(drawn)
+    _move_backfills(drawn)
+    if with_windows and chance.random() < MARTS:
+        first["nodes"] |= _add_mart(drawn)
+    if engine_dies:
+        _add_deaths_of_engine(drawn)
     return {"name": f"graph-{seed}", **first, "operations": drawn.operations}
 
 
@@ -180,6 +191,10 @@ def _draw_asset(chance: Random, source: str) -> Part:
 # The operations
 
 
+KILLED = 0.12
+"""The share of operations that are killed, if this kind has the weight 1."""
+
+
 def _draw_operations(drawn: Drawn) -> None:
     chance = drawn.chance
     for name in drawn.sources:
@@ -199,7 +214,8 @@ def _append(drawn: Drawn, operation: Part) -> None:
     then = [name for name in drawn.nodes if chance.random() < share]
     operation = {**operation, "then": then}
     # Some progress is that of a part of the graph.
-    if drawn.kinds.get("kill") and chance.random() < 0.12:
+    kills = drawn.kinds.get("kill")
+    if kills and chance.random() < KILLED * kills:
         operation["kill"] = chance.choice(FAIL_POINTS)
     drawn.operations.append(operation)
 
@@ -489,6 +505,75 @@ def _topic(drawn: Drawn) -> Part | None:
 
 def _maintain(drawn: Drawn) -> Part:
     return {"do": "maintain", "vacuum": drawn.chance.random() < 0.5}
+
+
+# Changes of drawn operations
+
+
+def _widen_erasures(drawn: Drawn) -> None:
+    """Let some erasures delete all rows of a key, so that whole windows disappear."""
+    for operation in drawn.operations:
+        if operation["do"] == "erase" and drawn.chance.random() < ERASED_KEYS:
+            del operation["id"]
+            operation["key"] = drawn.chance.choice(["x", "x", "y"])
+
+
+def _move_backfills(drawn: Drawn) -> None:
+    """Let some backfills recompute windows that have events, early or late ones."""
+    chance, times = drawn.chance, list[int]()
+    for operation in drawn.operations:
+        times += [row["t"] for row in operation.get("rows", ())]
+        if "range" in operation and times and chance.random() < MOVED_BACKFILLS:
+            start = chance.choice(times) - chance.randint(0, 3)
+            operation["range"] = [start, start + chance.randint(2, 8)]
+
+
+ERASED_KEYS = 0.4
+"""The share of erasures of all rows of a key."""
+MOVED_BACKFILLS = 0.6
+"""The share of backfills of a range that has events."""
+
+MARTS = 0.2
+"""The share of graphs with windows that have a mart. A build takes as long as several runs."""
+
+
+def _add_mart(drawn: Drawn) -> Part:
+    """Add a mart and its builds to a case, and return the node; nothing if there are no windows."""
+    chance = drawn.chance
+    windowed = [n for n, d in drawn.nodes.items() if d["kind"] in ("asset", "rollup")]
+    if not windowed:
+        return {}
+    for operation in drawn.operations:
+        if operation["do"] == "restore" and not operation["names"]:
+            operation["marts"] = chance.random() < 0.5
+    # A late build finds more changes; the last one follows at the end of the case.
+    places = chance.choices(range(1, len(drawn.operations) + 1), k=chance.choice([1, 2]))
+    for place in sorted(places, reverse=True):
+        build: Part = {"do": "build", "node": "mart", "then": []}
+        if chance.random() < 0.3:
+            build["interrupted"] = "dbt"
+        drawn.operations.insert(place, build)
+    return {"mart": {"kind": "mart", "of": chance.choice(windowed)}}
+
+
+def _add_deaths_of_engine(drawn: Drawn) -> None:
+    """Let the engine die once or twice, while it computes something if possible."""
+    chance, operations = drawn.chance, drawn.operations
+    builds = [each for each in operations if each["do"] == "build"]
+    computing = [each for each in operations if each["then"] or each["do"] in _COMPUTE]
+    for operation in chance.sample(operations, min(len(operations), chance.choice([1, 2]))):
+        if computing and chance.random() < 0.9:
+            operation = chance.choice(computing)
+        operation["engine"] = chance.choice([1, 2, 3, 5, 8, 13, 21, 34])
+    if builds and chance.random() < 0.5:
+        chance.choice(builds)["interrupted"] = "engine"
+
+
+_COMPUTE = (
+    *("backfill", "correct", "rebuild", "rebuild_source", "promote", "rollback", "release"),
+    *("erase", "lower", "restore"),
+)
+"""The operations that compute something, apart from the progress of nodes."""
 
 
 KIND_DRAWS: Mapping[str, Draw] = {

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +15,7 @@ from pyspark.sql import functions as F
 
 from helpers.graph.case import Part
 from tidemark.base.instants import INFINITY
+from tidemark.base.settings import bundled_dbt_project
 from tidemark.compute.lifecycle import clusters
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
@@ -24,6 +28,7 @@ from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.incoming_rows import IncomingRows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
+from tidemark_streaming.dbt import marts
 from tidemark_streaming.derived import DerivedConnector, connector, rebuild
 from tidemark_streaming.ingest import arrival_facts, ingest
 from tidemark_streaming.sink import writer
@@ -42,12 +47,14 @@ class Fault:
         kinds: the weights of the operations under which the fault shows.
         nodes: kinds of nodes, all of which a case must have; `session` is an asset with sessions.
         with_windows: false if cases without an engine show the fault.
+        engine_dies: true if the fault shows after the engine was killed.
     """
 
     plant: Callable[[pytest.MonkeyPatch], None]
     kinds: Mapping[str, float]
     nodes: frozenset[str] = frozenset()
     with_windows: bool = False
+    engine_dies: bool = False
 
     def concerns(self, case: Part) -> bool:
         """Return whether a case has the nodes that show the fault."""
@@ -200,6 +207,34 @@ def _publish_no_deleted_windows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writer, "derive_changes", some)
 
 
+def _change_macro(patch: pytest.MonkeyPatch, before: str, after: str) -> None:
+    """Let marts be built by macros in which a text is replaced."""
+    bundled = bundled_dbt_project()
+    assert bundled is not None
+    folder = TemporaryDirectory(prefix="tidemark-macros-")
+    changed = copytree(bundled, Path(folder.name) / "dbt_project")
+    macros = changed / "macros" / "changes.sql"
+    text = macros.read_text()
+    assert before in text
+    macros.write_text(text.replace(before, after))
+
+    def bundled_with_fault() -> Path:
+        # The folder exists as long as this function.
+        return Path(folder.name) / "dbt_project"
+
+    patch.setattr(marts, "bundled_dbt_project", bundled_with_fault)
+
+
+def _build_from_any_restored_table(patch: pytest.MonkeyPatch) -> None:
+    same = "known not in versions_of(table, [newest[0] - known[0] + 1, 1] | max)"
+    _change_macro(patch, same, "known[0] > newest[0]")
+
+
+def _keep_days_of_deleted_windows(patch: pytest.MonkeyPatch) -> None:
+    changes = "from table_changes('{{ table }}', {{ first }}, {{ newest }})"
+    _change_macro(patch, changes, f"{changes} where _change_type != 'delete'")
+
+
 FAULTS: Mapping[str, Fault] = {
     "rows of an arrival that was not completed are kept": Fault(
         _keep_rows_without_arrival, {**_ARRIVALS, "kill": 8.0}
@@ -298,10 +333,29 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "a sink does not retract deleted windows": Fault(
         _publish_no_deleted_windows,
-        # A session that others merge is deleted.
-        {**_ARRIVALS, "late": 12.0},
-        frozenset({"sink", "session"}),
+        # A window is deleted with its last event.
+        {**_ARRIVALS, "erase": 8.0},
+        frozenset({"sink"}),
         with_windows=True,
+    ),
+    "a mart goes on after its table was restored": Fault(
+        _build_from_any_restored_table,
+        {**_ARRIVALS, "restore all": 8.0, "restore one": 4.0},
+        frozenset({"mart"}),
+        with_windows=True,
+    ),
+    "a mart keeps deleted windows": Fault(
+        _keep_days_of_deleted_windows,
+        {**_ARRIVALS, "erase": 8.0},
+        frozenset({"mart"}),
+        with_windows=True,
+    ),
+    "a backfill whose engine died stays unpublished": Fault(
+        _leave_commits_unpublished,
+        {**_ARRIVALS, "backfill": 8.0},
+        frozenset({"asset"}),
+        with_windows=True,
+        engine_dies=True,
     ),
 }
 

@@ -3,8 +3,8 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,17 @@ import pytest
 from helpers.graph.case import DERIVED, EPOCH_MICROS, SECOND, Part, bases_of, below
 from helpers.graph.connector import Sent, SentConnector
 from helpers.graph.definitions import Definitions, define
+from helpers.graph.engine import CaseEngine
+from helpers.graph.mart import (
+    MartProject,
+    MartRows,
+    copy_marts,
+    expected_rows,
+    kill_dbt,
+    restore_marts,
+)
 from helpers.graph.topic import MemoryTopic
-from helpers.graph.windows import AssetHistory, Bounds, Place, Recompute, lacking
+from helpers.graph.windows import AssetHistory, Place, Recompute, Windows, lacking
 from helpers.model.derived_oracle import EventLog
 from tidemark.base.errors import TidemarkError
 from tidemark.base.failpoint import FAIL_AT
@@ -29,6 +38,7 @@ from tidemark.run.change import rebuild
 from tidemark.run.erase.erase import erase
 from tidemark.store import integrity
 from tidemark.store.asset import Asset
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.event_log.log import Log
 from tidemark.store.lineage import Lineage
@@ -79,6 +89,11 @@ class Backup:
     sent: dict[str, list[Sent]]
     histories: dict[str, AssetHistory]
     promoted: dict[str, AssetHistory]
+    built: dict[str, list[MartRows]]
+
+    @property
+    def marts(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}-marts")
 
 
 @dataclass
@@ -99,19 +114,25 @@ class Home:
     Args:
         sent: the arrivals of each source that its event log must have.
         histories: how the tables of each asset were made.
-        erasing: the ids of rows whose erasure was interrupted, each with its source.
+        erasing: the interrupted erasures, by source.
         topics: the topics to which assets are published.
+        built: the rows that each mart may have. An interrupted build allows two results.
+        current: the version of the published table of each mart that was completely built.
         logs: the event logs that were read since the last change of a table.
+        engine: the engine, if the case has one.
     """
 
     store: Warehouse
     project: Project
+    engine: CaseEngine | None = None
     sent: dict[str, list[Sent]] = field(default_factory=dict[str, list[Sent]])
     histories: dict[str, AssetHistory] = field(default_factory=dict[str, AssetHistory])
     promoted: dict[str, AssetHistory] = field(default_factory=dict[str, AssetHistory])
     rebuilt: dict[str, Part] = field(default_factory=dict[str, Part])
-    erasing: dict[str, str] = field(default_factory=dict[str, str])
+    erasing: dict[str, Part] = field(default_factory=dict[str, Part])
     topics: dict[str, MemoryTopic] = field(default_factory=dict[str, MemoryTopic])
+    built: dict[str, list[MartRows]] = field(default_factory=dict[str, list[MartRows]])
+    current: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     backup: Backup | None = None
     logs: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
 
@@ -135,6 +156,12 @@ class Home:
         integrity.checked_nodes.clear()
         self.store = type(self.store)(self.store.spark, *self.store.place)
 
+    def restart_engine(self) -> None:
+        """Continue in another process after the engine died, with a new engine."""
+        assert self.engine is not None
+        self.store = self.engine.open()
+        self.reopen()
+
     def history(self, name: str) -> AssetHistory:
         return self.histories.setdefault(name, AssetHistory())
 
@@ -145,7 +172,8 @@ class Home:
     # Progress
 
     def progress(self, name: str) -> None:
-        """Ingest a derived source, run an asset, or publish to a sink, with all that is pending.
+        """Ingest a derived source, run an asset, publish to a sink, or build a mart, with all that
+        is pending.
 
         Raises:
             TidemarkError: the node refuses.
@@ -163,6 +191,9 @@ class Home:
             return
         if name in known.sinks:
             SinkWriter(self.store, known.sinks[name]).publish()
+            return
+        if name in known.marts:
+            self._update_mart(name)
             return
         asset = known.assets[name]
         if not self.has_arrivals(asset.source):
@@ -182,7 +213,7 @@ class Home:
 
     def reported(self, name: str) -> str | None:
         """Return why the product reports that a node is stale; None if it does not."""
-        if name in self.definitions.sinks:
+        if name in self.definitions.sinks or name in self.definitions.marts:
             return None
         tables = Tables(str(self.folder))
         if name in self.definitions.derived:
@@ -209,6 +240,8 @@ class Home:
             self.do_rebuild_source({"node": name})
         elif name in self.definitions.sinks:
             SinkWriter(self.store, self.definitions.sinks[name]).publish(reset=True)
+        elif name in self.definitions.marts:
+            self._build(name, full_refresh=True)
         elif self.definitions.assets[name].follows is None:
             self.do_backfill({"node": name, "late": False})
 
@@ -240,41 +273,47 @@ class Home:
 
     def do_correct(self, operation: Part) -> None:
         asset = self.definitions.assets[operation["node"]]
-        with self._recomputing(asset, None, late=True, corrects=True):
+        with self._recomputing(asset, lambda _: self._lacking(asset), late=True):
             runner.correct(self.store, asset)
 
     def do_backfill(self, operation: Part) -> None:
         asset, late = self.definitions.assets[operation["node"]], operation["late"]
         bounds = operation.get("range")
         start, end = (None, None) if bounds is None else [_micros(each) for each in bounds]
-        windows = None if start is None or end is None else (start, end)
-        with self._recomputing(asset, windows, late=late):
+        windows = None if start is None or end is None else [(start, end)]
+        with self._recomputing(asset, lambda _: windows, late=late):
             runner.backfill(
                 self.store, asset, start, end, late_events="include" if late else "exclude"
             )
 
     @contextmanager
     def _recomputing(
-        self, asset: Definition, windows: Bounds | None, *, late: bool, corrects: bool = False
+        self, asset: Definition, choose: Callable[[StateCommit], Windows], *, late: bool
     ) -> Iterator[None]:
-        """Note the commit that recomputes windows within the context, even if it is killed.
+        """Note the commits that recompute windows within the context, even if they are killed.
 
         Args:
-            corrects: true if only windows that lack too-late events are recomputed.
+            choose: returns the windows that a commit must recompute.
+            late: true if too-late events count.
         """
-        history, before = self.history(asset.name), Asset(self.store, asset).state.last()
+        state = Asset(self.store, asset).state
+        before = state.last().commit_number
         try:
             yield
         finally:
-            last = Asset(self.store, asset).state.last()
-            if last.commit_number > before.commit_number and last.recomputed is not None:
-                if windows is None and not corrects:
+            for commit in state.since(before):
+                if commit.recomputed is None:
+                    continue
+                node = deepcopy(self.nodes[asset.name])
+                # The commit widens ranges of sessions.
+                of_sessions = "session" in node and commit.mode != "correction"
+                chosen = _recorded(commit) if of_sessions else choose(commit)
+                history = self.history(asset.name)
+                if chosen is None:
                     history.processed = {}
                 self._note_processed(asset)
-                node, through = deepcopy(self.nodes[asset.name]), last.after.through
-                chosen = self._lacking(asset) if corrects else windows
                 history.recomputes.append(
-                    Recompute(last.commit_number, through, chosen, node, late)
+                    Recompute(commit.commit_number, commit.after.through, chosen, node, late)
                 )
 
     def _lacking(self, asset: Definition) -> frozenset[Place]:
@@ -379,43 +418,48 @@ class Home:
         ran = [a for a in assets if Asset(self.store, a).state.last().commit_number >= 0]
         for asset in sorted(ran, key=lambda each: each.follows is not None):
             if asset.follows is None:
-                with self._recomputing(asset, None, late=False):
+                with self._recomputing(asset, lambda _: None, late=False):
                     runner.backfill(self.store, asset)
             else:
                 runner.incremental(self.store, asset)
 
     def do_erase(self, operation: Part) -> None:
-        name, row_id = operation["source"], operation["id"]
+        name, (column, value) = operation["source"], _erased_value(operation)
         unloaded = operation.get("unloaded", ())
         hidden = {*unloaded, *below(self.nodes, unloaded)}
         reached = [n for n in below(self.nodes, [name]) if n not in hidden]
         derived = [self.definitions.derived[n] for n in reached if n in self.definitions.derived]
         assets = [self.definitions.assets[n] for n in reached if n in self.definitions.assets]
-        source, where = self.definitions.sources[name], f"id = '{row_id}'"
+        source, where = self.definitions.sources[name], f"{column} = '{value}'"
         erase(self.store, source, assets, where, derived=derived, dry_run=True)
         try:
-            erase(self.store, source, assets, where, derived=derived)
+            with ExitStack() as noting:
+                for asset in assets:
+                    if asset.follows is None:
+                        noting.enter_context(self._recomputing(asset, _recorded, late=False))
+                erase(self.store, source, assets, where, derived=derived)
         finally:
             for asset in assets:
                 self._note_processed(asset)
-            self._note_erased(name, row_id)
+            self._note_erased(operation)
 
-    def _note_erased(self, name: str, row_id: str) -> None:
+    def _note_erased(self, operation: Part) -> None:
+        name, (column, value) = operation["source"], _erased_value(operation)
         source = self.definitions.sources[name]
-        ids = self.store.take(source.log_table, columns=["id"])["id"].to_pylist()
-        if row_id not in ids:
+        if value not in self.store.take(source.log_table, columns=[column])[column].to_pylist():
             for arrival in self.sent[name]:
-                arrival.erased.extend(row["t"] for row in arrival.rows if row["id"] == row_id)
-                arrival.rows[:] = [row for row in arrival.rows if row["id"] != row_id]
+                erased = [row for row in arrival.rows if row[column] == value]
+                arrival.erased.extend(row["t"] for row in erased)
+                arrival.rows[:] = [row for row in arrival.rows if row not in erased]
         if erasures.find_unfinished(self.store, source):
-            self.erasing[name] = row_id
+            self.erasing[name] = {**operation, "unloaded": []}
         else:
             self.erasing.pop(name, None)
 
     def do_drop(self, operation: Part) -> None:
         """Drop a node after everything that reads it, as the command requires."""
         for name in reversed([operation["node"], *below(self.nodes, [operation["node"]])]):
-            if name in self.definitions.sinks:
+            if name in self.definitions.sinks or name in self.definitions.marts:
                 continue
             if self.nodes[name]["kind"] in DERIVED:
                 dropping.drop_event_log(self.store, self.definitions.derived[name])
@@ -435,6 +479,43 @@ class Home:
         self.reopen()
         self.ingest(name)
 
+    def do_build(self, operation: Part) -> None:
+        """Build a mart. The build may be interrupted as soon as dbt has written the mart."""
+        assert self.engine is not None
+        ends = {None: None, "dbt": kill_dbt, "engine": self.engine.kill}
+        self._build(operation["node"], when_written=ends[operation.get("interrupted")])
+
+    def _update_mart(self, name: str) -> None:
+        """Build a mart if its published table has changed since the last complete build."""
+        head = self.store.head(self.definitions.marts[name].table)
+        if head is not None and self.current.get(name) != (head.table_id, head.version):
+            self._build(name)
+
+    def _build(
+        self,
+        name: str,
+        *,
+        full_refresh: bool = False,
+        when_written: Callable[[], None] | None = None,
+    ) -> None:
+        assert self.engine is not None
+        table = self.definitions.marts[name].table
+        head = self.store.head(table)
+        rows = [] if head is None else self.store.take(table).to_pylist()
+        self.current.pop(name, None)
+        if head is not None:
+            self.built.setdefault(name, []).append(expected_rows(rows))
+        MartProject(self.engine.settings, self.store, self.definitions.marts).build(
+            self.engine.address(),
+            self.store,
+            name,
+            full_refresh=full_refresh,
+            when_written=when_written,
+        )
+        assert head is not None
+        self.current[name] = head.table_id, head.version
+        self.built[name] = [expected_rows(rows)]
+
     def do_topic(self, operation: Part) -> None:
         """Delete the topic of a sink and create it again, by hand."""
         asset = self.definitions.sinks[operation["node"]]
@@ -445,17 +526,24 @@ class Home:
         folder = self.folder.with_name(f"{self.folder.name}-backup")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.folder, folder)
-        known = deepcopy((self.sent, self.histories, self.promoted))
+        known = deepcopy((self.sent, self.histories, self.promoted, self.built))
         self.backup = Backup(folder, *known)
+        shutil.rmtree(self.backup.marts, ignore_errors=True)
+        copy_marts(self.store, self.backup.marts)
 
     def do_restore(self, operation: Part) -> None:
         """Replace the tables of sources and nodes by those of the backup.
 
         The outside system then sends the rows that a source lost once more, in one arrival. With
-        `first`, a further arrival follows before anything continues from the restored tables.
+        `first`, a further arrival follows before anything continues from the restored tables. With
+        `marts`, the tables of marts are restored, too.
         """
         if self.backup is None:
             return
+        self.current.clear()
+        if operation.get("marts"):
+            restore_marts(self.store, self.backup.marts)
+            self.built = deepcopy(self.backup.built)
         names = operation["names"] or [*self.project.sources, *self.nodes]
         if not operation["names"]:
             shutil.rmtree(self.folder)
@@ -486,7 +574,7 @@ class Home:
     def tables(self, name: str) -> Sequence[str]:
         if name in self.definitions.assets:
             return self.definitions.assets[name].tables
-        if name in self.definitions.sinks:
+        if name in self.definitions.sinks or name in self.definitions.marts:
             return []
         source = self.definitions.source(name)
         tables = [source.timeline_table, source.log_table, source.dead_letters_table]
@@ -501,7 +589,7 @@ class Home:
         folders = [self.folder / table / "_delta_log" for table in tables]
         changed = [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
         published = {asset: len(topic.records) for asset, topic in self.topics.items()}
-        known = str(self.sent.get(name)), str(self.histories), str(published)
+        known = str(self.sent.get(name)), str(self.histories), str(published), str(self.built)
         return id(self.definitions), changed, known
 
     def _restore_table(self, table: str) -> None:
@@ -515,6 +603,16 @@ class Home:
         error = combine_errors(list(maintain(self.store, retention=retention)))
         if error is not None:
             raise error
+
+
+def _erased_value(operation: Part) -> tuple[str, str]:
+    """Return the column and its value that select the rows of an erasure."""
+    return ("k", operation["key"]) if "key" in operation else ("id", operation["id"])
+
+
+def _recorded(commit: StateCommit) -> Windows:
+    """Return the windows that a commit recomputed by its own record."""
+    return commit.recomputed or None
 
 
 def _micros(seconds: int) -> int:

@@ -4,21 +4,22 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from helpers.graph.case import Part, below
 from helpers.graph.check import difference
+from helpers.graph.engine import CaseEngine
 from helpers.graph.home import Home, Killed, Project, dying
 from helpers.graph.topic import publishing_to
 from helpers.graph.without_engine import local_warehouse, plain_rows
 from tidemark.base.errors import TidemarkError
-from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.run.simulate import small
+from tidemark.base.settings import Settings
 
 _MEMORY = Path("/dev/shm")
 """A folder in memory, on Linux."""
@@ -64,18 +65,21 @@ class Outcome:
     seconds: list[tuple[str, float]]
 
 
-def live(warehouse: Warehouse, case: Part) -> Outcome:
+def live(settings: Settings, case: Part) -> Outcome:
     """Live through a case on new tables.
+
+    Args:
+        settings: those of the engine, which operations of the case may kill.
 
     Raises:
         Failure: the invariant was broken.
     """
-    with _folder_in_memory() as folder:
-        own = Warehouse(warehouse.spark, folder, "tables", registered=False)
-        with small(own) as store:
-            home = Home(store, _project(case))
-            with publishing_to(home.topics):
-                return _Life(home, case).live()
+    # The engine's catalog has the tables of a mart.
+    database = f"graph_{uuid4().hex[:12]}"
+    with _folder_in_memory() as folder, closing(CaseEngine(settings, folder, database)) as engine:
+        home = Home(engine.open(), _project(case), engine)
+        with publishing_to(home.topics):
+            return _Life(home, case).live()
 
 
 def live_without_engine(case: Part) -> Outcome:
@@ -127,16 +131,23 @@ class _Life:
         home = self.home
         # A node may have been removed from the case.
         names = {*home.project.sources, *home.nodes}
+        query = operation.get("engine")
+        engine_ends = nullcontext() if home.engine is None else home.engine.dying(home.store, query)
         try:
-            with dying(operation.get("kill")):
+            with dying(operation.get("kill")), engine_ends:
                 self._try(operation["do"], lambda: home.execute(operation), self.outcome.refused)
                 for name in operation["then"]:
                     if name in names:
                         self._progress(name)
         except Killed:
             home.reopen()
-            for name in home.sent:
-                self._try(name, partial(home.ingest, name), self.outcome.refused)
+        else:
+            if query is None and operation.get("interrupted") != "engine":
+                return
+        if home.engine is not None and not home.engine.is_running():
+            home.restart_engine()
+        for name in home.sent:
+            self._try(name, partial(home.ingest, name), self.outcome.refused)
 
     def _try(self, name: str, work: Callable[[], None], refused: list[str]) -> bool:
         """Return whether some work was done; false if it was refused."""
@@ -185,8 +196,7 @@ class _Life:
     def _settle(self) -> None:
         """Finish everything, recompute what is stale, and compare everything."""
         home = self.home
-        for name, row_id in dict(home.erasing).items():
-            erasure = {"source": name, "id": row_id}
+        for name, erasure in dict(home.erasing).items():
             self._try(name, partial(home.do_erase, erasure), self.outcome.refused)
             if name in home.erasing:
                 raise Failure("no way back", name, self.number, "an erasure can't be finished")

@@ -61,8 +61,9 @@ def _smaller(case: Part) -> Iterator[Part]:
         if (smaller := without_node(case, name)) is not None:
             yield smaller
     for number, operation in enumerate(case["operations"]):
-        if "kill" in operation:
-            yield _with(case, number, {k: v for k, v in operation.items() if k != "kill"})
+        for end in ("kill", "engine", "interrupted"):
+            if end in operation:
+                yield _with(case, number, {k: v for k, v in operation.items() if k != end})
         rows = operation.get("rows", [])
         for row in range(len(rows) if len(rows) > 1 else 0):
             yield _with(case, number, {**operation, "rows": rows[:row] + rows[row + 1 :]})

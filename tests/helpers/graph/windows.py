@@ -17,6 +17,8 @@ Bounds = tuple[int, int]
 Key = tuple[Any, ...]
 Place = tuple[Bounds, Key]
 """A window, and the values of its keys."""
+Windows = Sequence[Bounds] | frozenset[Place] | None
+"""Some windows: ranges of their starts, or the windows with their keys; None for all."""
 Rows = dict[Place, dict[str, Any]]
 """The rows of an asset, by window and keys."""
 
@@ -45,14 +47,14 @@ class Recompute:
     Args:
         commit: the number of the commit.
         through: the last arrival that it counted.
-        windows: the starts of the windows and their keys that it recomputed; None for all.
+        windows: the windows that it recomputed.
         node: the definition that it used.
         late: true if it counted too-late events.
     """
 
     commit: int
     through: int
-    windows: Bounds | frozenset[Place] | None
+    windows: Windows
     node: Part
     late: bool
 
@@ -61,8 +63,7 @@ class Recompute:
             return True
         if isinstance(self.windows, frozenset):
             return (window, key) in self.windows
-        first, end = self.windows
-        return first <= window[0] < end
+        return any(first <= window[0] < end for first, end in self.windows)
 
 
 @dataclass
