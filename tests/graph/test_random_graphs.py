@@ -1,10 +1,9 @@
 """Random graphs under random operations: each node is up to date, behind, or reported as stale.
 
 After each operation, the tables of each node equal its definition over what its bases recorded,
-which is computed in plain Python, or the node refuses to continue with a message. The records of a
-sink add up to the published table. There is no third
-outcome. A failing case is reduced to a short one and printed; saved as a file in `cases`, it is
-replayed by each run of this module.
+which is computed in plain Python, or `tidemark status` reports the node with a cause. The records
+of a sink add up to the published table. There is no third outcome. A failing case is reduced to a
+short one and printed; saved as a file in `cases`, it is replayed by each run of this module.
 
 The seeds follow from the commit, so each commit tests other cases. `TIDEMARK_TEST_EXAMPLES=2000`
 takes that many, from `TIDEMARK_TEST_SEED=5000` on.

@@ -34,7 +34,9 @@ from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers.values import Merge
 from tidemark.store.key_choice import KeyChoice, choose
+from tidemark.store.lineage import demand_current_asset
 from tidemark.store.rows import Rows, drop_deleted, frame
+from tidemark.store.state import State
 from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
@@ -201,10 +203,12 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
     Raises:
         DataError: none of the chosen windows is quarantined.
+        StaleError: the asset is stale, so its rows may have other keys.
         ConflictError: the commit that quarantined a chosen window is not completely published. The
             run that publishes this commit might delete the released rows again.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
+    demand_current_asset(warehouse, transform, asset.state.last())
     rows, starts = _read_chosen(warehouse, transform, choice)
 
     def still_held() -> pa.Table:
@@ -234,7 +238,9 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
     Raises:
         DataError: none of the chosen windows is quarantined.
+        StaleError: the asset is stale, so its rows may have other keys.
     """
+    demand_current_asset(warehouse, transform, State(warehouse, transform).last())
     rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,

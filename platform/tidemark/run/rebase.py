@@ -13,8 +13,9 @@ from tidemark.base.errors import ConflictError
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import count_scope
 from tidemark.define.helper_columns import MARKER
-from tidemark.run import commit, takeover
+from tidemark.run import commit
 from tidemark.run.plan import Plan
+from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.kinds import Cause, Replacement
@@ -87,8 +88,8 @@ def _rebase(
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
-    # The result must not include arrivals that a stream has processed from another event log.
-    other_log = takeover.is_of_another_log(asset, newest)
+    # The result must not include arrivals that a stream has counted from another event log.
+    other_log = lineage.is_of_another_log(asset, newest)
     if other_log and marker.ranges:
         return None
     if not other_log and newest.after.at.arrival > at.arrival:

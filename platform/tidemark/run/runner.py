@@ -91,7 +91,8 @@ def incremental(
         ConflictError: other runs of the asset kept committing first.
         DefinitionChangedError: `pinned_definition` is true, and another definition has run the
             asset since.
-        DefinitionError: the definition has changed and is incompatible with the stored data.
+        StaleError: the asset's source has another history, or the definition has changed and is
+            incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
     if transform.follows is not None and (through is not None or admission):
@@ -273,7 +274,7 @@ def _run(
                     # definition.
                     swap.finish(asset, last)
                 if full_refresh:
-                    _leave_stale_history(asset, last)
+                    _leave_earlier_history(asset, last)
                 else:
                     takeover.check_definition(asset, last, pinned_definition=pinned_definition)
                 if asset.rolls_up:
@@ -289,12 +290,9 @@ def _run(
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
 
 
-def _leave_stale_history(asset: Asset, last: StateCommit) -> None:
-    """Remove the checkpoint of an asset's stream if the asset is stale.
-
-    The checkpoint refers to the earlier history of the timeline.
-    """
-    if lineage.is_stale(asset, last):
+def _leave_earlier_history(asset: Asset, last: StateCommit) -> None:
+    """Remove the checkpoint of an asset's stream if it refers to an earlier history of the log."""
+    if lineage.is_of_another_log(asset, last):
         checkpoints.remove(asset.warehouse, asset.transform.name)
 
 

@@ -1,10 +1,11 @@
 """Decide whether a run can continue from data that another definition has stored.
 
 `define.identity.parts` defines the effect of changing each part of a definition. After a change of
-windows, keys or aggregates, for example, the stored data is not usable. The run then stops with an
-error and changes nothing. Runs are possible again when the new definition has recreated the tables
-(`rebuild`, or a backfill of everything). After a change of other parts, such as the function, the
-definition in the code takes over, and a stream with the earlier definition ends itself.
+windows, keys or aggregates, for example, the stored data is not usable. The asset is then stale
+(`store.lineage`): its runs stop with an error and change nothing. Runs are possible again when the
+new definition has recreated the tables (`rebuild`, or a backfill of everything). After a change of
+other parts, such as the function, the definition in the code takes over, and a stream with the
+earlier definition ends itself.
 
 The rows of a roll-up can be computed from its base at any time. If the roll-up's windows, keys or
 aggregates changed, or if the base was restored from a backup, its next run replaces all rows
@@ -13,16 +14,14 @@ aggregates changed, or if the base was restored from a backup, its next run repl
 
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
 from tidemark.compute.late_rows import find_changed_types
-from tidemark.define.identity import parts
 from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.identity.parts import Change, Effect
+from tidemark.define.identity.parts import Change, Effect, combined_effect
 from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.committers.values import Head
-
-_MAX_SHOWN = 3
+from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 
 
 def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool) -> None:
@@ -31,36 +30,21 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
     Args:
         pinned_definition: true if this very definition has run the asset before. Any other
             definition of the newest commit then raises an error.
+
+    Raises:
+        StaleError: runs can't continue from the tables of the earlier definition.
+        DefinitionChangedError: `pinned_definition` is true, and another definition made the commit.
+        DefinitionError: columns of the late table would get other types.
     """
     if last.definition in ("", fingerprint(asset.counting)):
         return
-    name = asset.counting.name
     if pinned_definition:
-        raise _changed_error(name)
-    found = find_changes(asset, last)
-    if asset.rolls_up:
-        # A roll-up reads its base's partials, which contain no panes.
-        found = [c for c in found if c.part != "accumulation"]
-    worst = parts.combined_effect(found)
-    odd: list[str] = []
-    if worst is Effect.FORWARD and not asset.rolls_up:
-        odd = find_changed_types(asset.warehouse, asset.counting, asset.log)
-    if odd:
-        raise DefinitionError(
-            f"The function of '{name}' now gives other types to columns of the late table: "
-            f"{', '.join(odd)}. Give these columns other names, or recreate the tables: run "
-            f"`tidemark rebuild {name}`, then `tidemark rebuild {name} --promote`."
-        )
-    if worst is Effect.NONE or (worst is Effect.FORWARD and last.allows_changes):
-        return
-    differences = ", ".join(str(c) for c in found[:_MAX_SHOWN])
-    differences += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
-    raise DefinitionError(
-        f"The tables of '{name}' were made by another definition, which differs in {differences}. "
-        f"Runs can't continue from them. `tidemark diff {name}` shows which windows would change; "
-        f"`tidemark rebuild {name}` builds separate new tables, and `--promote` then replaces the "
-        "old ones."
-    )
+        raise _changed_error(asset.counting.name)
+    stale = Lineage(WarehouseReader(asset.warehouse)).of_definition(asset.transform, last)
+    if stale is not None:
+        raise StaleError(stale)
+    if not asset.rolls_up and combined_effect(find_changes(asset, last)) is Effect.FORWARD:
+        _check_late_columns(asset)
 
 
 def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
@@ -93,24 +77,25 @@ def is_renewed(asset: Asset) -> bool:
     ) != rollup_generation.identity_suffix(_required_kind(asset, head))
 
 
-def is_of_another_log(asset: Asset, last: StateCommit) -> bool:
-    """Return whether the newest commit's arrivals are from another event log than the definition's.
-
-    They are if the source had another name at the time of the commit.
-    """
-    if last.definition == fingerprint(asset.counting):
-        return False
-    return parts.reads_another_log(find_changes(asset, last))
-
-
 def find_changes(asset: Asset, last: StateCommit) -> list[Change]:
     """Return the differences between an asset's definition and the one that made its newest commit.
 
     The list is empty before the first commit.
     """
-    if last.defined < 0:
-        return []
-    return parts.compare_parts(asset.state.recorded_parts(last), asset.counting)
+    reader = WarehouseReader(asset.warehouse)
+    return Lineage(reader).definition_changes(asset.counting, last)
+
+
+def _check_late_columns(asset: Asset) -> None:
+    """Raise an error if the definition gives another type to a column of the late table."""
+    changed_types = find_changed_types(asset.warehouse, asset.counting, asset.log)
+    if changed_types:
+        name = asset.counting.name
+        raise DefinitionError(
+            f"The function of '{name}' now gives other types to columns of the late table: "
+            f"{', '.join(changed_types)}. Give these columns other names, or recreate the tables: "
+            f"run `tidemark rebuild {name}`, then `tidemark rebuild {name} --promote`."
+        )
 
 
 def _required_kind(asset: Asset, head: Head) -> str:

@@ -29,7 +29,6 @@ together, and an ingest reads the lost arrivals again. What was computed from th
 stale (`store.lineage`).
 """
 
-import hashlib
 import json
 import time
 from collections import Counter
@@ -67,6 +66,7 @@ from tidemark.store.commits.conditions import at_least, number_in
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
+from tidemark.store.committers.log_entry import digest_files
 from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import file_system
 
@@ -75,9 +75,6 @@ if TYPE_CHECKING:
 
 STATE = "state"
 """The application id of a state's commits."""
-
-_DIGEST_BYTES = 7
-"""The size of a digest, which must fit into the positive numbers of a transaction's version."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
 
@@ -181,14 +178,17 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
     return recorded
 
 
-def digest_files(opened: DeltaTable) -> int:
-    """Return a number that identifies the data files of a version of a table.
+def forget_replaced_tables(warehouse: "Warehouse") -> bool:
+    """Close the tables that this thread has open and that were replaced, for example by a restored
+    copy. Return whether there was one.
 
-    The number depends on the names of the files, which are unique, and not on the location.
+    The next call of `demand` then checks the tables of the folder again.
     """
-    names = sorted(uri.rpartition("/")[2] for uri in opened.file_uris())
-    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=_DIGEST_BYTES)
-    return int.from_bytes(digest.digest(), "big")
+    if not warehouse.close_replaced_tables():
+        return False
+    folder = warehouse.path("").rstrip("/")
+    checked_nodes.difference_update([node for node in checked_nodes if node[0] == folder])
+    return True
 
 
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> bool:
@@ -205,8 +205,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     owners += [] if definition is None else [tables_of.asset(definition.name)]
     operations.check_unfinished(warehouse, owners)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
-    if warehouse.close_replaced_tables():
-        checked_nodes.difference_update([node for node in checked_nodes if node[0] == folder])
+    forget_replaced_tables(warehouse)
     if all((folder, name) in checked_nodes for name in wanted):
         return False
     if found := check(folder, [source], [] if definition is None else [definition]):

@@ -34,9 +34,17 @@ def key_condition(
     Args:
         types: the types of the table's columns, by name.
         asset: the asset's name, for error messages.
+
+    Raises:
+        DefinitionError: the table has no column of a key, or a text is not a value of its type.
     """
     found: ds.Expression | None = None
     for name, text in keys.items():
+        if name not in types:
+            raise DefinitionError(
+                f"The rows of '{asset}' have no column '{name}', because the asset's function "
+                "computes this key, or because another definition made the table: omit --key."
+            )
         part = _equals(name, text, types[name], f"The key '{name}' of '{asset}'")
         found = part if found is None else found & part
     return found

@@ -1,4 +1,4 @@
-"""Determine whether tables are stale: made from a history that their bases no longer have.
+"""Determine whether tables are stale: made from a history or a definition that no longer exists.
 
 Each commit that others build on has an identity. A node that continues from a commit stores this
 identity with the commit's number, and compares it first:
@@ -6,6 +6,7 @@ identity with the commit's number, and compares it first:
 | node | made from | stored in |
 | --- | --- | --- |
 | asset | an arrival of its source | the coverage of its newest commit |
+| asset | a definition | the newest commit (the fingerprint), its first commit (the parts) |
 | derived source | an arrival of each base, and the derivation | the newest step |
 | chain | in addition, a run of its asset | the newest step |
 | roll-up | a run of its base | its row in the ledger |
@@ -17,12 +18,15 @@ is *stale*. It then refuses to continue, and so do the nodes that depend on it, 
 `Stale.remedy` has recomputed it. A roll-up and a sink need no command: the next run of the roll-up
 replaces all windows, and the sink begins a new epoch.
 
+An asset is not stale after every change of its definition, only if runs can't continue from its
+tables (`define.identity.parts` defines the effect of each change).
+
 Histories only differ from some commit on. An equal identity therefore shows that all earlier
 commits are equal, too.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -32,14 +36,19 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.identity.derivation import derivation_fingerprint
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import Change, Effect, combined_effect, compare_parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import Condition, number_is
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.event_log.steps import Step, TakenResults
 from tidemark.store.warehouse import Warehouse
+
+_MAX_SHOWN_CHANGES = 3
 
 
 class TableReader(Protocol):
@@ -62,7 +71,7 @@ class TableReader(Protocol):
 
 @dataclass(frozen=True)
 class Stale:
-    """A node whose tables were made from a history that its bases no longer have.
+    """A node whose tables were made from a history or a definition that no longer exists.
 
     Args:
         node: the name of the asset or of the derived source.
@@ -79,7 +88,7 @@ class Stale:
 
 
 class StaleError(DataError):
-    """Tables that can't be continued, because their bases have another history."""
+    """Tables that can't be continued, because their bases or their definition have changed."""
 
     def __init__(self, stale: Stale) -> None:
         super().__init__(f"{stale} Nothing was changed.")
@@ -122,34 +131,80 @@ class Lineage:
         if not isinstance(source, DerivedSource):
             return None
         step = step or self._newest_step(source)
-        if step is None:
-            return None
-        for cause in self._differences(source, step):
+        differences = iter(()) if step is None else self._differences(source, step)
+        for cause in differences:
             return Stale(source.name, cause, rebuild_advice(source.name))
         return self._of_bases(source)
 
     def of_asset(self, definition: Definition, commit: StateCommit | None = None) -> Stale | None:
         """Return why an asset is stale; None if it is not.
 
+        A roll-up is stale if its base is. A changed definition of its own does not make it stale:
+        its next run then replaces all windows.
+
         Args:
             commit: the newest commit of the asset's state, if the caller has read it. (A roll-up
                 has the state of its base.)
         """
         transform = base_transform(definition)
-        commit = commit or self.newest_commit(definition)
-        if commit is None or commit.commit_number < 0:
+        commit = commit or self.newest_commit(transform)
+        stale = None if commit is None else self._of_commit(transform, commit)
+        stale = stale or self.of_source(transform.source)
+        return None if stale is None else dependent(definition.name, stale)
+
+    def of_definition(self, definition: Definition, commit: StateCommit) -> Stale | None:
+        """Return that runs can't continue from a commit of another definition; None if they can.
+
+        Args:
+            commit: the newest commit of the asset's state.
+        """
+        transform = base_transform(definition)
+        if commit.definition == fingerprint(transform):
             return None
+        changes = self.definition_changes(transform, commit)
+        if combined_effect(changes) is not Effect.REBUILD:
+            return None
+        name = transform.name
+        remedy = f"`tidemark diff {name}` shows which windows would change. {rebuild_advice(name)}"
+        return dependent(definition.name, Stale(name, _describe_changes(changes), remedy))
+
+    def definition_changes(self, transform: WindowedTransform, commit: StateCommit) -> list[Change]:
+        """Return the differences between an asset's definition and the one that made a commit.
+
+        The list is empty before the first commit.
+        """
+        if commit.defined < 0:
+            return []
+        first = self._commit(transform, commit.defined)
+        recorded = None if first is None else first.parts
+        changes = compare_parts(recorded or {}, transform)
+        if commit.allows_changes:
+            return changes
+        return [
+            replace(change, effect=Effect.REBUILD) if change.effect is Effect.FORWARD else change
+            for change in changes
+        ]
+
+    def changed_log(self, transform: WindowedTransform, commit: StateCommit) -> str | None:
+        """Return how the present event log differs from the one that a commit has counted.
+
+        Return None if it does not differ.
+        """
         newest = commit.after.newest
-        cause = self._changed_arrival(transform.source, newest.arrival, newest.arrival_id)
-        if cause is not None:
-            return Stale(transform.name, cause, backfill_advice(transform.name))
-        stale = self.of_source(transform.source)
-        return None if stale is None else _dependent(definition.name, stale)
+        return self._changed_arrival(transform.source, newest.arrival, newest.arrival_id)
 
     def newest_commit(self, definition: Definition) -> StateCommit | None:
         """Return the newest commit of an asset's state; None if it has none."""
         newest = self.tables.max_value(definition.state_table, "commit_number")
         return None if newest is None else self._commit(definition, newest)
+
+    def _of_commit(self, transform: WindowedTransform, commit: StateCommit) -> Stale | None:
+        """Return that runs can't continue from a commit; None if they can."""
+        if (stale := self.of_definition(transform, commit)) is not None:
+            return stale
+        cause = self.changed_log(transform, commit)
+        name = transform.name
+        return None if cause is None else Stale(name, cause, backfill_advice(name))
 
     def _newest_step(self, source: DerivedSource) -> Step | None:
         newest = self.tables.max_value(source.timeline_table, "arrival")
@@ -183,10 +238,10 @@ class Lineage:
         asset = source.derivation.asset
         if asset is not None:
             stale = self.of_asset(asset)
-            return None if stale is None else _dependent(source.name, stale)
+            return None if stale is None else dependent(source.name, stale)
         for base in source.bases:
             if (stale := self.of_source(base)) is not None:
-                return _dependent(source.name, stale)
+                return dependent(source.name, stale)
         return None
 
     def _changed_arrival(self, source: Source, number: int, arrival_id: str) -> str | None:
@@ -277,6 +332,13 @@ def demand_current_asset(warehouse: Warehouse, definition: Definition, last: Sta
         raise StaleError(stale)
 
 
+def demand_current_source(warehouse: Warehouse, source: Source) -> None:
+    """Raise `StaleError` if a source is stale."""
+    stale = Lineage(WarehouseReader(warehouse)).of_source(source)
+    if stale is not None:
+        raise StaleError(stale)
+
+
 def is_stale(asset: Asset, last: StateCommit) -> bool:
     """Return whether an asset is stale.
 
@@ -285,6 +347,18 @@ def is_stale(asset: Asset, last: StateCommit) -> bool:
     """
     stale = Lineage(WarehouseReader(asset.warehouse)).of_asset(asset.transform, last)
     return stale is not None
+
+
+def is_of_another_log(asset: Asset, last: StateCommit) -> bool:
+    """Return whether an asset has counted arrivals of another event log than the present one.
+
+    Positions in the two logs can't be compared.
+
+    Args:
+        last: the newest commit of the asset's state.
+    """
+    cause = Lineage(WarehouseReader(asset.warehouse)).changed_log(asset.counting, last)
+    return cause is not None
 
 
 def rebuild_advice(name: str) -> str:
@@ -298,8 +372,21 @@ def backfill_advice(name: str) -> str:
     return f"Run `tidemark backfill {name}`, which recomputes it from the event log"
 
 
-def _dependent(name: str, stale: Stale) -> Stale:
-    """Return that a node is stale because another node that it reads is."""
+def dependent(name: str, stale: Stale) -> Stale:
+    """Return that a node is stale, because it reads another node that is, or is that node."""
     if stale.node == name:
         return stale
     return Stale(name, f"it reads '{stale.node}', which is stale: {stale.cause}", stale.remedy)
+
+
+def _describe_changes(changes: Sequence[Change]) -> str:
+    differences = ", ".join(str(change) for change in changes[:_MAX_SHOWN_CHANGES])
+    others = len(changes) - _MAX_SHOWN_CHANGES
+    if others > 0:
+        differences += f" and {others} more"
+    # An expression of a definition may have several lines.
+    one_line = differences.replace("\n", "\\n")
+    return (
+        f"its tables were made by another definition, which you can also restore. It differs in "
+        f"{one_line}"
+    )

@@ -80,8 +80,7 @@ class DerivedConnector:
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last, source = timeline[-1] if timeline else None, self.source
         now = None if last is None else Step.of_position(last.position)
-        if now is not None:
-            self._demand_current(now)
+        self._demand_current(now)
         bases = {} if now is None else dict(now.bases)
         taken = {} if now is None else now.taken
         derivation = derivation_fingerprint(source)
@@ -206,8 +205,11 @@ class DerivedConnector:
         """Return the identity of a base's timeline; empty if the base has no tables yet."""
         return self._tables.id(base.timeline_table) or ""
 
-    def _demand_current(self, step: Step) -> None:
-        """Raise `StaleError` if the source can't continue from its newest step."""
+    def _demand_current(self, step: Step | None) -> None:
+        """Raise `StaleError` if the source can't continue from its newest step.
+
+        A source without steps can't begin if it reads a stale node.
+        """
         if (stale := Lineage(self._tables).of_source(self.source, step)) is not None:
             raise StaleError(stale)
 

@@ -37,6 +37,7 @@ from tidemark.store.event_log.incoming_rows import ComputedRows
 from tidemark.store.event_log.log import Log, taken_over
 from tidemark.store.event_log.log_columns import protection
 from tidemark.store.event_log.lookup_tables import current_versions
+from tidemark.store.lineage import demand_current_source
 from tidemark.store.rows import Rows
 from tidemark.store.upkeep import short_logs
 from tidemark.store.warehouse import Warehouse
@@ -152,6 +153,10 @@ def follow(
         while True:
             brought = False
             try:
+                if timeline is not None and integrity.forget_replaced_tables(warehouse):
+                    # The tables were restored from a copy, or recreated.
+                    timeline, behind = None, then is not None
+                    planned.pop_all().close()
                 if timeline is None:
                     # Usually few rows arrive, so the planner settings are set once and not for each
                     # commit.
@@ -309,7 +314,12 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     if is_checked:
         log.replaced = integrity.newest_read(warehouse, source)
     if warehouse.exists(source.timeline_table):
-        log.open()
+        try:
+            log.open()
+        except DefinitionError:
+            # A stale source may have other columns, too. Its cause is then the reason.
+            demand_current_source(warehouse, source)
+            raise
     return log
 
 

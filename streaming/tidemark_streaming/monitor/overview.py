@@ -339,11 +339,16 @@ def _count_published(
     return final, changing
 
 
+def _describe_key(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
 def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], tuple[_QuarantinedWindow, ...]]:
     """Return the numbers of quarantined rows by window end, and the newest quarantined windows."""
-    columns = [*transform.by_window, "failed_expectations", "quarantine_status"]
+    windows = tables.existing_columns(transform.quarantine_table, transform.by_window)
+    columns = [*windows, "failed_expectations", "quarantine_status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
         return Counter(), ()
@@ -353,7 +358,7 @@ def _read_quarantine(
     newest = [
         _QuarantinedWindow(
             start=start,
-            keys=", ".join("null" if row[k] is None else str(row[k]) for k in transform.keys),
+            keys=", ".join(_describe_key(row.get(key)) for key in transform.keys),
             why="; ".join(
                 f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]
             ),

@@ -41,7 +41,7 @@ def keys_of_row(row: Mapping[str, Any], types: _Types) -> str:
     represents a TIMESTAMP, a BINARY, NaN, or the DECIMAL 1.50 by another value. The types of the
     key columns therefore determine how each value is written.
     """
-    plain = {name: _plain_key(row[name], kind) for name, kind in types.items()}
+    plain = {name: _plain_key(row.get(name), kind) for name, kind in types.items()}
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -97,15 +97,19 @@ def read_quarantine(
 ) -> list[dict[str, Any]]:
     """Return the rows in quarantine, including discarded ones, sorted by window and keys.
 
+    Keys and aggregates are null if another definition without them made the table.
+
     Args:
         choice: the windows to return; all if None.
     """
     chosen = choice or Choice()
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)
-    rows: list[dict[str, Any]] = (
+    columns = dict.fromkeys((*transform.keys, *transform.aggregates))
+    found: list[dict[str, Any]] = (
         [] if table is None else to_display(choose(table, chosen.keys, transform.name))
     )
+    rows = [{**columns, **row} for row in found]
 
     def matches(row: Mapping[str, Any]) -> bool:
         start = instant(row["window_start"])
@@ -142,7 +146,8 @@ def open_failures(
     if not newest:
         return found
     starts = [place[0] for place, _ in newest]
-    columns = [*transform.keys, "commit_number", "quality"]
+    keys = snapshot.tables.existing_columns(transform.table, transform.keys)
+    columns = [*keys, "commit_number", "quality"]
     there = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
     published: dict[Place, Mapping[str, Any]] = {}
     if there is not None:

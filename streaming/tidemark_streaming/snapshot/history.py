@@ -8,7 +8,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,8 +101,8 @@ class Timeline:
         self.source, self._table = source, f"{source}_timeline"
         self._begin(None)
 
-    def _begin(self, id_: str | None) -> None:
-        self._id = id_
+    def _begin(self, history: Hashable) -> None:
+        self._history = history
         self._seen: Set[str] = frozenset[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
         self.events, self.bytes = 0, 0
@@ -135,11 +135,12 @@ class Timeline:
 
     def read_now(self, tables: Tables) -> None:
         """Read the new rows, even during the pause after a read."""
-        if (id_ := tables.id(self._table)) != self._id:
-            self._begin(id_)
+        history = tables.history(self._table)
+        if history != self._history:
+            self._begin(history)
         rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         if rows is not None and self._has_lower_watermarks(rows):
-            self._begin(id_)
+            self._begin(history)
             rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         # A compaction writes known rows again.
         rows = None if rows is None else rows.filter(ds.field("arrival") >= self.count)
@@ -319,8 +320,8 @@ class Ledger:
         self._assets, self._recordings = assets, recordings
         self._begin(None)
 
-    def _begin(self, id_: str | None) -> None:
-        self._id = id_
+    def _begin(self, history: Hashable) -> None:
+        self._history = history
         self._seen: Set[str] = frozenset[str]()
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
@@ -329,8 +330,9 @@ class Ledger:
         tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
 
     def _read(self, tables: Tables) -> None:
-        if (id_ := tables.id(ledger.TABLE)) != self._id:
-            self._begin(id_)
+        history = tables.history(ledger.TABLE)
+        if history != self._history:
+            self._begin(history)
         table, files = tables.read_new_files(ledger.TABLE, _RUNS, self._seen)
         if table is not None:
             self._add(table, tables)

@@ -3,11 +3,11 @@
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.rollup import RollUp
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.store import ledger
 from tidemark.store.event_log.steps import Step
-from tidemark.store.lineage import Lineage, Stale, StaleError
+from tidemark.store.lineage import Lineage, Stale, StaleError, dependent
 from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
@@ -21,15 +21,12 @@ def find_stale_source(tables: Tables, source: Source) -> Stale | None:
 
 
 def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
-    """Return why an asset is stale; None if it is not.
-
-    A roll-up is never stale: its next run replaces all windows if its base has another history.
-    """
-    if isinstance(asset, RollUp):
-        return None
-    read = [asset.state_table, *_tables_of(asset.source)]
-    key = asset.name, "stale asset"
-    return tables.read_if_changed(key, read, lambda: Lineage(tables).of_asset(asset))
+    """Return why an asset is stale; None if it is not. A roll-up is stale if its base is."""
+    transform = base_transform(asset)
+    read = [transform.state_table, *_tables_of(transform.source)]
+    key = transform.name, "stale asset"
+    stale = tables.read_if_changed(key, read, lambda: Lineage(tables).of_asset(transform))
+    return None if stale is None else dependent(asset.name, stale)
 
 
 def _compare(tables: Tables, source: DerivedSource) -> Stale | None:

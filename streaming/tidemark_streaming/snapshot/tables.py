@@ -119,7 +119,7 @@ class Tables:
         known = self._looks.get(table)
         if known is not None and now < known.until:
             return known.stamp
-        stamp = self._version(self.open(table))
+        stamp = self._identity(table, self.open(table))
         if known is None:
             self._looks[table] = _Look(stamp, now)
         elif known.stamp != stamp:
@@ -169,6 +169,11 @@ class Tables:
         opened = self.open(table)
         return None if opened is None else str(opened.metadata().id)
 
+    def history(self, table: str) -> Hashable:
+        """Return a value that differs after the table was dropped, recreated, or restored from a
+        copy."""
+        return self.id(table), self._open.count_replacements(table)
+
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest number in a column of a table."""
         opened = self.open(table)
@@ -195,6 +200,15 @@ class Tables:
         opened = self.open(table)
         fields = [] if opened is None else spark_schema(opened.schema())
         return {field.name: field.dataType.simpleString() for field in fields}
+
+    def existing_columns(self, table: str, columns: Sequence[str]) -> list[str]:
+        """Return those of some columns that a table has.
+
+        The table of an asset lacks keys of the definition in the code if another definition made
+        it.
+        """
+        names = self.types(table)
+        return [column for column in columns if column in names]
 
     def listing(self, table: str) -> Listing | None:
         """Return the size of a table."""
@@ -281,15 +295,16 @@ class Tables:
         opened = self.open(table)
         if opened is None:
             return None
-        query = (self._version(opened), str(where), tuple(bounds))
+        query = (self._identity(table, opened), str(where), tuple(bounds))
         before, rows = self._last.get((table, str(columns)), (None, None))
         if rows is None or before != query:
             rows = file_list.load(opened, bounds, columns, where)
             self._last[table, str(columns)] = query, rows
         return rows
 
-    def _version(self, opened: DeltaTable | None) -> tuple[str, int] | None:
-        return None if opened is None else (str(opened.metadata().id), opened.version())
+    def _identity(self, table: str, opened: DeltaTable | None) -> Hashable:
+        """Return the identity of the version of a table that `open` has returned."""
+        return None if opened is None else self._open.identity(table)
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.open(table)

@@ -63,7 +63,7 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
     def find() -> Counter[int]:
         if watermark is not None and watermark >= INFINITY:
             return Counter()
-        by = [*transform.by_window]
+        by = tables.existing_columns(table, transform.by_window)
         after = BEGINNING if watermark is None else watermark + 1
         where = None if rolls_up else ds.field(ADMITTED)
         bounds = [at_least("window_end", after, instants=True)]

@@ -62,7 +62,7 @@ _OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
 _CRASHED = "Python worker exited unexpectedly"
 """Spark's message for a query whose worker was killed, or ran out of memory."""
 _RAISED = re.compile(
-    r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<message>.+)|[\w.]+(?:Error|Exception): .+"
+    r"tidemark(?:_\w+)?(?:\.\w+)*\.(?P<kind>\w+): (?P<message>.+)|[\w.]+(?:Error|Exception): .+"
 )
 """A traceback line with an exception. For Tidemark's errors, it captures class and message."""
 

@@ -8,10 +8,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.helper_columns import ADMITTED
+from tidemark.define.helper_columns import ADMITTED, MARKER
 from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.store import ledger
+from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.kinds import to_json
 from tidemark.store.event_log.arrival import TIMELINE
 from tidemark.store.event_log.steps import Step, TakenArrival
 
@@ -103,6 +106,12 @@ def count(settings: Settings, asset: str, start: int, end: int) -> None:
     window = {"window_start": as_datetime(start), "window_end": as_datetime(end)}
     row = {**window, "origin": "JFK", "events": 1, "late_events": 0, ADMITTED: True}
     _append(settings, f"{asset}_state", [row], _STATE)
+
+
+def commit(settings: Settings, asset: Definition, *commits: StateCommit) -> None:
+    """Add commits to an asset's state, without partials."""
+    rows = [{"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits]
+    _append(settings, asset.state_table, rows, _STATE.append(pa.field(MARKER, pa.string())))
 
 
 def ran(

@@ -459,23 +459,23 @@ def _check_sink(home: Home, name: str) -> str | None:
     The topic keeps the records of a table that was dropped, until the table is recreated.
     """
     asset = home.definitions.sinks[name]
-    if not home.store.exists(asset.table) or not _has_defined_columns(home, asset):
+    if not home.store.exists(asset.table):
         return None
+    if wrong := _other_columns(home, asset):
+        return wrong
     topic = home.topics.get(asset.name)
     if topic is None:
         return "nothing was published"
     return topic_difference(asset, topic, home.store.take(asset.table).to_pylist())
 
 
-def _has_defined_columns(home: Home, asset: Definition) -> bool:
-    """Return whether a published table has the columns of its definition.
-
-    If not, the asset has not been recomputed by its changed definition, which the asset reports. A
-    node that reads the table waits for that.
-    """
+def _other_columns(home: Home, asset: Definition) -> str | None:
+    """Return that a published table was made by a definition with other columns, or None."""
     existing = home.store.schema(asset.table).names
     has_other_keys = "k" in existing and "k" not in asset.keys
-    return {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys
+    if {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys:
+        return None
+    return f"the table of {asset.name} has the columns {existing}"
 
 
 def _check_mart(home: Home, name: str) -> str | None:
@@ -501,8 +501,8 @@ def _check_chain(
     asset = home.definitions.assets[node["of"]]
     if not home.store.exists(asset.table):
         return "the table of its asset does not exist"
-    if not _has_defined_columns(home, asset):
-        return None
+    if wrong := _other_columns(home, asset):
+        return wrong
     columns = [*asset.keys, *asset.aggregates]
     published = dict[tuple[Any, ...], Row]()
     for row in home.store.take(asset.table).to_pylist():

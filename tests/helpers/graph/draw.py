@@ -452,6 +452,7 @@ def _restore(drawn: Drawn, names: list[str], source: str) -> list[Part]:
     chance = drawn.chance
     before = [_arrive(drawn, source) for _ in range(chance.choice([1, 2]))]
     restore: Part = {"do": "restore", "names": names, "again": chance.random() < 0.7}
+    restore["running"] = chance.random() < 0.3
     if chance.random() < 0.3:
         restore["first"] = _arrive(drawn, source)
     after = [_arrive(drawn, source) for _ in range(chance.choice([0, 1, 2]))]

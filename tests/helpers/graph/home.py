@@ -36,12 +36,11 @@ from tidemark.quality.quarantine import Choice
 from tidemark.run import runner
 from tidemark.run.change import rebuild
 from tidemark.run.erase.erase import erase
-from tidemark.store import integrity
+from tidemark.store import integrity, operations
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.event_log.log import Log
-from tidemark.store.lineage import Lineage
 from tidemark.store.upkeep import dropping, erasures
 from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintain
 from tidemark.store.warehouse import Warehouse
@@ -50,7 +49,7 @@ from tidemark_streaming.derived import rebuild as rebuild_source
 from tidemark_streaming.ingest.future_watermark import lower
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.sink import SinkWriter
-from tidemark_streaming.snapshot.staleness import find_stale_source
+from tidemark_streaming.snapshot.staleness import find_stale_asset, find_stale_source
 from tidemark_streaming.snapshot.tables import Tables
 
 
@@ -212,14 +211,18 @@ class Home:
             history.processed.setdefault(arrival, deepcopy(self.nodes[asset.name]))
 
     def reported(self, name: str) -> str | None:
-        """Return why the product reports that a node is stale; None if it does not."""
-        if name in self.definitions.sinks or name in self.definitions.marts:
+        """Return why the product reports that a node is stale; None if it does not.
+
+        A sink has no report of its own: it waits for its asset.
+        """
+        if name in self.definitions.marts:
             return None
         tables = Tables(str(self.folder))
         if name in self.definitions.derived:
             stale = find_stale_source(tables, self.definitions.derived[name])
         else:
-            stale = Lineage(tables).of_asset(self.definitions.assets[name])
+            assets = {**self.definitions.assets, **self.definitions.sinks}
+            stale = find_stale_asset(tables, assets[name])
         return None if stale is None else str(stale)
 
     def damage(self, name: str) -> str | None:
@@ -233,6 +236,14 @@ class Home:
         asset = self.definitions.assets[name]
         damages = integrity.check(str(self.folder), [asset.source], [asset])
         return " ".join(map(str, damages)) or None
+
+    def unfinished(self, name: str) -> str | None:
+        """Return the cause of an unfinished operation on a node or on one of its bases, or None."""
+        concerned = {name, *bases_of(self.nodes[name])}
+        for operation in operations.find_unfinished(str(self.folder)):
+            if operation.owner.partition(" ")[2] in concerned:
+                return operation.cause
+        return None
 
     def recompute(self, name: str) -> None:
         """Do what a message about a stale node, or about its changed definition, recommends."""
@@ -536,7 +547,8 @@ class Home:
 
         The outside system then sends the rows that a source lost once more, in one arrival. With
         `first`, a further arrival follows before anything continues from the restored tables. With
-        `marts`, the tables of marts are restored, too.
+        `marts`, the tables of marts are restored, too. With `running`, the same process continues,
+        which has the tables open.
         """
         if self.backup is None:
             return
@@ -563,7 +575,8 @@ class Home:
                 self.promoted.pop(name, None)
                 if name in self.backup.promoted:
                     self.promoted[name] = deepcopy(self.backup.promoted[name])
-        self.reopen()
+        if not operation.get("running"):
+            self.reopen()
         if (arrival := operation.get("first")) is not None:
             self.sent[arrival["source"]].append(Sent(arrival["clock"], list(arrival["rows"])))
             names = [*names, arrival["source"]]

@@ -29,8 +29,9 @@ class Failure(AssertionError):  # noqa: N818
     """A node is neither up to date, nor behind, nor reported as stale.
 
     Args:
-        kind: what is wrong: `silent` (a wrong result that nothing reports), `crash` (an error that
-            is not for users), or `no way back` (a reported node that can't be recreated).
+        kind: what is wrong: `silent` (a wrong result that nothing reports), `unreported` (a wrong
+            result whose cause only a refused run or ingest names), `crash` (an error that is not
+            for users), or `no way back` (a reported node that can't be recreated).
         number: the number of the operation after which it was found.
     """
 
@@ -47,7 +48,7 @@ class Failure(AssertionError):  # noqa: N818
         if self.kind == "crash":
             return self.text.rstrip().rpartition("\n")[2].partition(":")[0]
         words = re.sub(r"[0-9.-]+|'[^']*'|\[.*?\]", "", self.text.partition("\n")[0])
-        return " ".join(words.split()[:6]) if self.kind == "silent" else ""
+        return " ".join(words.split()[:6]) if self.kind in ("silent", "unreported") else ""
 
 
 @dataclass
@@ -162,7 +163,7 @@ class _Life:
         return True
 
     def _progress(self, name: str) -> bool:
-        """Let a node make progress. Return false if it refused, which is a report."""
+        """Let a node make progress. Return false if it refused."""
         return self._try(name, partial(self.home.progress, name), self.outcome.reported)
 
     def _check(self) -> None:
@@ -176,11 +177,17 @@ class _Life:
                 continue
             if (cause := home.reported(name)) is not None:
                 self.outcome.reported.append(f"{name}: {cause}")
-            elif self._progress(name) and (wrong := self._difference(name)):
-                damage = home.damage(name)
-                if damage is None:
-                    raise Failure("silent", name, self.number, wrong)
-                self.outcome.reported.append(f"{name}: {damage}")
+                continue
+            has_progressed = self._progress(name)
+            if (wrong := self._difference(name)) is None:
+                continue
+            if (finding := home.damage(name) or home.unfinished(name)) is not None:
+                self.outcome.reported.append(f"{name}: {finding}")
+            elif has_progressed:
+                raise Failure("silent", name, self.number, wrong)
+            else:
+                refusal = f"{wrong}\n{self.outcome.reported[-1]}"
+                raise Failure("unreported", name, self.number, refusal)
 
     def _difference(self, name: str) -> str | None:
         """Return how a source or node is wrong, if its tables or definitions have changed since it

@@ -114,6 +114,9 @@ class MemoryWarehouse:
     def replace(self, rows: DataFrame, table: str, *_: object) -> None:
         self.tables[table] = fetch(rows)
 
+    def pin(self, _: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def planning(self, _: Planning) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -33,6 +33,7 @@ from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.committers.values import Vouches
+from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -150,6 +151,21 @@ def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: War
     assert published(warehouse) == decided
     assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
     assert parity(warehouse, BELOW_5).equal
+
+
+def test_a_definition_with_other_keys_decides_nothing(warehouse: Warehouse) -> None:
+    """A row that it released would replace the rows of all sensors in the window."""
+    arrivals = [[reading(0.2, "a", 1), reading(0.4, "b", 2)], [reading(2, "b", 1)]]
+    ingest(warehouse, READINGS, arrivals, ends=False)
+    incremental(warehouse, BELOW_5)
+    ingest(warehouse, READINGS, [[reading(0.6, "a", 9)]], ends=False)
+    incremental(warehouse, BELOW_5)
+    before = published(warehouse), withheld(warehouse)
+    assert before[1] == [(0, "a", 2, 9.0, "quarantined")]
+    for decide in (quarantine.release, quarantine.discard):
+        with pytest.raises(StaleError, match=r"differs in keys \(sensor → none\)"):
+            decide(warehouse, replace(BELOW_5, keys=()), Choice())
+    assert (published(warehouse), withheld(warehouse)) == before
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from helpers.data.support import (
     some_arrivals,
 )
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.compute.materialize import TempTables
@@ -34,6 +34,7 @@ from tidemark.run.change.rebuild import promote, rebuild, roll_back
 from tidemark.run.plan import Plan
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
+from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
@@ -179,7 +180,7 @@ def test_runs_are_refused_if_the_tables_need_a_rebuild(made: Warehouse, name: st
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
     before = [made.version(table) for table in tables]
     for work in (incremental, correct, lambda w, t: backfill(w, t, *minutes(0, 1))):
-        with pytest.raises(DefinitionError) as refused:
+        with pytest.raises(StaleError) as refused:
             work(made, now)
         assert told in str(refused.value)
         assert "`tidemark rebuild per_minute`" in str(refused.value)
@@ -256,7 +257,7 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     others = replace(READINGS, name="others")
     now = replace(PER_MINUTE, source=others)
     ingest(warehouse, others, ARRIVALS[:4], ends=False)
-    with pytest.raises(DefinitionError, match=r"source \(readings by ts → others by ts\)"):
+    with pytest.raises(StaleError, match=r"source \(readings by ts → others by ts\)"):
         incremental(warehouse, now)
     if way == "rebuild":
         rebuild(warehouse, now)

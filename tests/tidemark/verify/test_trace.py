@@ -23,6 +23,7 @@ from tidemark.define.triggers.trigger import Count, EachArrival, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session, Sliding, Tumbling
 from tidemark.run.runner import correct, incremental
+from tidemark.store.event_log.arrival import new_arrival_id
 from tidemark.store.event_log.dead_letters import dead_letter
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -119,7 +120,10 @@ def test_an_event_is_found_with_the_facts_of_its_arrival(log: Warehouse) -> None
 
 def test_a_dead_letter_is_found_with_its_reason(warehouse: Warehouse) -> None:
     (first,) = ingest(warehouse, READINGS, [[reading(0.2, "a")]], ends=False)
-    log, second = Log(warehouse, READINGS), replace(first, arrival=1, rows=0, dead_letters=1)
+    log, follows = Log(warehouse, READINGS), first.arrival_id
+    second = replace(
+        first, arrival=1, rows=0, dead_letters=1, arrival_id=new_arrival_id(), follows=follows
+    )
     rows = log.read(-1, 0).drop("correlation_id", "arrived_at", "watermark")
     log.recover()
     dead = dead_letter(F.lit("not a number"), F.lit(b"x").cast("binary"))

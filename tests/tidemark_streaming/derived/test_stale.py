@@ -6,6 +6,7 @@ message names.
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
 from tidemark.define.derived.as_of import as_of
@@ -44,6 +45,8 @@ from tidemark_streaming.ingest.future_watermark import lower
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
+from tidemark_streaming.snapshot.staleness import find_stale_asset, find_stale_source
+from tidemark_streaming.snapshot.tables import Tables
 
 SECOND = 1_000_000
 YEAR = 365 * 86_400 * SECOND
@@ -267,9 +270,9 @@ def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, latenes
     incremental(warehouse, fives)
     take(warehouse, hours)
     arrive(warehouse, ORDERS, 3, 9, 17)
-    with pytest.raises(DefinitionError, match="differs in allowed lateness"):
+    with pytest.raises(StaleError, match="differs in allowed lateness"):
         incremental(warehouse, changed)
-    with pytest.raises(DefinitionError, match="differs in allowed lateness"):
+    with pytest.raises(StaleError, match="differs in allowed lateness"):
         erase(warehouse, ORDERS, [changed], "v = 9", derived=[hours])
     with pytest.raises(StaleError, match="'hours' is stale: its definition has changed"):
         take(warehouse, now)
@@ -277,6 +280,81 @@ def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, latenes
     asset_rebuild.promote(warehouse, changed)
     take_again(warehouse, now)
     check_settled(warehouse, changed, now)
+
+
+# Two rebuilds, and several runs.
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", ["final", "changes"])
+def test_a_changed_definition_makes_an_asset_and_what_reads_it_stale(
+    warehouse: Warehouse, rows: str
+) -> None:
+    fives = asset("fives", ORDERS)
+    changed = replace(fives, keys=())
+    arrive(warehouse, ORDERS, 1, 2)
+    arrive(warehouse, ORDERS, 13)
+    nodes, later = nodes_over(fives, rows), nodes_over(changed, rows)
+    check_settled(warehouse, *nodes)
+    # Another function continues from the tables.
+    assert why_stale(warehouse, *nodes_over(replace(fives, function=kept), rows)) == []
+
+    arrive(warehouse, ORDERS, 24)
+    own, *others = why_stale(warehouse, *later)
+    assert "'fives' is stale: its tables were made by another definition" in own
+    assert "It differs in keys (k → none)" in own
+    assert [text.partition(", which is stale: its tables were made")[0] for text in others] == [
+        "'tens' is stale: it reads 'fives'",
+        "'windows' is stale: it reads 'fives'",
+    ]
+    begun_later = chain(name="begun_later", of=changed, rows=rows)
+    for node in (*later, begun_later):
+        with pytest.raises(StaleError, match="differs in keys") as refused:
+            progress(warehouse, node)
+        assert why_stale(warehouse, node) == [f"{refused.value.stale}"]
+    asset_rebuild.rebuild(warehouse, changed)
+    # The earlier definition continues until the promotion.
+    assert len(why_stale(warehouse, *later)) == 3
+    check_settled(warehouse, *nodes)
+
+    asset_rebuild.promote(warehouse, changed)
+    windows = later[-1]
+    assert isinstance(windows, DerivedSource)
+    (text,) = why_stale(warehouse, *later)
+    assert "changed windows that 'windows' had read" in text
+    take_again(warehouse, windows)
+    check_settled(warehouse, *later, begun_later)
+
+    asset_rebuild.roll_back(warehouse, changed)
+    assert len(why_stale(warehouse, *later)) == 3
+    assert why_stale(warehouse, *nodes[:2]) == []
+
+
+def kept(rows: Any) -> Any:  # noqa: ANN401
+    return rows.where("v >= 0")
+
+
+def nodes_over(fives: WindowedTransform, rows: str) -> Sequence[Definition | DerivedSource]:
+    """Return an asset, a roll-up of it, and a chain of its windows."""
+    tens = rollup(of=fives, name="tens", window=Tumbling("10 seconds"))
+    return fives, tens, chain(name="windows", of=fives, rows=rows)
+
+
+def progress(warehouse: Warehouse, node: Definition | DerivedSource) -> None:
+    if isinstance(node, DerivedSource):
+        take(warehouse, node)
+    else:
+        incremental(warehouse, node)
+
+
+def why_stale(warehouse: Warehouse, *nodes: Definition | DerivedSource) -> list[str]:
+    """Return why nodes are stale, as `tidemark status` shows it; nothing for the other nodes."""
+    tables = Tables(warehouse.path("").removeprefix("file://").rstrip("/"))
+    found = [
+        find_stale_source(tables, node)
+        if isinstance(node, DerivedSource)
+        else find_stale_asset(tables, node)
+        for node in nodes
+    ]
+    return [str(stale) for stale in found if stale is not None]
 
 
 def test_a_process_with_fewer_columns_does_not_ingest_a_derived_source(
@@ -326,9 +404,10 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
     copies.restore(*ORDERS.tables)
     arrive(warehouse, ORDERS, 19)
     arrive(warehouse, ORDERS, 29)
-    for definition in (fives, tens):
-        with pytest.raises(StaleError, match="'fives' is stale: 'orders' has another arrival 1"):
-            incremental(warehouse, definition)
+    with pytest.raises(StaleError, match="'fives' is stale: 'orders' has another arrival 1"):
+        incremental(warehouse, fives)
+    with pytest.raises(StaleError, match="'tens' is stale: it reads 'fives', which is stale"):
+        incremental(warehouse, tens)
     version = warehouse.version(ORDERS.log_table)
     with pytest.raises(StaleError, match="Nothing was changed"):
         erase(warehouse, ORDERS, [fives, tens], "v = 9")

@@ -1,10 +1,13 @@
 """Findings of a home, from its tables and files alone, and how `tidemark status` shows them."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,18 +16,28 @@ import pytest
 
 from gated.transforms import gated
 from helpers.data.judgements import judged, withhold, write
-from helpers.data.tables import arrive, position_of
+from helpers.data.tables import arrive, commit, position_of
 from helpers.processes.commands import call
 from helpers.processes.ending import GONE, end_with_an_error
 from tidemark.base.errors import DataError
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import parts
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
 from tidemark.store import operations
+from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.coverage import Coverage, TimelinePosition
+from tidemark.store.commits.kinds import Increment, Promotion, Rollback
+from tidemark.store.lineage import Lineage
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
 from tidemark_streaming.findings.listing import list_findings
 from tidemark_streaming.ingest.ingest_files import ingest_file, record_error
+from tidemark_streaming.snapshot import tables
 from tidemark_streaming.streams import desired_streams
 from till.sources import located_payments, movements, orders, paid_orders
 
@@ -160,12 +173,94 @@ def test_a_join_is_stale_if_a_base_has_another_history(settings: Settings) -> No
     assert found_in(settings) == []
     shutil.rmtree(Path(settings.warehouse, settings.database, "orders_timeline"))
     arrive(settings, "orders", 0, 1)
-    assert found_in(settings) == [("stale", "error", "source paid_orders")]
+    stale = [("stale", "error", node) for node in ("source paid_orders", "asset unpaid_hourly")]
+    assert found_in(settings) == stale
     assert (
         "paid_orders is stale: 'orders' was dropped and ingested again after 'paid_orders' had "
         "read it. Run `tidemark rebuild paid_orders`"
     ) in shown()
     assert "tidemark rebuild paid_orders --promote" in shown()
+
+
+def by(asset: WindowedTransform) -> dict[str, Any]:
+    """Return the fields with which a commit of an asset records its definition."""
+    return {"definition": fingerprint(asset), "parts": parts(asset)}
+
+
+_SINCE_2 = Coverage(TimelinePosition(2, 0, 2, "readings 2"))
+_FIRST: dict[str, Any] = {"commit_number": 0, "defined": 0, "after": _SINCE_2}
+_SECOND: dict[str, Any] = {"commit_number": 1, "defined": 1, "before": _SINCE_2, "after": _SINCE_2}
+_HOURLY = replace(gated, window=Tumbling("1 hour"))
+_OTHER_CODE = replace(gated, function=lambda rows: rows.where("value > 0"))
+
+
+_COMMITS: Mapping[str, tuple[Sequence[StateCommit], bool]] = {
+    "the definition in the code": ([Increment(**_FIRST, **by(gated))], False),
+    "another function": ([Increment(**_FIRST, **by(_OTHER_CODE))], False),
+    "another window": ([Increment(**_FIRST, **by(_HOURLY))], True),
+    "another source": (
+        [Increment(**_FIRST, **by(replace(gated, source=replace(gated.source, name="others"))))],
+        True,
+    ),
+    "a promotion": (
+        [Increment(**_FIRST, **by(_HOURLY)), Promotion(**_SECOND, **by(gated), taken={}, kept={})],
+        False,
+    ),
+    "a rollback to another window": (
+        [Increment(**_FIRST, **by(gated)), Rollback(**_SECOND, **by(_HOURLY), taken={})],
+        True,
+    ),
+    "a rollback to another function": (
+        [Increment(**_FIRST, **by(gated)), Rollback(**_SECOND, **by(_OTHER_CODE), taken={})],
+        True,
+    ),
+    "a rollback to the definition in the code": (
+        [Increment(**_FIRST, **by(_HOURLY)), Rollback(**_SECOND, **by(gated), taken={})],
+        False,
+    ),
+}
+"""The commits of an asset, and whether the asset is stale after them."""
+
+
+@pytest.mark.parametrize("name", _COMMITS)
+def test_an_asset_is_stale_if_runs_cant_continue_from_its_definition(
+    settings: Settings, name: str
+) -> None:
+    commits, is_stale = _COMMITS[name]
+    arrive(settings, "readings", 0, 2)
+    commit(settings, gated, *commits)
+    assert found_in(settings) == ([("stale", "error", "asset gated")] if is_stale else [])
+
+
+def test_a_changed_definition_is_shown_with_its_parts_and_the_commands(settings: Settings) -> None:
+    arrive(settings, "readings", 0, 2)
+    count = agg.count(where="value > 1\n  AND value < 5")
+    where = replace(_HOURLY, aggregates={**gated.aggregates, "n": count}, allowed_lateness=0)
+    commit(settings, gated, Increment(**_FIRST, **by(where)))
+    text = shown()
+    assert (
+        "gated is stale: its tables were made by another definition, which you can also restore. "
+        "It differs in window (tumbling 1 hour → tumbling 1 minute), aggregate n (count(*) where "
+        "value > 1\\n AND value < 5 → count(*)), allowed lateness (0 seconds → 2 minutes). "
+    ) in text
+    assert (
+        "`tidemark diff gated` shows which windows would change. Run `tidemark rebuild "
+        "gated`, which computes it again next to the present tables, and then `tidemark rebuild "
+        "gated --promote`."
+    ) in text
+
+
+def test_a_definition_is_compared_once_per_change_of_the_tables(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(settings, "readings", 0, 2)
+    commit(settings, gated, Increment(**_FIRST, **by(_HOURLY)))
+    # The modification time of a folder that has just changed proves nothing.
+    monkeypatch.setattr(tables, "_SETTLED", -math.inf)
+    reader = HomeReader(settings, patience=BROKERS_SECONDS)
+    assert Kind.STALE in [f.kind for f in list_findings(reader.read())]
+    monkeypatch.setattr(Lineage, "of_asset", None)
+    assert Kind.STALE in [f.kind for f in list_findings(reader.read())]
 
 
 def test_status_shows_all_else_if_a_module_has_a_definition_error(

@@ -14,9 +14,9 @@ from tidemark_streaming.snapshot.history import Ledger, Timeline
 from tidemark_streaming.snapshot.tables import Tables
 
 
-def arrivals(settings: Settings, numbers: range) -> None:
+def arrivals(settings: Settings, numbers: range, events: int = 10) -> None:
     """Append arrivals to the timeline of the source `clicks`."""
-    rows = [Arrival(n, n, None, n, 10, n, n, 1, "{}") for n in numbers]
+    rows = [Arrival(n, n, None, n, events, n, n, 1, "{}") for n in numbers]
     path = f"{settings.warehouse}/{settings.database}/clicks_timeline"
     write_deltalake(path, timeline_rows(rows), mode="append")
 
@@ -68,3 +68,29 @@ def test_rows_are_counted_once_although_a_read_failed(tmp_path: Path) -> None:
     found = runs.runs_of("counts", "")
     assert (found.ended["incremental"], found.counted["incremental", "on_time"]) == (4, 40)
     assert (found.as_of, found.commit_number) == (3, 3)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_totals_are_those_of_a_restored_copy_with_as_many_commits(
+    tmp_path: Path, more: int
+) -> None:
+    settings = Settings(home=tmp_path)
+    timeline, tables = Timeline("clicks"), Tables.of(settings)
+    runs = Ledger({"counts": timeline})
+    for number in range(3):
+        arrivals(settings, range(number, number + 1))
+        run(settings, number)
+    timeline.read_now(tables)
+    runs.read(tables)
+    database = Path(settings.warehouse) / settings.database
+    for table in ("clicks_timeline", "runs"):
+        for version in (1, 2):
+            (database / table / f"_delta_log/{version:020d}.json").unlink()
+    for number in range(1, 3 + more):
+        arrivals(settings, range(number, number + 1), events=2)
+        run(settings, number)
+    timeline.read_now(tables)
+    runs.read(tables)
+    assert list(timeline.rows) == [10, *[2] * (2 + more)]
+    assert runs.runs_of("counts", "").ended == {"incremental": 3 + more}
+    assert runs.runs_of("counts", "").recent[-1].rows == 2

@@ -14,7 +14,7 @@ from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
 from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.topics import Topics
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -26,6 +26,7 @@ from tidemark.run.change import replay as replays
 from tidemark.run.plan import Plan
 from tidemark.run.runner import incremental
 from tidemark.store.asset import Asset
+from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -227,7 +228,7 @@ def test_a_promotion_over_a_half_published_run_requires_no_backup(
     version = warehouse.version(PER_MINUTE.table)
     with pytest.raises(DataError, match="commit 1, is not completely published"):
         work.promote(warehouse, WIDER)
-    with pytest.raises(DefinitionError, match="made by another definition"):
+    with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == version
     work.promote(warehouse, WIDER, keep_backup=False)

@@ -100,11 +100,6 @@ def combined_effect(changes: list[Change]) -> Effect:
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
-def reads_another_log(changes: list[Change]) -> bool:
-    """Return whether the source's name has changed, so that runs would read another event log."""
-    return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
-
-
 def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
     if part.startswith(EXPECTATION):
         return Effect.NONE

@@ -20,7 +20,7 @@ from tidemark.define.identity.parts import parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
-from tidemark.run import rebase, runner, swap, takeover
+from tidemark.run import rebase, runner, swap
 from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
@@ -125,8 +125,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         runner.incremental(warehouse, side)
         ready = Asset(warehouse, side)
         newest = ready.state.last()
-        # Positions in two different event logs, or histories of one log, can't be compared.
-        other_log = takeover.is_of_another_log(asset, last) or lineage.is_stale(asset, last)
+        other_log = lineage.is_of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published_commit_number() >= last.commit_number
             if keep_backup and not whole:

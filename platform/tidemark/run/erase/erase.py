@@ -288,7 +288,7 @@ def _check_current(
 
     Raises:
         StaleError: one of them is stale.
-        DefinitionError: the definition of an asset has changed, and runs can't continue.
+        DefinitionError: an asset's late table can't take the columns of its definition.
     """
     lineage = Lineage(WarehouseReader(warehouse))
     found = [lineage.of_source(each) for each in derived]

@@ -9,7 +9,7 @@ the last one. So this module opens the table, checks the application's last vers
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -176,6 +176,22 @@ class Committer:
         """Return an application's newest version in a table; -1 before its first commit."""
         version = self._tables.newest(table).transaction_version(app)
         return -1 if version is None else version
+
+    def identity(self, table: str) -> Hashable:
+        """Return a value that identifies the newest version of a table in this process.
+
+        It differs from that of any other version, also from that of a version with the same number
+        in another history of the table.
+        """
+        self._tables.newest(table)
+        return self._tables.identity(table)
+
+    def find_identity(self, table: str) -> Hashable:
+        """Return the `identity` of the newest version of a table that this thread has seen.
+
+        The table is not accessed.
+        """
+        return self._tables.identity(table)
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none.

@@ -5,13 +5,16 @@ Updating an open table lists its transaction log, which takes up to a millisecon
 within microseconds whether there is anything to update. A run takes about a second, and accesses
 its tables about forty times.
 
-In an object store, one listing shows the same (`log_copy`).
+A restored copy of a table may have the same folder, the same identity and as many commits as the
+open table. So an open table is only updated if the entry of its version is still the same file.
+
+In an object store, one listing shows whether there is anything to update (`log_copy`).
 """
 
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +27,7 @@ from deltalake.exceptions import DeltaError
 from tidemark.base.errors import ConflictError
 from tidemark.store.committers import durable
 from tidemark.store.committers.durable import LAST_CHECKPOINT
+from tidemark.store.committers.log_entry import digest_files
 
 if TYPE_CHECKING:
     from tidemark.store.committers.log_copy import CopiedTable, LogCopy
@@ -43,11 +47,35 @@ class _Open:
             operating system can't give the folder's identity (inode) to another folder.
         checkpoint: the file that names the newest checkpoint, before the last update; None if it
             did not exist.
+        version, entry: the newest version that this process has read or written, and its entry in
+            the transaction log; None if the entry did not exist any more.
     """
 
     table: DeltaTable
     log: int
     checkpoint: _FileIdentity | None
+    version: int = -1
+    entry: _FileIdentity | None = None
+
+    def __post_init__(self) -> None:
+        self.note_version()
+
+    def note_version(self) -> None:
+        """Note the present version, which this process has just read or written."""
+        self.version = self.table.version()
+        self.entry = _file_identity(self.log, _entry_name(self.version))
+
+    def has_same_history(self) -> bool:
+        """Return whether the transaction log still has the same entry of the noted version.
+
+        It does not if an earlier copy was restored. If the log was trimmed since, that is unknown,
+        so the result is false.
+        """
+        return (
+            self.entry is not None
+            and self.version == self.table.version()
+            and _file_identity(self.log, _entry_name(self.version)) == self.entry
+        )
 
 
 class OpenTables:
@@ -65,6 +93,8 @@ class OpenTables:
         self._own = threading.local()
         self._in_object_store = threading.local()
         self._pinned = threading.local()
+        self._replacements = threading.local()
+        self._reported = threading.local()
         self._copies: dict[str, LogCopy] = {}
 
     def path(self, table: str) -> str:
@@ -134,21 +164,22 @@ class OpenTables:
             copied_tables[table] = self._copy(table).update(known_copy)
             return copied_tables[table]
         opened_tables: dict[str, _Open] = self._own.__dict__
+        if pinned and table in opened_tables:
+            return opened_tables[table].table
+        self._close_if_replaced(table)
         known = opened_tables.get(table)
-        if pinned and known is not None:
-            return known.table
-        if known is not None and self._is_same(table, known):
+        if known is not None:
             if _is_newest(known):
                 return known.table
             checkpoint = _file_identity(known.log, LAST_CHECKPOINT)
             try:
                 known.table.update_incremental()
             except DeltaError:
-                # The table may have been restored to an earlier version. If not, opening the table
-                # raises the same error.
+                # The log may have been trimmed. If not, opening the table raises the same error.
                 pass
             else:
                 known.checkpoint = checkpoint
+                known.note_version()
                 return known.table
         opened_tables.pop(table, None)
         try:
@@ -164,6 +195,18 @@ class OpenTables:
         weakref.finalize(opened, os.close, log)
         opened_tables[table] = _Open(opened, log, checkpoint)
         return opened
+
+    def identity(self, table: str) -> Hashable:
+        """Return a value that identifies the newest version of a table that this thread has seen.
+
+        It differs from that of any other version, also from that of a version with the same number
+        in another history of the table.
+        """
+        if self._folder is None:
+            opened: DeltaTable = self._in_object_store.__dict__[table]
+            return opened.version(), digest_files(opened)
+        known: _Open | None = self._own.__dict__.get(table)
+        return object() if known is None else (known.version, known.entry)
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none."""
@@ -202,6 +245,9 @@ class OpenTables:
         try:
             if self._folder is not None:
                 yield opened
+                known: _Open | None = self._own.__dict__.get(table)
+                if known is not None and known.table is opened:
+                    known.note_version()
                 durable.sync_commit(self.path(table), opened)
             elif reads_rows and not _has_few_rows(opened):
                 current = self.reopen(table)
@@ -230,27 +276,40 @@ class OpenTables:
 
     def close_replaced_tables(self) -> bool:
         """Close the open tables that something else has taken the place of, such as a restored
-        copy. Return whether there was one.
+        copy. Return whether this thread has found one since the last call.
 
         A table in an object store does not show it.
         """
+        for table in [*self._own.__dict__]:
+            self._close_if_replaced(table)
+        found = sum(self._replacements.__dict__.values())
+        reported = self._reported.__dict__.get("count", 0)
+        self._reported.__dict__["count"] = found
+        return found > reported
+
+    def count_replacements(self, table: str) -> int:
+        """Return how often this thread has found that something else has taken the place of a table
+        that it had open."""
+        return self._replacements.__dict__.get(table, 0)
+
+    def _close_if_replaced(self, table: str) -> None:
         opened_tables: dict[str, _Open] = self._own.__dict__
-        replaced = [
-            table
-            for table, known in opened_tables.items()
-            if not self._is_same(table, known) or not _has_version(known)
-        ]
-        for table in replaced:
+        known = opened_tables.get(table)
+        if known is not None and not self._is_same(table, known):
             del opened_tables[table]
-        return bool(replaced)
+            self._replacements.__dict__[table] = self.count_replacements(table) + 1
 
     def _is_same(self, table: str, known: _Open) -> bool:
-        """Return whether the open table is still the one at its path, not a recreated one."""
+        """Return whether the open table is still the one at its path.
+
+        It is not if the table was dropped, recreated, or restored from a copy.
+        """
         try:
             current = os.stat(self._log(table))  # noqa: PTH116 (`Path.stat` takes five times as long)
-            return os.path.samestat(current, os.fstat(known.log))
+            is_same_folder = os.path.samestat(current, os.fstat(known.log))
         except OSError:
             return False
+        return is_same_folder and known.has_same_history()
 
     def _log(self, table: str) -> str:
         return f"{self._folder}/{table}/{durable.LOG}"
@@ -292,18 +351,15 @@ def _is_newest(known: _Open) -> bool:
     transaction log was trimmed. The checkpoint is written before that. So it must be compared after
     the next entry was looked for, not before.
     """
-    version = known.table.version()
     return (
-        _file_identity(known.log, f"{version + 1:020d}.json") is None
+        _file_identity(known.log, _entry_name(known.version + 1)) is None
         and _file_identity(known.log, LAST_CHECKPOINT) == known.checkpoint
-        # The table may have been restored to an earlier version.
-        and _has_version(known)
     )
 
 
-def _has_version(known: _Open) -> bool:
-    """Return whether the transaction log has the entry of an open table's version."""
-    return _file_identity(known.log, f"{known.table.version():020d}.json") is not None
+def _entry_name(version: int) -> str:
+    """Return the name of a version's file in the transaction log."""
+    return f"{version:020d}.json"
 
 
 def _file_identity(folder: int, name: str) -> _FileIdentity | None:

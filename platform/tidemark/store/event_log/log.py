@@ -12,7 +12,7 @@ have are left over from a writer that died in between. Readers do not see them, 
 removes them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import reduce
 
@@ -53,10 +53,10 @@ from tidemark.store.warehouse import Warehouse
 
 
 def taken_over(source: Source) -> ConflictError:
-    """Return the error of an ingest while another one writes the event log."""
+    """Return the error of an ingest that can't add to the event log any more."""
     return ConflictError(
-        f"Another ingest of '{source.name}' has taken over, so this one stops. No event is lost or "
-        "counted twice."
+        f"Another ingest of '{source.name}' has taken over, or its tables were restored from a "
+        "copy, so this one stops. No event is lost or counted twice."
     )
 
 
@@ -83,6 +83,7 @@ class Log:
         self.is_open = False
         """True after a call of `open`."""
         self._recent = recent
+        self._written: Hashable = None
         self._span: tuple[int, int] | None = None
         self._only: DataFrame | None = None
         self._without: DataFrame | None = None
@@ -333,8 +334,10 @@ class Log:
             The rows that were appended to the event log; None if they are not in memory.
 
         Raises:
-            ConflictError: another writer has called `recover`.
+            ConflictError: another writer has called `recover`, or the timeline has another newest
+                arrival than the one that these arrivals follow.
         """
+        self._demand_continuation(arrivals[0])
         events: Rows | None = None
         try:
             if any(a.brings_data for a in arrivals):
@@ -352,7 +355,19 @@ class Log:
             self._timeline_fence.append(timeline_rows(arrivals), self.vouches(arrivals[-1]))
         except ConflictError:
             raise taken_over(self.source) from None
+        self._written = self.warehouse.find_identity(self.source.timeline_table)
         return None if isinstance(events, DataFrame) else events
+
+    def _demand_continuation(self, arrival: Arrival) -> None:
+        """Raise an error if the timeline has another newest arrival than the one before `arrival`.
+
+        The timeline is read only if it is not as this log's last commit has left it.
+        """
+        if self.warehouse.identity(self.source.timeline_table) == self._written:
+            return
+        newest = self.last()
+        if arrival.follows != ("" if newest is None else newest.arrival_id):
+            raise taken_over(self.source)
 
     def vouches(self, last: Arrival | None) -> dict[str, int]:
         """Return what a commit to the timeline records about other tables (`store.integrity`).

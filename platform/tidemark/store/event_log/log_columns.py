@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.failpoint import pass_fail_point
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.rows import arrow_schema, delta_schema, spark_schema
@@ -134,8 +135,15 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 
 def _refuse(source: Source, what: str, way: str) -> NoReturn:
+    remedy = f"{way}, or give the changed source a new name"
+    if isinstance(source, DerivedSource):
+        # Its columns follow from what it reads.
+        command = f"tidemark rebuild {source.name}"
+        remedy = (
+            f"run `{command}`, which computes it with its present columns, and then `{command} "
+            "--promote`"
+        )
     raise DefinitionError(
         f"Source '{source.name}' differs from its event log '{source.log_table}' in {what}. "
-        f"Nothing was ingested, and nothing is lost: {way}, or give the changed source a new "
-        "name."
+        f"Nothing was ingested, and nothing is lost: {remedy}."
     )

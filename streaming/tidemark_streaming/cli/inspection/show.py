@@ -100,6 +100,7 @@ def _read_asset(
     choice: "_Choice",
 ) -> "tuple[list[str], pa.Table | None, list[str]]":
     """Return the columns of an asset's table, the newest rows, and the columns to draw."""
+    from tidemark.quality.quarantine import Choice
     from tidemark.store.key_choice import key_condition
 
     asset, wanted, late = transform.name, choice.keys, choice.late
@@ -107,10 +108,11 @@ def _read_asset(
     existing = list(tables.types(table))
     if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    _check(transform, wanted, existing)
+    Choice(keys=wanted).check(transform)
     with_keys = key_condition(wanted, tables.types(table), asset) if existing else None
     chosen = _condition(choice, "window_start", with_keys)
-    by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
+    by = "arrival" if late else "window_start"
+    then = ["position"] if late else tables.existing_columns(table, transform.keys)
     rows = tables.read_newest(table, by, chosen, choice.limit, then) if existing else None
     return existing, rows, _late_columns(transform) if late else _window_columns(transform)
 
@@ -169,18 +171,6 @@ def _late_table(transform: "Definition") -> str:
             f"'{base.name}': use `tidemark show {base.name} --late`."
         )
     return base.late_table
-
-
-def _check(transform: "Definition", wanted: "KeyChoice", existing: list[str]) -> None:
-    from tidemark.quality.quarantine import Choice
-
-    Choice(keys=wanted).check(transform)
-    for name in wanted:
-        if existing and name not in existing:
-            raise DefinitionError(
-                f"The late table of '{transform.name}' has no column '{name}', because the asset's "
-                "function computes this key: omit --key."
-            )
 
 
 def _condition(

@@ -21,7 +21,7 @@ from helpers.data.support import (
     some_arrivals,
 )
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
@@ -31,6 +31,7 @@ from tidemark.run import swap
 from tidemark.run.change import rebuild as work
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.asset import Asset
+from tidemark.store.lineage import StaleError
 from tidemark.store.upkeep import maintenance
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
@@ -122,7 +123,7 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     assert warehouse.version(PER_MINUTE.table) == before + 1
     assert (done.mode, done.through_arrival) == ("rollback", 3)
     assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
-    with pytest.raises(DefinitionError, match="made by another definition"):
+    with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[6:])
     incremental(warehouse, PER_MINUTE)
@@ -143,7 +144,7 @@ def test_no_other_definition_takes_over_after_a_rollback(warehouse: Warehouse) -
     work.promote(warehouse, later)
     work.roll_back(warehouse, later)
     ingest(warehouse, READINGS, ARRIVALS[4:])
-    with pytest.raises(DefinitionError, match="made by another definition"):
+    with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, later)
     incremental(warehouse, PER_MINUTE)
     assert parity(warehouse, PER_MINUTE).equal
@@ -190,7 +191,7 @@ def test_a_run_completes_a_killed_promotion_or_rollback(
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new
     assert dies(_DYING, engine, warehouse, where, "roll_back")
-    with pytest.raises(DefinitionError):
+    with pytest.raises(StaleError):
         incremental(warehouse, WIDER)
     assert rows(warehouse) == old
     ingest(warehouse, READINGS, ARRIVALS[4:])

@@ -28,6 +28,7 @@ from tidemark.run.change import replay as work
 from tidemark.run.runner import incremental
 from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
+from tidemark.store.lineage import StaleError
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -117,7 +118,7 @@ def test_a_replay_to_side_tables_changes_no_other_table(warehouse: Warehouse) ->
     assert [warehouse.version(table) for table in own] == before
     assert side.windows == len(rows(warehouse, "per_minute__tried")) > 0
     assert parity(warehouse, work.side_definition(WIDER, "tried"), *span(warehouse)).equal
-    with pytest.raises(DefinitionError, match="made by another definition"):
+    with pytest.raises(StaleError, match="made by another definition"):
         work.replay(warehouse, WIDER, SINCE)
     assert [warehouse.version(table) for table in own] == before
     for name in ("rebuild", "Tried", "a b"):

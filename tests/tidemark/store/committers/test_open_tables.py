@@ -56,19 +56,19 @@ def test_a_recreated_table_is_not_confused_with_the_old_one(tables: OpenTables) 
         table_id = again.metadata().id
 
 
-def test_a_table_with_a_cleaned_up_transaction_log_is_updated(tables: OpenTables) -> None:
+def test_a_table_with_a_cleaned_up_transaction_log_is_reopened(tables: OpenTables) -> None:
     write_deltalake(
         tables.path("t"),
         pa.table({"a": [1]}),
         configuration={"delta.logRetentionDuration": "interval 0 seconds"},
     )
-    opened = tables.newest("t")
+    tables.newest("t")
     _write(tables, 1, commits=9)
     other = DeltaTable(tables.path("t"))
     other.create_checkpoint()
     other.cleanup_metadata()
-    assert tables.newest("t") is opened
-    assert (opened.version(), _count(opened)) == (9, 10)
+    newest = tables.newest("t")
+    assert (newest.version(), _count(newest)) == (9, 10)
 
 
 def test_each_thread_has_its_own_table_object(tables: OpenTables) -> None:
@@ -133,3 +133,45 @@ def test_a_table_that_was_restored_in_its_folder_is_reopened(tables: OpenTables)
         (log / f"{version:020d}.json").unlink()
     newest = tables.newest("t")
     assert (newest.version(), _count(newest)) == (2, 3)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_table_that_was_restored_and_written_again_is_reopened(
+    tables: OpenTables, more: int
+) -> None:
+    """The folder and the table id stay the same, and no version is missing."""
+    _write(tables, 1, commits=5)
+    before = tables.newest("t")
+    identity = tables.identity("t")
+    assert not tables.close_replaced_tables()
+    log = Path(tables.path("t")) / "_delta_log"
+    for version in (3, 4):
+        (log / f"{version:020d}.json").unlink()
+    _write(tables, 10, commits=2 + more)
+    newest = tables.newest("t")
+    assert newest is not before
+    assert (newest.version(), _count(newest)) == (4 + more, 23 + 10 * more)
+    assert tables.identity("t") != identity
+    assert tables.count_replacements("t") == 1
+
+
+def test_a_replaced_table_is_reported_once_although_it_was_opened_since(
+    tables: OpenTables,
+) -> None:
+    _write(tables, 1)
+    tables.newest("t")
+    shutil.rmtree(tables.path("t"))
+    _write(tables, 2)
+    assert _count(tables.newest("t")) == 2
+    assert tables.close_replaced_tables()
+    assert not tables.close_replaced_tables()
+
+
+def test_commits_of_this_thread_do_not_replace_a_table(tables: OpenTables) -> None:
+    _write(tables, 1)
+    opened = tables.newest("t")
+    for _ in range(3):
+        with tables.commit("t", opened) as committed:
+            write_deltalake(committed, pa.table({"a": [1]}), mode="append")
+        assert tables.newest("t") is opened
+    assert not tables.close_replaced_tables()

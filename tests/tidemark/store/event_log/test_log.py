@@ -109,7 +109,9 @@ def test_a_write_from_before_the_fence_is_refused(warehouse: Warehouse) -> None:
     zombie.take()
     log.recover()
     for number in range(3):
-        log.append(log.read(-1, -1), [heartbeat(number)])
+        follows = f"arrival {number - 1}" if number else ""
+        arrival = replace(heartbeat(number), arrival_id=f"arrival {number}", follows=follows)
+        log.append(log.read(-1, -1), [arrival])
     with pytest.raises(ConflictError, match="has taken over"):
         zombie.append(warehouse.take("readings_timeline"))
     assert [a.arrival for a in log.timeline()] == [0, 1, 2]
