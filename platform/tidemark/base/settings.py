@@ -42,6 +42,12 @@ def _names(value: object) -> object:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
+def _not_an_address(value: object) -> object:
+    if isinstance(value, str) and "://" in value:
+        raise ValueError("an address would become a folder with this name")
+    return value
+
+
 def _absolute(path: Path) -> Path:
     return path.expanduser().resolve()
 
@@ -84,7 +90,7 @@ def bundled_dbt_project() -> Path | None:
     return installed if installed.is_dir() else module.parents[2] / "dbt_project"
 
 
-_Folder = Annotated[Path, AfterValidator(_absolute)]
+_Folder = Annotated[Path, BeforeValidator(_not_an_address), AfterValidator(_absolute)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _SECRET = re.compile(r"(token=)[^;]*")
 _HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
@@ -124,7 +130,7 @@ class Settings(BaseSettings):
     home: _Folder = _setting(
         "The folder of everything that Tidemark keeps: tables, metastore, log files, "
         "token, pid files.",
-        "a folder",
+        "a folder on this machine",
         default=Path(".tidemark"),
         validate_default=True,
     )
@@ -179,7 +185,7 @@ class Settings(BaseSettings):
     )
     engine_event_log: _Folder | None = _setting(
         "The folder of Spark's event log, for a history server; off by default.",
-        "a folder",
+        "a folder on this machine",
         default=None,
     )
     token: SecretStr | None = _setting(
@@ -257,7 +263,7 @@ class Settings(BaseSettings):
     landing: _Folder = _setting(
         "The folder in which files arrive, with one folder per source (default: `landing` in the "
         "home).",
-        "a folder",
+        "a folder on this machine",
         default_factory=lambda data: data["home"] / "landing",
     )
     maven_repository: str | None = _setting(
@@ -286,7 +292,7 @@ class Settings(BaseSettings):
         "The folder of the dbt project of the marts; there are no marts if it does not exist "
         "(default: `dbt_project` in the working folder; if it does not exist, and `domains` has "
         "the flights and the weather, the bundled project that reads them).",
-        "a folder",
+        "a folder on this machine",
         default_factory=_marts,
         validate_default=True,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from tidemark.base.files import locks
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 
 _TRIES = 3
 

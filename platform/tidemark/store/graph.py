@@ -18,8 +18,8 @@ from pyarrow import fs
 
 from tidemark.define import tables as tables_of
 from tidemark.define.tables import Role, TableName
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.open_tables import OpenTables
-from tidemark.store.committers.staged import file_system
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ from tidemark.store.commits.conditions import at_least, number_in
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.log_entry import digest_files
 from tidemark.store.committers.open_tables import OpenTables
-from tidemark.store.committers.staged import file_system
 
 if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse

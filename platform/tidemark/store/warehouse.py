@@ -24,7 +24,7 @@ from tidemark.store import claims
 from tidemark.store.catalog import Catalog
 from tidemark.store.committers import durable
 from tidemark.store.committers.committer import Committer
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.values import Head
 from tidemark.store.rows import Rows
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from tidemark.base.errors import DataError, summarize
 from tidemark.define.helper_columns import helper
 from tidemark.store.committers import statistics
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
 from tidemark_streaming.connector import CHUNK
 

@@ -19,7 +19,8 @@ from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store.commits.conditions import Condition, at_least
 from tidemark.store.committers import file_list, statistics
-from tidemark.store.committers.open_tables import OpenTables, local_folder
+from tidemark.store.committers.file_systems import local_folder
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.rows import INSTANT, arrow_schema, compute, spark_schema, to_micros
 
 REST = 20

@@ -62,7 +62,7 @@ class MemoryConnector(DerivedConnector):
     def _table_id(self, base: Source) -> str:
         return base.name
 
-    def _demand_current(self, step: Step) -> None:
+    def _demand_current(self, step: Step | None) -> None:
         """Timelines in memory keep their history."""
 
     def _demand_known_columns(

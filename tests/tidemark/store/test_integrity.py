@@ -38,7 +38,7 @@ from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment
 from tidemark.store.committers.durable import LOG, added_files
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, TakenArrival

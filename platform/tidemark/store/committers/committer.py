@@ -27,11 +27,12 @@ from tidemark.engine.queries.requests import fetch, fetched_schema
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import conditional, durable, file_list
 from tidemark.store.committers.compaction import compact_files
+from tidemark.store.committers.file_systems import file_system, local_folder
 from tidemark.store.committers.leftovers import shorten_log, trim_log, vacuum, written_at
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.committers.merging import for_datafusion, merge_rows
-from tidemark.store.committers.open_tables import OpenTables, local_folder
-from tidemark.store.committers.staged import Staged, file_system, spill, stage
+from tidemark.store.committers.open_tables import OpenTables
+from tidemark.store.committers.staged import Staged, spill, stage
 from tidemark.store.committers.values import (
     CompactionResult,
     Head,

@@ -29,7 +29,8 @@ from tidemark.base import thresholds
 from tidemark.define.tables import Role, TableName
 from tidemark.store.committers import statistics
 from tidemark.store.committers.data_files import open_dataset
-from tidemark.store.committers.staged import File, file_system
+from tidemark.store.committers.file_systems import file_system
+from tidemark.store.committers.staged import File
 from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
 

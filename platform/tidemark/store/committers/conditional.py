@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.errors import StoreError
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import is_conflict
 
 FIRST_COMMIT = CommitProperties(max_commit_retries=0)

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidemark.store.committers.open_tables import local_folder
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system, local_folder
 
 _PARQUET = ds.ParquetFileFormat(
     read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")

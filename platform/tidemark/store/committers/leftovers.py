@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.instants import instant
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.values import KeptFiles, VacuumResult
 
 _HOUR = 3_600_000_000

@@ -10,7 +10,7 @@ import hashlib
 
 from deltalake import DeltaTable
 
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 
 _DIGEST_BYTES = 7
 """The size of a digest, which must fit into the positive numbers of a transaction's version."""

@@ -26,7 +26,9 @@ _SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
 PAGE_FILES = 1000
 """The number of files that one request lists."""
 
-_THREADS = 8
+THREADS = 8
+"""The number of requests that are sent in parallel."""
+
 _CACHED_BYTES = 64 << 20
 _CACHED_FILE_BYTES = 1 << 20
 
@@ -63,7 +65,7 @@ class ObjectFolder:
         """
         place = self._absolute(folder)
         offset = None if name is None else f"{place}/{name}"
-        with _store_errors():
+        with store_errors():
             for page in obstore.list(self._store, place, offset=offset, chunk_size=PAGE_FILES):
                 yield [_listed_file(file, place) for file in page]
 
@@ -71,7 +73,7 @@ class ObjectFolder:
         """Return the contents of files, which are read in parallel."""
         if len(paths) < 2:
             return [self._read(path) for path in paths]
-        with ThreadPoolExecutor(min(len(paths), _THREADS)) as pool:
+        with ThreadPoolExecutor(min(len(paths), THREADS)) as pool:
             return list(pool.map(self._read, paths))
 
     def read_cached(self, paths: Sequence[str]) -> list[bytes]:
@@ -87,7 +89,7 @@ class ObjectFolder:
 
     def write(self, path: str, content: Path | bytes) -> None:
         """Write a file, and replace an existing one."""
-        with _store_errors():
+        with store_errors():
             obstore.put(self._store, self._absolute(path), content)
 
     def write_cached(self, path: str, file: Path) -> None:
@@ -99,14 +101,14 @@ class ObjectFolder:
     def create(self, path: str, content: bytes) -> str | None:
         """Create a file. Return its tag; None if the file exists already."""
         try:
-            with _store_errors():
+            with store_errors():
                 created = obstore.put(self._store, self._absolute(path), content, mode="create")
         except AlreadyExistsError:
             return None
         return created["e_tag"]
 
     def _read(self, path: str) -> bytes:
-        with _store_errors():
+        with store_errors():
             return bytes(obstore.get(self._store, self._absolute(path)).bytes())
 
     def _absolute(self, path: str) -> str:
@@ -114,8 +116,7 @@ class ObjectFolder:
 
     @property
     def _store(self) -> ObjectStore:
-        settings = {n: v for n, v in os.environ.items() if n.startswith(_SETTINGS)}
-        return _connect(self._bucket, tuple(sorted(settings.items())))
+        return open_store(self._bucket)
 
 
 def _listed_file(file: "ObjectMeta", folder: str) -> ListedFile:
@@ -152,6 +153,12 @@ class _FileCache:
 _cache = _FileCache()
 
 
+def open_store(bucket: str) -> ObjectStore:
+    """Return a client for a bucket, with the present environment variables."""
+    settings = {n: v for n, v in os.environ.items() if n.startswith(_SETTINGS)}
+    return _connect(bucket, tuple(sorted(settings.items())))
+
+
 @lru_cache(maxsize=8)
 def _connect(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
     """Return a client, which keeps its connections open.
@@ -163,7 +170,7 @@ def _connect(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
 
 
 @contextmanager
-def _store_errors() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """Raise errors of the client as `OSError`, so that `store.refusals` explains them."""
     try:
         yield

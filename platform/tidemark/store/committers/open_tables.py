@@ -18,7 +18,6 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -27,6 +26,7 @@ from deltalake.exceptions import DeltaError
 from tidemark.base.errors import ConflictError
 from tidemark.store.committers import durable
 from tidemark.store.committers.durable import LAST_CHECKPOINT
+from tidemark.store.committers.file_systems import local_folder
 from tidemark.store.committers.log_entry import digest_files
 
 if TYPE_CHECKING:
@@ -323,15 +323,6 @@ class OpenTables:
             new_copy = LogCopy if self._reads_again else shared_copy
             known = self._copies[table] = new_copy(self.path(table))
         return known
-
-
-def local_folder(place: str) -> str | None:
-    """Return the path of a folder on a disk of this machine; None for an object store."""
-    if "://" not in place:
-        return place
-    if place.startswith("file://"):
-        return unquote(place.removeprefix("file://"))
-    return None
 
 
 def _has_few_rows(opened: DeltaTable) -> bool:

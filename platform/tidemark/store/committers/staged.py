@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal
-from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.base import thresholds
 from tidemark.store.committers import statistics
+from tidemark.store.committers.file_systems import file_system
 
 _MICROS = "spark.sql.parquet.outputTimestampType"
 
@@ -165,14 +165,3 @@ def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
 
 def _new_file_name() -> str:
     return f"part-{uuid4().hex}"
-
-
-def file_system(place: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a path or URL, and the path in it."""
-    if "://" not in place:
-        return pafs.LocalFileSystem(), place.rstrip("/")
-    if place.startswith("file://"):
-        # Arrow refuses URLs with characters that delta-rs does not encode, such as brackets.
-        return pafs.LocalFileSystem(), unquote(place.removeprefix("file://")).rstrip("/")
-    system, path = pafs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
-    return system, path.rstrip("/")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow.fs as pafs
 
-from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import translate_refusals
 from tidemark.store.warehouse import Warehouse
 

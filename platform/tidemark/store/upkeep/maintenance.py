@@ -26,8 +26,8 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DataError, describe_unknown, summarize
 from tidemark.define.tables import Role, TableName
 from tidemark.store.commits.kinds import Promotion
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.leftovers import written_at
-from tidemark.store.committers.staged import file_system
 from tidemark.store.committers.values import KeptFiles
 from tidemark.store.state import State
 from tidemark.store.upkeep.readers import versions_read

@@ -19,8 +19,8 @@ from helpers.processes.object_store import serve_bucket
 from helpers.processes.store_proxy import StoreProxy, serve_proxy, summarize_requests
 from tidemark.engine.launch import cache
 from tidemark.store.committers.committer import Committer
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.log_copy import LogCopy
-from tidemark.store.committers.staged import file_system
 
 COMMITS = 12
 """The number of commits to a table, so that one of them writes a checkpoint."""

@@ -1,0 +1,32 @@
+"""Give the file system of a path or of an address."""
+
+from functools import lru_cache
+from urllib.parse import unquote
+
+import pyarrow.fs as pafs
+
+
+def local_folder(place: str) -> str | None:
+    """Return the path of a folder on a disk of this machine; None for an object store."""
+    if "://" not in place:
+        return place
+    if place.startswith("file://"):
+        return unquote(place.removeprefix("file://"))
+    return None
+
+
+def file_system(place: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a path or address, and the path in it."""
+    folder = local_folder(place)
+    if folder is not None:
+        return pafs.LocalFileSystem(), folder.rstrip("/")
+    scheme, _, path = place.replace("s3a://", "s3://", 1).rstrip("/").partition("://")
+    return _object_system(f"{scheme}://{path.partition('/')[0]}"), path
+
+
+@lru_cache
+def _object_system(bucket: str) -> pafs.FileSystem:
+    # The client of object stores is loaded only if it is needed.
+    from tidemark.store.committers.object_system import ObjectSystem
+
+    return pafs.PyFileSystem(ObjectSystem(bucket))
