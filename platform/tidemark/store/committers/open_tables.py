@@ -166,7 +166,7 @@ class OpenTables:
         opened_tables: dict[str, _Open] = self._own.__dict__
         if pinned and table in opened_tables:
             return opened_tables[table].table
-        self._close_if_replaced(table)
+        self._close_outdated_table(table)
         known = opened_tables.get(table)
         if known is not None:
             if _is_newest(known):
@@ -281,7 +281,7 @@ class OpenTables:
         A table in an object store does not show it.
         """
         for table in [*self._own.__dict__]:
-            self._close_if_replaced(table)
+            self._close_outdated_table(table)
         found = sum(self._replacements.__dict__.values())
         reported = self._reported.__dict__.get("count", 0)
         self._reported.__dict__["count"] = found
@@ -292,7 +292,8 @@ class OpenTables:
         that it had open."""
         return self._replacements.__dict__.get(table, 0)
 
-    def _close_if_replaced(self, table: str) -> None:
+    def _close_outdated_table(self, table: str) -> None:
+        """Close a table if something else has taken its place since it was opened."""
         opened_tables: dict[str, _Open] = self._own.__dict__
         known = opened_tables.get(table)
         if known is not None and not self._is_same(table, known):
