@@ -22,7 +22,7 @@ from tidemark_streaming.cli.getting_started import demo, new, services
 from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, play
 from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
 from tidemark_streaming.cli.marts import marts
-from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
+from tidemark_streaming.cli.operations import engine, erase, evolve, fsck, maintain, watermark
 from tidemark_streaming.cli.processing import compute, replay, sink, stream
 
 _INTERRUPTED = 130
@@ -68,6 +68,8 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "fsck": fsck.fsck,
         "erase": erase.command,
         "drop": maintain.drop,
+        "engine-conf": engine.engine_conf,
+        "engine-check": engine.engine_check,
     },
     "Extras": {extra.name: extra.command for extra in find_extras()},
 }

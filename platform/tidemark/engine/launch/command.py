@@ -15,10 +15,10 @@ from pathlib import Path
 from tidemark.base.errors import EngineError
 from tidemark.base.project import python_path
 from tidemark.base.settings import Settings
+from tidemark.engine import conf
 from tidemark.engine.launch.java import Java
 from tidemark.engine.launch.private_arguments import write_arguments, write_properties
 from tidemark.engine.process import summarize_output
-from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -132,8 +132,6 @@ def _conf(
     return {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": settings.engine_port,
-        # A session holds the state of its streaming queries and a client's temporary views.
-        "spark.connect.session.manager.defaultSessionTimeout": "1d",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": settings.engine_memory,
@@ -148,41 +146,19 @@ def _conf(
         # a local master can't register again.
         "spark.storage.blockManagerHeartbeatTimeoutMs": "365d",
         "spark.log.level": "WARN",
+        **{setting.name: setting.value for setting in conf.SETTINGS},
         **_CLOSED,
         **_ui_settings(settings),
-        "spark.sql.ansi.enabled": "true",
-        EXCLUDED_RULES: UNSAFE_RULE,
-        "spark.sql.catalogImplementation": "hive",
-        "spark.sql.session.timeZone": "UTC",
         # The default is 200. On a small machine, task overhead would be most of a small query's
         # time.
         "spark.sql.shuffle.partitions": 2 * cores,
         "spark.sql.warehouse.dir": settings.warehouse,
         "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The default is 10 ms: an idle stream would list its table's log continuously.
-        "spark.sql.streaming.pollingDelay": "200ms",
-        # The default is 50; one task reads a small table's log ten times faster.
-        "spark.databricks.delta.snapshotPartitions": 1,
         # The default is 10,000 tasks for a VACUUM, which takes most of a minute even for few files.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": 8 * cores,
-        # The default is 10,000 tables for an hour, at one or two megabytes each.
-        "spark.databricks.delta.delta.log.cacheSize": 200,
-        "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
-        # The default is to keep 1,000 plans of each session for the web UI, which is rarely used.
-        "spark.sql.ui.retainedExecutions": 20,
-        "spark.sql.ui.explainMode": "simple",
-        # Otherwise, each call on a column searches the stack for its line in the user's code, 10 %
-        # of a small run's time. Tidemark's errors name the asset and the column instead.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # The default is 100: queries of a few assets would evict each other's compiled code. It
-        # would be compiled again and interpreted at first, which takes a third of a run's time.
-        "spark.sql.codegen.cache.maxEntries": 500,
         "spark.ui.retainedJobs": 20,
         "spark.ui.retainedStages": 20,
         "spark.ui.retainedTasks": 100,
-        "spark.databricks.delta.schema.autoMerge.enabled": "false",
         **_LOCAL_FILES,
         # `spark_conf.check` has refused the settings that Tidemark depends on.
         **settings.engine_conf,

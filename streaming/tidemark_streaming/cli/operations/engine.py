@@ -1,0 +1,60 @@
+"""`tidemark engine-conf` and `tidemark engine-check`: prepare an engine that you start yourself."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidemark_streaming.cli.console import out, print_table, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Output, with_json
+
+if TYPE_CHECKING:
+    from tidemark_streaming.home.engine_check import Difference
+
+_DIFFERENT = 1
+"""The exit code if the engine lacks something that is required."""
+
+
+def engine_conf() -> None:
+    """Print the Spark settings that an engine of your own should have, as a `spark-defaults.conf`.
+
+    Each setting comes after its reason, and the settings that Tidemark requires come first. Add the
+    file system of your object store, its credentials, and memory.
+
+    Example: `tidemark engine-conf >> conf/spark-defaults.conf`
+    """
+    from tidemark.engine.conf import as_properties
+
+    for line in as_properties():
+        out().print(line, markup=False, highlight=False)
+
+
+@with_json
+def engine_check() -> Output:
+    """Check that the engine fits: versions, settings, its Python, and the warehouse.
+
+    A function runs on the workers, and another one in a streaming query in the server's Python.
+    Each difference is reported with what to do. The exit code is 1 if a required one is found.
+
+    Example: `TIDEMARK_REMOTE=sc://localhost:15002 tidemark engine-check`
+    """
+    from tidemark_streaming.home.engine_check import check_engine
+
+    home = Home()
+    warehouse = home.warehouse()
+    with step("check the engine") as work:
+        found = [*check_engine(warehouse, home.settings.domains)]
+        work.note = f"{len(found)} differences" if found else "it fits"
+    required = any(each.required for each in found)
+    return Output(
+        [asdict(each) for each in found],
+        lambda: _show(found),
+        typer.Exit(_DIFFERENT) if required else None,
+    )
+
+
+def _show(found: "list[Difference]") -> None:
+    if found:
+        rows = ((each.part, "yes" if each.required else "no", each.problem) for each in found)
+        print_table(("part", "required", "problem"), rows, "differences")

@@ -1,0 +1,239 @@
+"""Check that an engine fits Tidemark: its versions, settings, Python and store.
+
+The check runs what a run and a stream run: a query with a Python function on the workers, and a
+streaming query whose function runs in the Python of the server. Its tables are in a folder of the
+database, which is removed afterwards.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+
+from tidemark.base.errors import TidemarkError, summarize
+from tidemark.engine import python_probe
+from tidemark.engine.conf import SETTINGS
+from tidemark.engine.python_probe import describe_python, describe_server, describe_workers
+from tidemark.store.committers.file_systems import file_system
+from tidemark.store.refusals import translate_refusals
+
+if TYPE_CHECKING:
+    from tidemark.store.warehouse import Warehouse
+
+_TASKS = 8
+"""The number of tasks that describe their Python. Several workers take part in them."""
+
+_SECONDS = 120
+"""The longest wait for the streaming query."""
+
+_OF_SERVER = ("tidemark", "pyspark", "pandas", "pyarrow", "numpy")
+"""The packages that the server's Python needs, for streams."""
+
+_OF_WORKERS = ("pandas", "pyarrow", "numpy")
+"""The packages that the workers' Pythons need, for functions with Python UDFs."""
+
+_OTHER_NAMES = {"Etc/UTC": "UTC", "GMT": "UTC", "Z": "UTC"}
+"""Other names of the value of a setting."""
+
+_ENVIRONMENT = "spark.executorEnv."
+"""How the settings begin that set an environment variable of the workers."""
+
+_LISTS = ("spark.sql.extensions",)
+"""The settings that may have further values, separated by commas."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something about an engine that does not fit.
+
+    Args:
+        part: the part of the engine.
+        problem: the difference, its consequence, and what to do.
+        required: false if the engine works, but is slower.
+    """
+
+    part: str
+    problem: str
+    required: bool = True
+
+
+def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Difference]:
+    """Yield what does not fit.
+
+    Args:
+        domains: the modules with definitions, which streams import on the engine.
+    """
+    yield from _check_settings(warehouse)
+    folder = warehouse.path(f"_engine-check-{uuid4().hex}")
+    try:
+        of_store = [*_check_store(warehouse, folder)]
+        yield from of_store
+        yield from _check_workers(warehouse, domains)
+        if all(each.part != "store" for each in of_store):
+            yield from _check_server(warehouse, folder, domains)
+    finally:
+        _remove(folder)
+
+
+def _check_settings(warehouse: "Warehouse") -> Iterator[Difference]:
+    for setting in SETTINGS:
+        if setting.name.startswith(_ENVIRONMENT):
+            # The Pythons themselves show their variables.
+            continue
+        found = _read_setting(warehouse, setting.name)
+        values = (found or "").split(",") if setting.name in _LISTS else [found]
+        if setting.value not in [_OTHER_NAMES.get(value or "", value) for value in values]:
+            yield Difference(
+                "settings",
+                f"{setting.name} is {found or 'not set'} instead of {setting.value}. "
+                f"{setting.reason}",
+                setting.required,
+            )
+
+
+def _read_setting(warehouse: "Warehouse", name: str) -> str | None:
+    """Return the value of a setting, or its default; None if it has neither."""
+    try:
+        # With a default for the call, Spark would not return its own.
+        return warehouse.spark.conf.get(name)
+    except PySparkException as error:
+        if error.getCondition() != "SQL_CONF_NOT_FOUND":
+            raise
+        return None
+
+
+def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
+    """Let the engine write a table, and read it on this machine."""
+    spark, table = warehouse.spark, f"{folder}/table"
+    yield from _compare_versions("Spark", spark.version, "pyspark")
+    try:
+        with translate_refusals(f"write '{table}' with the engine"):
+            spark.range(3).write.format("delta").save(table)
+    except (TidemarkError, PySparkException) as error:
+        yield Difference("store", summarize(error))
+        return
+    try:
+        with translate_refusals(f"read '{table}' on this machine"):
+            (newest,) = DeltaTable(table).history(1)
+    except (TidemarkError, DeltaError, OSError) as error:
+        yield Difference(
+            "store",
+            f"The engine wrote '{table}', but this machine can't read it: {summarize(error)} Both "
+            "must reach the same warehouse, at the address in TIDEMARK_WAREHOUSE.",
+        )
+        return
+    delta = str(newest.get("engineInfo", "")).rpartition("Delta-Lake/")[2]
+    yield from _compare_versions("Delta", delta, "delta-spark")
+
+
+def _compare_versions(name: str, found: str, package: str) -> Iterator[Difference]:
+    own = version(package)
+    if _minor(found) != _minor(own):
+        yield Difference(
+            "versions",
+            f"The engine has {name} {found}, and this machine has {package} {own}. Use an engine "
+            f"with {name} {_minor(own)}.",
+        )
+
+
+def _check_workers(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Difference]:
+    describe = describe_workers(_OF_WORKERS, domains)
+    tasks = warehouse.spark.range(0, _TASKS, 1, _TASKS)
+    try:
+        with _sent_by_value():
+            rows = tasks.mapInArrow(describe, "described STRING").collect()
+    except PySparkException as error:
+        yield Difference("workers", f"A Python function fails on the workers: {summarize(error)}")
+        return
+    own = describe_python(_OF_WORKERS, domains)
+    different = dict[Difference, None]()
+    for row in rows:
+        theirs = json.loads(row["described"])
+        different |= dict.fromkeys(_compare_pythons("workers", theirs, own))
+    yield from different
+
+
+def _check_server(
+    warehouse: "Warehouse", folder: str, domains: Sequence[str]
+) -> Iterator[Difference]:
+    table = f"{folder}/server"
+    describe = describe_server(_OF_SERVER, domains, table)
+    stream = warehouse.spark.readStream.format("delta").load(f"{folder}/table")
+    writer = stream.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
+    try:
+        with _sent_by_value():
+            query = writer.foreachBatch(describe).trigger(availableNow=True).start()
+        has_ended = query.awaitTermination(_SECONDS)
+    except PySparkException as error:
+        yield Difference("server", f"A stream's function fails on the server: {summarize(error)}")
+        return
+    if not has_ended:
+        query.stop()
+        yield Difference("server", f"A streaming query did not end within {_SECONDS} seconds.")
+        return
+    (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
+    own = describe_python(_OF_SERVER, domains)
+    yield from _compare_pythons("server", json.loads(row["described"]), own)
+
+
+@contextmanager
+def _sent_by_value() -> Iterator[None]:
+    """Send the functions of `python_probe` as they are, because the engine may lack the module."""
+    cloudpickle.register_pickle_by_value(python_probe)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(python_probe)
+
+
+def _compare_pythons(
+    part: str, theirs: dict[str, Any], own: dict[str, Any]
+) -> Iterator[Difference]:
+    """Yield the differences between a Python of the engine and that of this machine."""
+    where = f"{theirs['executable']} on {theirs['host']}"
+    if theirs["python"] != own["python"]:
+        yield Difference(
+            part,
+            f"{where} is Python {theirs['python']}, and this machine has {own['python']}. "
+            "Functions can't be sent between them: use the same version.",
+        )
+    if theirs["hash_seed"] != "0":
+        yield Difference(
+            part,
+            f"{where} runs without PYTHONHASHSEED=0, so it hashes text in its own way. Set this "
+            "variable where you start the engine.",
+        )
+    for package, wanted in own["packages"].items():
+        found = theirs["packages"][package]
+        if found is None:
+            yield Difference(part, f"{where} has no package {package}: install {package} {wanted}.")
+        elif _minor(found) != _minor(wanted):
+            yield Difference(
+                part, f"{where} has {package} {found}, and this machine has {wanted}: install it."
+            )
+    for module, error in theirs["failures"].items():
+        yield Difference(
+            part, f"{where} can't import {module}: {error}. Install the package of your domain."
+        )
+
+
+def _minor(text: str) -> str:
+    """Return the first two parts of a version."""
+    return ".".join(text.split(".")[:2])
+
+
+def _remove(folder: str) -> None:
+    system, path = file_system(folder)
+    try:
+        system.delete_dir(path)
+    except OSError:
+        # The engine could not write, so the folder does not exist.
+        return
