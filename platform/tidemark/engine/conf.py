@@ -1,4 +1,4 @@
-"""The settings that an engine should have, whoever starts it."""
+"""The settings that an engine should have, also one that Tidemark has not started."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
