@@ -248,11 +248,11 @@ class Settings(BaseSettings):
     warehouse: str = _setting(
         "The folder or bucket of all tables, as the engine sees it (default: `warehouse` "
         "in the home).",
-        "an absolute path or an address such as s3a://bucket/path, without square brackets, "
-        "carets, vertical bars and backslashes",
+        "an absolute path, or an address of s3a://, s3://, gs://, abfss:// or abfs:// such as "
+        "s3a://bucket/path, without square brackets, carets, vertical bars and backslashes",
         default_factory=lambda data: str(data["home"] / "warehouse"),
         validate_default=True,
-        pattern=rf"^(/|[a-z][a-z0-9+.-]*:/)[^{re.escape(NOT_IN_PATHS)}]*$",
+        pattern=rf"^(/|file:/|(s3a?|gs|abfss?)://)[^{re.escape(NOT_IN_PATHS)}]*$",
     )
     durable: bool = _setting(
         "Sync each commit on a local disk before the next one begins, so that a power "

@@ -26,19 +26,35 @@ Messages are not searched: they may name a table or a path that contains any of 
 _LOST = ("Failed to commit transaction", "Tried committing existing table version")
 """How messages of delta-rs begin if another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
-_STORE = re.compile(r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location")
-"""Matches the beginning of an object store client's message, in delta-rs or in Arrow."""
+_STORE = re.compile(
+    r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location"
+    r"|The operation lacked (the necessary privileges|valid authentication credentials)"
+)
+"""Matches the beginning of an object store client's message, in delta-rs or in obstore."""
 _REFUSED = {
     "NoSuchBucket": "has no such bucket",
     "InvalidAccessKeyId": "does not know the access key",
     "SignatureDoesNotMatch": "refuses the secret key",
+    "ExpiredToken": "refuses the credentials, which have expired",
+    "RequestTimeTooSkewed": "refuses the clock of this machine, which is wrong",
     "AccessDenied": "denies access",
     "403 Forbidden": "denies access",
-    "ACCESS_DENIED": "denies access",
+    "401 Unauthorized": "refuses the credentials",
+    "404 Not Found": "has no such bucket or file",
     "error sending request": "does not answer",
-    "NETWORK_CONNECTION": "does not answer",
     "Connection refused": "does not answer",
 }
+"""The meaning of a store's reply, by a part of the client's message."""
+_REQUEST = re.compile(r"Error performing (GET|PUT|POST|HEAD|DELETE) ([^\s?]+)")
+_REPLY = re.compile(r"status code:? (?P<status>\d{3} [A-Z][A-Za-z ]*[a-z])")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+STORE_ADVICE = (
+    "Check the address of the store, the credentials, and that the bucket exists; the variables "
+    "are in 'An object store' on the page of settings. Nothing is lost: run the command again."
+)
+"""The end of the message of each `StoreError` of a refused or unanswered request."""
+_TERMINAL = re.compile(r"\x1b\[\d*m|↳")
+"""Matches how delta-rs colors and indents the causes of an error."""
 _UNWRITABLE = {
     "Permission denied": "the engine has no write permission there",
     "AccessDeniedException": "the engine has no write permission there",
@@ -118,17 +134,29 @@ def translate_refusals(what: str) -> Iterator[None]:
 
 def store_failure(error: Exception) -> StoreError | None:
     """Return the error for an exception of an object store's client; None for other exceptions."""
-    text = str(error)
+    text = " ".join(_TERMINAL.sub("", str(error)).split())
     found = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
     if found is None or is_conflict(error):
         return None
     reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
-    reply = " ".join(text[found.start() :].split())[:200].rstrip(".")
     return StoreError(
-        f"The object store {reason or 'failed'}: {reply}. Check its address (AWS_ENDPOINT_URL), "
-        "the credentials, and that the bucket exists. Nothing is lost: run the command again.",
+        f"The object store {reason or 'failed'}: {_describe_reply(text[found.start() :])}. "
+        f"{STORE_ADVICE}",
         retriable=reason is None or "not answer" in reason,
     )
+
+
+def _describe_reply(text: str) -> str:
+    """Return the request and the reply that a client's message is about.
+
+    Args:
+        text: the message, which may contain the XML of the reply.
+    """
+    request, reply, code = _REQUEST.search(text), _REPLY.search(text), _CODE.search(text)
+    if request is None or reply is None:
+        return text[:200].rstrip(".")
+    shown = f"{request[1]} {request[2]}: {reply['status']}"
+    return shown if code is None else f"{shown} ({code[1]})"
 
 
 def is_conflict(error: Exception) -> bool:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from tidemark.base.errors import TidemarkError
+from tidemark.base.errors import StoreError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -23,6 +23,7 @@ from tidemark.store import integrity
 from tidemark.store.integrity import Damage
 from tidemark.store.lineage import Stale
 from tidemark.store.operations import Operation, select_unfinished
+from tidemark.store.refusals import store_failure
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.findings.polls import Answers, Backlog, Backlogs, SinkOverview, Sinks
 from tidemark_streaming.findings.services import ServiceMonitor, Services
@@ -45,6 +46,9 @@ _DAMAGE_SECONDS = 60.0
 
 _FIRST_CHECK_SECONDS = 600.0
 """Maximum number of seconds to wait for the first of these checks."""
+
+STORE = "object store"
+"""The key in `HomeState.troubles` of a failure of the warehouse's object store."""
 
 _T = TypeVar("_T")
 
@@ -92,7 +96,8 @@ class HomeState:
         pipelines: the progress of pipelines, by the name of their extra.
         damages: the tables that lack a commit or a file.
         operations: the unfinished operations, the oldest first.
-        troubles: the error messages of failed reads, by the name of the source, asset or topic.
+        troubles: the error messages of failed reads, by the name of the source, asset or topic,
+            or by `STORE`.
     """
 
     at: int
@@ -107,6 +112,35 @@ class HomeState:
     damages: Sequence[Damage] = ()
     operations: Sequence[Operation] = ()
     troubles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Reads:
+    """Reads of a home, of which some may fail.
+
+    Args:
+        troubles: the errors so far, see `HomeState`.
+    """
+
+    def __init__(self, troubles: Mapping[str, str]) -> None:
+        self.troubles = dict(troubles)
+
+    def attempt(self, name: str, read: Callable[[], _T]) -> _T | None:
+        """Return the result of a read. If it fails, add its error to `troubles` and return None.
+
+        After the object store of the warehouse has failed once, nothing more is read: each request
+        would wait for its retries.
+        """
+        if STORE in self.troubles:
+            return None
+        try:
+            return read()
+        except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
+            failed = error if isinstance(error, StoreError) else store_failure(error)
+            if failed is None:
+                self.troubles[name] = _first_line(error)
+            else:
+                self.troubles[STORE] = str(failed)
+            return None
 
 
 class HomeReader:
@@ -157,20 +191,19 @@ class HomeReader:
 
     def read(self) -> HomeState:
         """Return the current state."""
-        troubles = dict[str, str]()
+        reads = Reads({})
         # The brokers are asked first, and answer while the tables are read.
-        sinks = self._attempt("topics", self._sinks.sinks, troubles)
+        sinks = reads.attempt("topics", self._sinks.sinks)
         sources = {
-            name: self._attempt(name, partial(self._source, source), troubles)
+            name: reads.attempt(name, partial(self._source, source))
             for name, source in self.sources.items()
         }
         assets = {
-            name: self._attempt(name, partial(self._asset, definition), troubles)
+            name: reads.attempt(name, partial(self._asset, definition))
             for name, definition in self.domains.transforms.items()
         }
         pipelines = {
-            name: self._attempt(name, read, troubles) or ()
-            for name, read in self._pipelines.items()
+            name: reads.attempt(name, read) or () for name, read in self._pipelines.items()
         }
         return HomeState(
             at=time.time_ns() // 1000,
@@ -180,18 +213,10 @@ class HomeReader:
             sinks=sinks or (),
             pipelines=pipelines,
             definition_errors=self.definition_errors,
-            damages=self._attempt("tables", self._find_damages, troubles) or (),
-            operations=self._attempt(OPERATIONS, self._find_operations, troubles) or (),
-            troubles=troubles,
+            damages=reads.attempt("tables", self._find_damages) or (),
+            operations=reads.attempt(OPERATIONS, self._find_operations) or (),
+            troubles=reads.troubles,
         )
-
-    def _attempt(self, name: str, read: Callable[[], _T], troubles: dict[str, str]) -> _T | None:
-        """Return the result of a read. If it fails, add its error to `troubles` and return None."""
-        try:
-            return read()
-        except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
-            troubles[name] = first_line(error)
-            return None
 
     def _source(self, source: Source) -> SourceState:
         snapshot = self.snapshot.source(source)
@@ -264,6 +289,6 @@ def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:
     return {name: state for name, state in states.items() if state is not None}
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of an error's message, or the error's type."""
     return next(iter(str(error).splitlines()), type(error).__name__)

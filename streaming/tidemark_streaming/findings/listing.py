@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import describe, iso
+from tidemark.store.refusals import STORE_ADVICE
 from tidemark_streaming.base.foreground import INGEST
 from tidemark_streaming.findings.finding import (
     HOME,
@@ -17,7 +18,7 @@ from tidemark_streaming.findings.finding import (
     asset_node,
     source_node,
 )
-from tidemark_streaming.findings.home_state import HomeState
+from tidemark_streaming.findings.home_state import STORE, HomeState
 from tidemark_streaming.streams.stream_states import ENDED, ENGINE_DOWN, UNKNOWN, StreamState
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING
 
@@ -63,7 +64,13 @@ def _unreadable(state: HomeState) -> Iterator[Finding]:
     if state.damages:
         # A read of a damaged table fails, too: the damage explains these errors.
         return
+    of_store = state.troubles.get(STORE)
+    if of_store is not None:
+        cause = of_store.removesuffix(f" {STORE_ADVICE}")
+        yield Finding(Kind.UNREADABLE, "error", HOME, cause, STORE_ADVICE)
     for name, message in state.troubles.items():
+        if name == STORE:
+            continue
         yield Finding(
             Kind.UNREADABLE,
             "error",

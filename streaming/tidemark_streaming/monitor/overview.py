@@ -2,16 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake.exceptions import DeltaError
 
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
@@ -22,7 +19,7 @@ from tidemark.store import ledger
 from tidemark.store.rows import to_display, to_micros
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.findings.finding import Finding
-from tidemark_streaming.findings.home_state import AssetState, HomeReader, SourceState, first_line
+from tidemark_streaming.findings.home_state import AssetState, HomeReader, Reads, SourceState
 from tidemark_streaming.findings.listing import list_findings
 from tidemark_streaming.findings.polls import Backlog, SinkOverview
 from tidemark_streaming.findings.services import Services
@@ -35,8 +32,6 @@ from tidemark_streaming.snapshot.windows import count_open, read_published
 
 _SHOWN = 5
 """Maximum number of quarantined windows to list per asset, the newest ones."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -224,29 +219,21 @@ class Monitor:
         """Return the current overview."""
         begun = time.monotonic()
         state = self._reader.read()
-        troubles = dict(state.troubles)
-
-        def attempt(name: str, read: Callable[[], _T]) -> _T | None:
-            try:
-                return read()
-            except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
-                troubles[name] = first_line(error)
-                return None
-
+        reads = Reads(state.troubles)
         sources = {
             name: overview
             for name, source in state.sources.items()
-            if (overview := attempt(name, partial(self._source, name, source, state.at)))
+            if (overview := reads.attempt(name, partial(self._source, name, source, state.at)))
         }
         assets = [
-            attempt(
+            reads.attempt(
                 name,
                 partial(self._asset, self._transforms[name], asset, sources[asset.snapshot.source]),
             )
             for name, asset in state.assets.items()
             if asset.snapshot.source in sources
         ]
-        sized = {n: attempt(n, partial(self._tables.listing, n)) for n in self._names()}
+        sized = {n: reads.attempt(n, partial(self._tables.listing, n)) for n in self._names()}
         return Overview(
             at=state.at,
             sources=tuple(sources.values()),
@@ -256,7 +243,7 @@ class Monitor:
             services=state.services,
             tables={name: size for name, size in sized.items() if size is not None},
             findings=list_findings(state),
-            troubles=troubles,
+            troubles=reads.troubles,
             seconds=time.monotonic() - begun,
         )
 

@@ -117,6 +117,8 @@ def test_a_settings_file_with_a_token_must_be_private(tmp_path: Path, told: str)
         ("remote", "http://cluster", "such as sc://host:15002"),
         ("database", "My-Tables", "lower-case letters"),
         ("warehouse", "relative/path", "an absolute path"),
+        ("warehouse", "hdfs://node/tables", "s3a://, s3://, gs://, abfss:// or abfs://"),
+        ("warehouse", "dbfs:/tables", "s3a://, s3://, gs://, abfss:// or abfs://"),
         *(("warehouse", f"/a{one}b", "without square brackets") for one in "[]^|\\"),
         ("landing", "s3a://lake/landing", "a folder on this machine"),
         ("home", "file:///var/lib/tidemark", "a folder on this machine"),

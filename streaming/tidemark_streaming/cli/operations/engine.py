@@ -22,7 +22,7 @@ def engine_conf() -> None:
     Each setting comes after its reason, and the settings that Tidemark requires come first. Add the
     file system of your object store, its credentials, and memory.
 
-    Example: `tidemark engine-conf >> conf/spark-defaults.conf`
+    Example: `tidemark engine-conf`
     """
     from tidemark.engine.conf import as_properties
 
@@ -36,8 +36,9 @@ def engine_check() -> Output:
 
     A function runs on the workers, and another one in a streaming query in the server's Python.
     Each difference is reported with what to do. The exit code is 1 if a required one is found.
+    `TIDEMARK_REMOTE` names an engine that Tidemark has not started.
 
-    Example: `TIDEMARK_REMOTE=sc://localhost:15002 tidemark engine-check`
+    Example: `tidemark engine-check`
     """
     from tidemark_streaming.home.engine_check import check_engine
 
