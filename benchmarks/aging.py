@@ -68,7 +68,7 @@ def bench(
         )
         console.print(
             f"  minute {number + 1}: p50 {minute.p50:.2f} s, p99 {minute.p99:.2f} s, "
-            f"{minute.versions} versions, {minute.own} MB"
+            f"{minute.versions} versions of {minute.cpu:.2f} processor seconds, {minute.own} MB"
         )
         found.append(minute)
     return found

@@ -15,8 +15,14 @@ from tidemark_streaming.home import services
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SIZE = {"width": 1600, "height": 900}
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+SHOWN = "flights"
+"""A source that each page shows once its content is loaded, which is after its load event."""
+
 SETTLED = 4000
-"""Milliseconds to wait after a page's load event, because most content is loaded after it."""
+"""Milliseconds to wait after that, for pictures in the page."""
+
+LOADED = 120_000
+"""The longest wait for the source, in milliseconds. Dagster loads its definitions first."""
 
 
 def main() -> int:
@@ -41,6 +47,7 @@ def main() -> int:
 
 def _take(page: Page, url: str, file: Path) -> None:
     page.goto(url)
+    page.get_by_text(SHOWN).first.wait_for(timeout=LOADED)
     page.wait_for_timeout(SETTLED)
     page.screenshot(path=file)
     print(file)  # noqa: T201
