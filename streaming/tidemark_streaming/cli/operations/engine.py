@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidemark_streaming.cli.console import out, print_table, step
+from tidemark_streaming.cli.console import print_table, step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -26,8 +26,7 @@ def engine_conf() -> None:
     """
     from tidemark.engine.conf import as_properties
 
-    for line in as_properties():
-        out().print(line, markup=False, highlight=False)
+    typer.echo("\n".join(as_properties()))
 
 
 @with_json
