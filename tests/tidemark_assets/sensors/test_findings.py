@@ -89,6 +89,7 @@ def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.Dagste
         ("quarantine", "warning", "asset gated"),
         ("sink_behind", "warning", "asset clicks_by_10s"),
         ("stale", "error", "source paid_orders"),
+        ("stale", "error", "asset unpaid_hourly"),
         ("stopped_ingest", "error", "source payments"),
         ("stopped_sink", "error", "asset gated"),
         ("stopped_stream", "error", "asset gated"),

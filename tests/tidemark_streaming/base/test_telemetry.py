@@ -138,7 +138,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     topic = KafkaSink(topics.unused(), topics.servers, partitions=1)
     asset = replace(by_minute, accumulation="accumulating", sink=topic)
     first, second = run_all(warehouse, asset, 2)
-    (rolled,) = run_all(warehouse, by_hour)
+    (rolled,) = run_all(warehouse, replace(by_hour, base=asset))
     backfill(warehouse, asset)
     published = SinkWriter(warehouse, asset).publish()
     telemetry.flush()
