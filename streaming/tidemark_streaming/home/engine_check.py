@@ -74,10 +74,10 @@ def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Dif
     yield from _check_settings(warehouse)
     folder = warehouse.path(f"_engine-check-{uuid4().hex}")
     try:
-        of_store = [*_check_store(warehouse, folder)]
-        yield from of_store
+        store_differences = [*_check_store(warehouse, folder)]
+        yield from store_differences
         yield from _check_workers(warehouse, domains)
-        if all(each.part != "store" for each in of_store):
+        if all(each.part != "store" for each in store_differences):
             yield from _check_server(warehouse, folder, domains)
     finally:
         _remove(folder)
@@ -88,12 +88,12 @@ def _check_settings(warehouse: "Warehouse") -> Iterator[Difference]:
         if setting.name.startswith(_ENVIRONMENT):
             # The Pythons themselves show their variables.
             continue
-        found = _read_setting(warehouse, setting.name)
-        values = (found or "").split(",") if setting.name in _LISTS else [found]
+        present = _read_setting(warehouse, setting.name)
+        values = (present or "").split(",") if setting.name in _LISTS else [present]
         if setting.value not in [_OTHER_NAMES.get(value or "", value) for value in values]:
             yield Difference(
                 "settings",
-                f"{setting.name} is {found or 'not set'} instead of {setting.value}. "
+                f"{setting.name} is {present or 'not set'} instead of {setting.value}. "
                 f"{setting.reason}",
                 setting.required,
             )
@@ -134,13 +134,13 @@ def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
     yield from _compare_versions("Delta", delta, "delta-spark")
 
 
-def _compare_versions(name: str, found: str, package: str) -> Iterator[Difference]:
-    own = version(package)
-    if _minor(found) != _minor(own):
+def _compare_versions(name: str, engine_version: str, package: str) -> Iterator[Difference]:
+    installed = version(package)
+    if _minor(engine_version) != _minor(installed):
         yield Difference(
             "versions",
-            f"The engine has {name} {found}, and this machine has {package} {own}. Use an engine "
-            f"with {name} {_minor(own)}.",
+            f"The engine has {name} {engine_version}, and this machine has {package} {installed}. "
+            f"Use an engine with {name} {_minor(installed)}.",
         )
 
 
@@ -153,11 +153,11 @@ def _check_workers(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[D
     except PySparkException as error:
         yield Difference("workers", f"A Python function fails on the workers: {summarize(error)}")
         return
-    own = describe_python(_OF_WORKERS, domains)
+    local = describe_python(_OF_WORKERS, domains)
     different = dict[Difference, None]()
     for row in rows:
         theirs = json.loads(row["described"])
-        different |= dict.fromkeys(_compare_pythons("workers", theirs, own))
+        different |= dict.fromkeys(_compare_pythons("workers", theirs, local))
     yield from different
 
 
@@ -180,8 +180,8 @@ def _check_server(
         yield Difference("server", f"A streaming query did not end within {_SECONDS} seconds.")
         return
     (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
-    own = describe_python(_OF_SERVER, domains)
-    yield from _compare_pythons("server", json.loads(row["described"]), own)
+    local = describe_python(_OF_SERVER, domains)
+    yield from _compare_pythons("server", json.loads(row["described"]), local)
 
 
 @contextmanager
@@ -195,14 +195,14 @@ def _sent_by_value() -> Iterator[None]:
 
 
 def _compare_pythons(
-    part: str, theirs: dict[str, Any], own: dict[str, Any]
+    part: str, theirs: dict[str, Any], local: dict[str, Any]
 ) -> Iterator[Difference]:
     """Yield the differences between a Python of the engine and that of this machine."""
     where = f"{theirs['executable']} on {theirs['host']}"
-    if theirs["python"] != own["python"]:
+    if theirs["python"] != local["python"]:
         yield Difference(
             part,
-            f"{where} is Python {theirs['python']}, and this machine has {own['python']}. "
+            f"{where} is Python {theirs['python']}, and this machine has {local['python']}. "
             "Functions can't be sent between them: use the same version.",
         )
     if theirs["hash_seed"] != "0":
@@ -211,13 +211,17 @@ def _compare_pythons(
             f"{where} runs without PYTHONHASHSEED=0, so it hashes text in its own way. Set this "
             "variable where you start the engine.",
         )
-    for package, wanted in own["packages"].items():
-        found = theirs["packages"][package]
-        if found is None:
-            yield Difference(part, f"{where} has no package {package}: install {package} {wanted}.")
-        elif _minor(found) != _minor(wanted):
+    for package, installed in local["packages"].items():
+        engine_version = theirs["packages"][package]
+        if engine_version is None:
             yield Difference(
-                part, f"{where} has {package} {found}, and this machine has {wanted}: install it."
+                part, f"{where} has no package {package}: install {package} {installed}."
+            )
+        elif _minor(engine_version) != _minor(installed):
+            yield Difference(
+                part,
+                f"{where} has {package} {engine_version}, and this machine has {installed}: "
+                "install the same version.",
             )
     for module, error in theirs["failures"].items():
         yield Difference(
