@@ -1,11 +1,12 @@
 """Planted faults: each breaks one rule of the product, so that cases of some kinds must find it."""
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import copytree
-from tempfile import TemporaryDirectory
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -211,17 +212,18 @@ def _change_macro(patch: pytest.MonkeyPatch, before: str, after: str) -> None:
     """Let marts be built by macros in which a text is replaced."""
     bundled = bundled_dbt_project()
     assert bundled is not None
-    folder = TemporaryDirectory(prefix="tidemark-macros-")
-    changed = copytree(bundled, Path(folder.name) / "dbt_project")
+    folder = Path(mkdtemp(prefix="tidemark-macros-"))
+    changed = copytree(bundled, folder / "dbt_project")
     macros = changed / "macros" / "changes.sql"
     text = macros.read_text()
     assert before in text
     macros.write_text(text.replace(before, after))
 
     def bundled_with_fault() -> Path:
-        # The folder exists as long as this function.
-        return Path(folder.name) / "dbt_project"
+        return changed
 
+    # The folder exists as long as this function, which the end of the patch removes.
+    weakref.finalize(bundled_with_fault, rmtree, folder, ignore_errors=True)
     patch.setattr(marts, "bundled_dbt_project", bundled_with_fault)
 
 
