@@ -47,12 +47,6 @@ SETTINGS = (
         required=True,
     ),
     EngineSetting(
-        EXCLUDED_RULES,
-        UNSAFE_RULE,
-        "This rule of the optimizer can lose rows (SPARK-57547). Tidemark's sessions exclude it; "
-        "your own sessions need the setting.",
-    ),
-    EngineSetting(
         "spark.databricks.delta.schema.autoMerge.enabled",
         "false",
         "Otherwise, a write of your own can add columns to a table.",
@@ -70,6 +64,12 @@ SETTINGS = (
         "A session holds the streaming queries of a stream. The default ends it after an hour "
         "without a client.",
         required=True,
+    ),
+    EngineSetting(
+        EXCLUDED_RULES,
+        UNSAFE_RULE,
+        "This rule of the optimizer can lose rows (SPARK-57547). Tidemark's sessions exclude it; "
+        "your own sessions need the setting.",
     ),
     EngineSetting(
         "spark.sql.catalogImplementation",
@@ -124,7 +124,7 @@ SETTINGS = (
 
 def as_properties() -> Iterator[str]:
     """Yield the lines of a `spark-defaults.conf` with the settings, each below its reason."""
-    for setting in sorted(SETTINGS, key=lambda setting: not setting.required):
+    for setting in SETTINGS:
         yield f"# {setting.reason}"
         yield f"{setting.name} {setting.value}"
         yield ""

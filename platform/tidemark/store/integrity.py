@@ -29,6 +29,7 @@ together, and an ingest reads the lost arrivals again. What was computed from th
 stale (`store.lineage`).
 """
 
+import hashlib
 import json
 import time
 from collections import Counter
@@ -67,7 +68,6 @@ from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
 from tidemark.store.committers.file_systems import file_system
-from tidemark.store.committers.log_entry import digest_files
 from tidemark.store.committers.open_tables import OpenTables
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ if TYPE_CHECKING:
 
 STATE = "state"
 """The application id of a state's commits."""
+
+_DIGEST_BYTES = 7
+"""The size of a digest, which must fit into the positive numbers of a transaction's version."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
 
@@ -176,6 +179,16 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
             recorded[_vouch(app, table)] = opened.version()
             recorded[_files(app, table)] = digest_files(opened)
     return recorded
+
+
+def digest_files(opened: DeltaTable) -> int:
+    """Return a number that identifies the data files of a version of a table.
+
+    The number depends on the names of the files, which are unique, and not on the location.
+    """
+    names = sorted(uri.rpartition("/")[2] for uri in opened.file_uris())
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=_DIGEST_BYTES)
+    return int.from_bytes(digest.digest(), "big")
 
 
 def forget_replaced_tables(warehouse: "Warehouse") -> bool:

@@ -46,9 +46,6 @@ _OTHER_NAMES = {"Etc/UTC": "UTC", "GMT": "UTC", "Z": "UTC"}
 _ENVIRONMENT = "spark.executorEnv."
 """How the settings begin that set an environment variable of the workers."""
 
-_LISTS = ("spark.sql.extensions",)
-"""The settings that may have further values, separated by commas."""
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -89,8 +86,9 @@ def _check_settings(warehouse: "Warehouse") -> Iterator[Difference]:
             # The Pythons themselves show their variables.
             continue
         present = _read_setting(warehouse, setting.name)
-        values = (present or "").split(",") if setting.name in _LISTS else [present]
-        if setting.value not in [_OTHER_NAMES.get(value or "", value) for value in values]:
+        # Extensions and excluded rules may have further values.
+        values = [_OTHER_NAMES.get(value, value) for value in (present or "").split(",")]
+        if setting.value not in values:
             yield Difference(
                 "settings",
                 f"{setting.name} is {present or 'not set'} instead of {setting.value}. "

@@ -1,4 +1,4 @@
-"""Tests of what the list of findings shows if the object store of the warehouse fails."""
+"""Tests of the findings if the object store of the warehouse fails."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of what the check of an engine finds."""
+"""Tests of the differences that the check of an engine finds."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -70,6 +70,8 @@ class CopiedTable(DeltaTable):
     def __init__(self, folder: "_Folder", url: str, version: int | None = None) -> None:
         super().__init__(folder.path, version)
         self.folder = folder
+        self.tag = ""
+        """The tag of the version's commit in the store; empty if it is not known."""
         self._url = url
 
     @property
@@ -106,9 +108,10 @@ class LogCopy:
         with self._lock:
             folder = self._folder if not refresh and self._folder else self._refresh()
             if known is None or known.folder is not folder:
-                return CopiedTable(folder, self._url)
-            if known.version() != self._version:
+                known = CopiedTable(folder, self._url)
+            elif known.version() != self._version:
                 known.update_incremental()
+            known.tag = self._tag
             return known
 
     def open_version(self, version: int) -> DeltaTable:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
-_DELETED_FILES = 1000
-"""The number of files that one request deletes."""
-
 
 class ObjectSystem(pafs.FileSystemHandler):
     """The files of a bucket.
@@ -79,8 +76,7 @@ class ObjectSystem(pafs.FileSystemHandler):
     def delete_dir(self, path: str) -> None:
         paths = [self._key(info.path) for info in self._list_below(path)]
         with store_errors():
-            for start in range(0, len(paths), _DELETED_FILES):
-                obstore.delete(self._store, paths[start : start + _DELETED_FILES])
+            obstore.delete(self._store, paths)
 
     def delete_dir_contents(
         self,

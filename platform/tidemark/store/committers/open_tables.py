@@ -27,7 +27,6 @@ from tidemark.base.errors import ConflictError
 from tidemark.store.committers import durable
 from tidemark.store.committers.durable import LAST_CHECKPOINT
 from tidemark.store.committers.file_systems import local_folder
-from tidemark.store.committers.log_entry import digest_files
 
 if TYPE_CHECKING:
     from tidemark.store.committers.log_copy import CopiedTable, LogCopy
@@ -203,8 +202,8 @@ class OpenTables:
         in another history of the table.
         """
         if self._folder is None:
-            opened: DeltaTable = self._in_object_store.__dict__[table]
-            return opened.version(), digest_files(opened)
+            opened: CopiedTable = self._in_object_store.__dict__[table]
+            return opened.version(), opened.tag
         known: _Open | None = self._own.__dict__.get(table)
         return object() if known is None else (known.version, known.entry)
 

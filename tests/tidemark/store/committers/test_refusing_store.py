@@ -31,7 +31,7 @@ WITHOUT_CONTENT = {
     403: "denies access",
     404: "has no such bucket or file",
 }
-"""What is known from the status alone, because the reply to a `HEAD` has no content."""
+"""The reason that follows from the status alone: the reply to a `HEAD` has no content."""
 
 
 @pytest.fixture(params=REASONS, ids=lambda reply: f"{reply[0]}-{reply[1]}")

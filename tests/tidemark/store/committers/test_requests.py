@@ -180,3 +180,14 @@ def test_the_copies_of_a_killed_process_are_removed_by_the_next_one(place: str) 
     other = KILLED.replace("SIGKILL", "SIGTERM")
     subprocess.run([sys.executable, "-c", other, place], check=False, timeout=60)
     assert not [*copies.glob(f"{killed.pid}-*")]
+
+
+def test_a_version_has_another_identity_in_another_history(place: str) -> None:
+    database = create_numbers(place, commits=3)
+    identity = database.identity("numbers")
+    assert database.identity("numbers") == database.find_identity("numbers") == identity
+    system, folder = file_system(f"{place}/numbers")
+    system.delete_dir(folder)
+    create_numbers(place, commits=3)
+    assert database.head("numbers") is not None
+    assert database.identity("numbers") != identity
