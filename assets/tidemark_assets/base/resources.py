@@ -20,6 +20,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.engine.connect import prepare
 from tidemark.engine.loss import is_closed
+from tidemark.engine.project_code import send_code
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -54,6 +55,7 @@ class TidemarkResource:
     def _open_session(self) -> SparkSession:
         spark = LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
         prepare(spark, self.settings)
+        send_code(spark, self.settings)
         return spark
 
     @property

@@ -33,6 +33,15 @@ def python_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}
 
 
+def find_modules() -> list[str]:
+    """Return the names of the packages and modules in the project's folder, if there is one."""
+    here = _here()
+    if here is None:
+        return []
+    modules = [path.stem for path in Path(here).glob("*.py")]
+    return modules + [path.parent.name for path in Path(here).glob("*/__init__.py")]
+
+
 def _here() -> str | None:
     file = Path(FILE)
     return str(Path.cwd()) if file.is_file() and find_exposure(file) is None else None

@@ -322,6 +322,11 @@ class Settings(BaseSettings):
         adopted = InitSettingsSource(settings_cls, _adopted)
         return init_settings, adopted, env_settings, _File(settings_cls)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the engine is one that Tidemark does not start."""
+        return self.remote is not None
+
     def share(self) -> dict[str, Any]:
         """Return all settings without secrets, for a process in another folder.
 

@@ -5,6 +5,8 @@ import sysconfig
 from pathlib import Path
 from traceback import extract_tb, format_exception_only
 
+from tidemark.base.sent_code import PATH
+
 _TIDEMARK = Path(__file__).parents[3]
 _LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 _PACKAGES = [
@@ -12,6 +14,7 @@ _PACKAGES = [
 ]
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
+_NOT_THEIRS_IF_SENT = ("tidemark/", "tidemark_streaming/")
 
 
 def find_place(error: BaseException) -> str | None:
@@ -23,7 +26,7 @@ def find_place(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _at(error.filename, error.lineno)
     for frame in reversed(extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(_NOT_THEIRS):
+        if _is_theirs(frame.filename):
             return _at(frame.filename, frame.lineno)
     return None
 
@@ -43,8 +46,17 @@ def describe(error: BaseException) -> str:
     )
 
 
+def _is_theirs(file: str) -> bool:
+    """Return whether a file of a traceback is the user's."""
+    sent = PATH.match(file)
+    if sent is None:
+        return not file.startswith(_NOT_THEIRS)
+    return not file[sent.end() :].startswith(_NOT_THEIRS_IF_SENT)
+
+
 def _at(file: str, line: int | None) -> str:
-    path, here = Path(file), Path.cwd()
+    path = Path(PATH.sub("", file, count=1))
+    here = Path.cwd()
     shown = path.relative_to(here) if path.is_relative_to(here) else path
     return f"{shown}, line {line}" if line is not None else str(shown)
 
@@ -61,7 +73,7 @@ def find_in_text(text: str) -> str | None:
     where: str | None = None
     for line in trace.splitlines():
         if (frame := _FRAME.match(line)) is not None:
-            if not frame["file"].startswith(_NOT_THEIRS):
+            if _is_theirs(frame["file"]):
                 where = _at(frame["file"], int(frame["line"]))
         elif line.strip() and not line.startswith(" "):
             return f"{f'at {where}' if where else 'in a library'}: {line.strip().rstrip('.')}"

@@ -12,6 +12,7 @@ from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import is_listening
 from tidemark.engine.probe import channel, demand_ready, host_and_port
+from tidemark.engine.project_code import send_code
 from tidemark.engine.queries.rules import exclude_unsafe
 from tidemark.engine.token import token_of
 
@@ -28,11 +29,13 @@ def address(settings: Settings) -> str:
         return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"
     if settings.token is None or ";token=" in settings.remote:
         return settings.remote
-    return _with(settings.remote, "token", token_of(settings))
+    return add_parameter(settings.remote, "token", token_of(settings))
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
     """Return a session on the engine.
+
+    A new session of an engine elsewhere has the project's code, for Python functions in queries.
 
     Args:
         session_id: the UUID of a session that is created if the engine does not have it. The
@@ -45,6 +48,8 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     """
     spark = _connect(settings, session_id)
     atexit.register(_leave, spark, address(settings), release=session_id is None)
+    if session_id is None:
+        send_code(spark, settings)
     return spark
 
 
@@ -80,9 +85,9 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     if session_id is not None:
         # The server looks up a session by its user too. The default user comes from a variable that
         # differs between processes.
-        url = _with(_with(url, "session_id", session_id), "user_id", USER)
+        url = add_parameter(add_parameter(url, "session_id", session_id), "user_id", USER)
     elif ";session_id=" not in url:
-        url = _with(url, "session_id", str(uuid4()))
+        url = add_parameter(url, "session_id", str(uuid4()))
     demand_ready(url)
     spark = open_session(channel(url))
     prepare(spark, settings)
@@ -135,6 +140,7 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
     spark.client.close()
 
 
-def _with(url: str, name: str, value: str) -> str:
+def add_parameter(url: str, name: str, value: str) -> str:
+    """Return the address of an engine with a further parameter."""
     base = url if "/;" in url else f"{url.rstrip('/')}/"
     return f"{base.rstrip(';')};{name}={value}"

@@ -19,8 +19,10 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from tidemark.base.errors import TidemarkError, summarize
+from tidemark.base.settings import Settings
 from tidemark.engine import python_probe
 from tidemark.engine.conf import SETTINGS
+from tidemark.engine.project_code import carry, find_code
 from tidemark.engine.python_probe import describe_python, describe_server, describe_workers
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import translate_refusals
@@ -34,8 +36,11 @@ _TASKS = 8
 _SECONDS = 120
 """The longest wait for the streaming query."""
 
-_OF_SERVER = ("tidemark", "pyspark", "pandas", "pyarrow", "numpy")
+_OF_SERVER = ("pyspark", "pandas", "pyarrow", "numpy", "deltalake", "great-expectations")
 """The packages that the server's Python needs, for streams."""
+
+_STREAM = "tidemark_streaming.streams.continuous"
+"""The module that the server's Python imports, for streams. It imports what Tidemark needs."""
 
 _OF_WORKERS = ("pandas", "pyarrow", "numpy")
 """The packages that the workers' Pythons need, for functions with Python UDFs."""
@@ -163,12 +168,15 @@ def _check_server(
     warehouse: "Warehouse", folder: str, domains: Sequence[str]
 ) -> Iterator[Difference]:
     table = f"{folder}/server"
-    describe = describe_server(_OF_SERVER, domains, table)
+    modules = (_STREAM, *domains)
+    describe = describe_server(_OF_SERVER, modules, table)
+    code = find_code(warehouse.spark, Settings())
     stream = warehouse.spark.readStream.format("delta").load(f"{folder}/table")
     writer = stream.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
     try:
         with _sent_by_value():
-            query = writer.foreachBatch(describe).trigger(availableNow=True).start()
+            function = describe if code is None else carry(code, describe)
+            query = writer.foreachBatch(function).trigger(availableNow=True).start()
         has_ended = query.awaitTermination(_SECONDS)
     except PySparkException as error:
         yield Difference("server", f"A stream's function fails on the server: {summarize(error)}")
@@ -178,7 +186,7 @@ def _check_server(
         yield Difference("server", f"A streaming query did not end within {_SECONDS} seconds.")
         return
     (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
-    local = describe_python(_OF_SERVER, domains)
+    local = describe_python(_OF_SERVER, modules)
     yield from _compare_pythons("server", json.loads(row["described"]), local)
 
 
@@ -223,7 +231,7 @@ def _compare_pythons(
             )
     for module, error in theirs["failures"].items():
         yield Difference(
-            part, f"{where} can't import {module}: {error}. Install the package of your domain."
+            part, f"{where} can't import {module}: {error}. Install what is missing in this Python."
         )
 
 

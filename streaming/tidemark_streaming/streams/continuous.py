@@ -37,8 +37,9 @@ from tidemark.base.settings import Settings, adopt
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import base_transform
-from tidemark.engine.connect import limit_retries
-from tidemark.engine.loss import describes_loss, recognize_loss
+from tidemark.engine.loss import describes_loss
+from tidemark.engine.project_code import carry, find_code
+from tidemark.engine.worker_session import session_of
 from tidemark.run import takeover
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
@@ -103,6 +104,8 @@ def start(
     stop_orphan(warehouse, transform)
     table = _followed_table(warehouse, transform)
     _clear_stale_checkpoint(warehouse, transform, table)
+    run = with_settings(_batch(warehouse.place, transform, admission))
+    code = find_code(warehouse.spark, Settings())
     writer = (
         warehouse.spark.readStream.format("delta")
         .option("failOnDataLoss", "false")
@@ -111,7 +114,7 @@ def start(
         .load(warehouse.path(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
-        .foreachBatch(with_settings(_batch(warehouse.place, transform, admission)))
+        .foreachBatch(run if code is None else carry(code, run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with owned_by_process(warehouse.spark, watched):
@@ -273,12 +276,8 @@ def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
 
 
 def _open_in_worker(batch: DataFrame, place: Place) -> Warehouse:
-    """Return the warehouse in the session of a micro-batch, which Spark's worker has opened."""
-    spark = batch.sparkSession
-    recognize_loss(spark)
-    # The worker runs next to the engine, and ends with it.
-    limit_retries(spark)
-    return Warehouse(spark, *place)
+    """Return the warehouse for a micro-batch, in a worker of the engine."""
+    return Warehouse(session_of(batch), *place)
 
 
 def _following(place: Place, transform: Definition) -> _Run:

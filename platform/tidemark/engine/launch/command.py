@@ -19,6 +19,7 @@ from tidemark.engine import conf
 from tidemark.engine.launch.java import Java
 from tidemark.engine.launch.private_arguments import write_arguments, write_properties
 from tidemark.engine.process import summarize_output
+from tidemark.engine.project_code import HAS_CODE
 from tidemark.engine.token import token_of
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -148,6 +149,7 @@ def _conf(
         "spark.log.level": "WARN",
         **{setting.name: setting.value for setting in conf.SETTINGS},
         **_CLOSED,
+        HAS_CODE: "true",
         **_ui_settings(settings),
         # The default is 200. On a small machine, task overhead would be most of a small query's
         # time.
