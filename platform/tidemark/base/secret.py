@@ -4,6 +4,7 @@
 | --- | --- |
 | `env:NAME` | the environment variable NAME |
 | `file:PATH` | a file that only its owner may read; `~` is the home of the process's user |
+| `command:COMMAND` | the standard output of a command, such as `command:pass show engine` |
 
 Definitions, settings, plans and logs contain only the reference. Only code that connects to a
 server or computes tokens reads the secret.
@@ -11,13 +12,17 @@ server or computes tokens reads the secret.
 
 import os
 import re
+import shlex
 import stat
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark.base.errors import DefinitionError
 
-_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0]+")
+_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|(file|command):[^\0]+")
+_COMMAND_SECONDS = 60
+"""The longest time that a command may take."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -26,7 +31,7 @@ class Secret:
     """A reference to a secret; the object does not contain the secret itself.
 
     Args:
-        reference: `env:NAME` or `file:PATH`.
+        reference: `env:NAME`, `file:PATH`, or `command:COMMAND`.
 
     Raises:
         DefinitionError: the reference is invalid.
@@ -39,22 +44,25 @@ class Secret:
             # The message does not show the value, which may be the secret itself.
             raise DefinitionError(
                 "A secret must be given as a reference, never as its value: secret('env:NAME') "
-                "for an environment variable, or secret('file:PATH') for a file."
+                "for an environment variable, secret('file:PATH') for a file, or "
+                "secret('command:COMMAND') for the output of a command."
             )
 
     def __repr__(self) -> str:
         return f"secret({self.reference!r})"
 
     def reveal(self) -> str:
-        """Read the secret now and return it. Final line breaks of a file are removed.
+        """Read the secret now and return it. Final line breaks are removed, except of a variable.
 
         Raises:
-            DefinitionError: the secret does not exist, is empty or is not text, or users other than
-                the owner of the secret file may access the file.
+            DefinitionError: the secret does not exist, is empty or is not text, users other than
+                the owner of the secret file may access the file, or the command fails.
         """
         kind, _, place = self.reference.partition(":")
         if kind == "file":
             return read(Path(place).expanduser())
+        if kind == "command":
+            return _read_output(place)
         found = os.environ.get(place)
         if not found:
             raise DefinitionError(
@@ -64,18 +72,19 @@ class Secret:
 
 
 def secret(reference: str) -> Secret:
-    """Return a secret that is read from the environment or a file when it is needed.
+    """Return a secret that is read from the environment, a file or a command when it is needed.
 
     Example:
         secret("env:KAFKA_PASSWORD")
         secret("file:~/.tidemark-key")
 
     Args:
-        reference: `env:NAME`, an environment variable, or `file:PATH`, a file that only its owner
-            may read. Final line breaks of the file are removed.
+        reference: `env:NAME`, an environment variable; `file:PATH`, a file that only its owner may
+            read; or `command:COMMAND`, a command that prints the secret, which no shell
+            interprets. Final line breaks of the file and of the output are removed.
 
     Raises:
-        DefinitionError: the reference is neither `env:NAME` nor `file:PATH`.
+        DefinitionError: the reference is none of these.
     """
     return Secret(reference)
 
@@ -90,6 +99,35 @@ def read(file: Path) -> str:
         ) from None
     if not found:
         raise DefinitionError(f"The secret file '{file}' is empty: write the secret into it.")
+    return found
+
+
+def _read_output(command: str) -> str:
+    """Return the secret that a command prints, without final line breaks."""
+    try:
+        done = subprocess.run(
+            shlex.split(command), capture_output=True, text=True, timeout=_COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise DefinitionError(
+            f"The secret's command '{command}' did not end within {_COMMAND_SECONDS} seconds."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DefinitionError(
+            f"The secret's command '{command}' can't be run ({error}): write the program and its "
+            "arguments as in a shell, but without variables and pipes."
+        ) from None
+    if done.returncode != 0:
+        last = "".join(done.stderr.strip().splitlines()[-1:]) or "no message"
+        raise DefinitionError(
+            f"The secret's command '{command}' failed with exit code {done.returncode} ({last}): "
+            "run it yourself to find out why."
+        )
+    found = done.stdout.rstrip("\r\n")
+    if not found:
+        raise DefinitionError(
+            f"The secret's command '{command}' prints nothing: it must print only the secret."
+        )
     return found
 
 

@@ -136,7 +136,8 @@ class Settings(BaseSettings):
     )
     remote: str | None = _setting(
         "The Spark Connect address of an existing engine; Tidemark then starts none.",
-        "an address such as sc://host:15002",
+        "a Spark Connect address such as sc://host:15002 or sc://host:443/;use_ssl=true; a master "
+        "of Spark such as spark://host:7077 or local[4] is not one",
         default=None,
         pattern=r"^sc://[^/;]+",
         repr=False,
@@ -189,9 +190,11 @@ class Settings(BaseSettings):
         default=None,
     )
     token: SecretStr | None = _setting(
-        "The secret shared by engine and clients, or a file with it that only its owner "
-        "can read (default: a generated one in the file `token` of the home).",
-        "letters, digits, '-', '_' and '.', or file:PATH",
+        "The secret shared by engine and clients, or a reference to it (default: a generated one "
+        "in the file `token` of the home). If the engine refuses the output of a command, the "
+        "command runs again.",
+        "letters, digits, '-', '_' and '.' (if `remote` is set, also '+', '/', '=' and '~'), or a "
+        "reference such as env:NAME, file:PATH or command:COMMAND",
         default=None,
     )
     webserver_port: _Port = _setting(
@@ -235,9 +238,9 @@ class Settings(BaseSettings):
     )
     schema_registry_auth: str | None = _setting(
         "A reference to `user:password` for the schema registry, if it requires them.",
-        "a reference such as env:NAME or file:PATH",
+        "a reference such as env:NAME, file:PATH or command:COMMAND",
         default=None,
-        pattern=r"^(env|file):.",
+        pattern=r"^(env|file|command):.",
     )
     database: str = _setting(
         "The database of the tables: its name in the catalog, and its folder in the warehouse.",
@@ -297,7 +300,12 @@ class Settings(BaseSettings):
         validate_default=True,
     )
 
-    TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+|file:.+")
+    TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+|(env|file|command):.+")
+    # Spark's own server passes its token to streams in an address, which can't contain an equals
+    # sign. Other servers accept the characters that HTTP allows.
+    REMOTE_TOKEN: ClassVar[re.Pattern[str]] = re.compile(
+        r"[A-Za-z0-9._~+/=-]+|(env|file|command):.+"
+    )
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 (pydantic's own signature)
         try:
@@ -307,7 +315,8 @@ class Settings(BaseSettings):
         except TOMLDecodeError as error:
             raise DefinitionError(f"The file {FILE} is not TOML: {error}.") from None
         spark_conf.check(self.engine_conf)
-        if self.token is not None and not self.TOKEN.fullmatch(self.token.get_secret_value()):
+        pattern = self.REMOTE_TOKEN if self.is_remote else self.TOKEN
+        if self.token is not None and not pattern.fullmatch(self.token.get_secret_value()):
             raise DefinitionError(_wrong("token", "not usable in an address"))
 
     @classmethod
@@ -356,7 +365,7 @@ class _File(TomlConfigSettingsSource):
             )
         values = super().__call__()
         given = (str(values.get("token", "file:")), str(values.get("remote", "")))
-        if not given[0].startswith("file:") or _SECRET.search(given[1]):
+        if not given[0].startswith(("env:", "file:", "command:")) or _SECRET.search(given[1]):
             check_mode(Path(FILE))
         return values
 

@@ -5,10 +5,12 @@ call. Starting a thread takes 0.2 ms, and from Python 3.12 on raises an error wh
 """
 
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 import grpc
 from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import RetryPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidemark.engine.loss import recognize_loss
@@ -18,11 +20,27 @@ if TYPE_CHECKING:
 
 
 class Channel(DefaultChannelBuilder):
-    """A channel to an engine. As in Spark, a token is sent without TLS only to `localhost`."""
+    """A channel to an engine. As in Spark, a token is sent without TLS only to `localhost`.
+
+    Args:
+        read_token: a function that returns the token, if it may change. It is called for each
+            request; otherwise the token is that of the address.
+    """
+
+    def __init__(self, url: str, read_token: Callable[[], str] | None = None) -> None:
+        super().__init__(url)
+        self._read_token = read_token
 
     def metadata(self) -> list[tuple[str, str]]:
-        token = [] if self.token is None else [("authorization", f"Bearer {self.token}")]
-        return [*super().metadata(), *token]
+        if self._read_token is None:
+            return self._current_metadata()
+        # The client keeps the list for the requests that belong to one query.
+        return cast("list[tuple[str, str]]", _Metadata(self._current_metadata))
+
+    def _current_metadata(self) -> list[tuple[str, str]]:
+        token = self.token if self._read_token is None else self._read_token()
+        given = [] if token is None else [("authorization", f"Bearer {token}")]
+        return [*super().metadata(), *given]
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 (the name that it has)
         """Open the gRPC channel. Callers must pass `metadata()` to every call on the channel."""
@@ -31,6 +49,36 @@ class Channel(DefaultChannelBuilder):
         here = not self.use_ssl and self.host == "localhost"
         known = grpc.local_channel_credentials() if here else grpc.ssl_channel_credentials()
         return self._secure_channel(self.endpoint, known)
+
+
+class _Metadata:
+    """The metadata of a request, which gRPC reads when it sends the request."""
+
+    def __init__(self, read: Callable[[], list[tuple[str, str]]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._read())
+
+
+class RenewedToken(RetryPolicy):
+    """Repeat a request once that the engine has refused, with a new token.
+
+    Args:
+        renew: a function that lets the token be read again.
+    """
+
+    def __init__(self, renew: Callable[[], object]) -> None:
+        super().__init__(max_retries=1, initial_backoff=0)
+        self._renew = renew
+
+    def can_retry(self, exception: BaseException) -> bool:
+        is_refused = (
+            isinstance(exception, grpc.Call) and exception.code() is grpc.StatusCode.UNAUTHENTICATED
+        )
+        if is_refused:
+            self._renew()
+        return is_refused
 
 
 def open_session(channel: Channel) -> "SparkSession":

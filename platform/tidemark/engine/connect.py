@@ -2,22 +2,27 @@
 
 import atexit
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import is_listening
-from tidemark.engine.probe import channel, demand_ready, host_and_port
+from tidemark.engine.probe import RefusedTokenError, channel, demand_ready, host_and_port
 from tidemark.engine.project_code import send_code
 from tidemark.engine.queries.rules import exclude_unsafe
-from tidemark.engine.token import token_of
+from tidemark.engine.token import is_renewable, renew_token, token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TOKEN = re.compile(r";token=(?P<token>[^;]*)")
 
 USER = "tidemark"
 """The user id of sessions whose id the caller specifies. The engine finds a session by both ids."""
@@ -26,10 +31,44 @@ USER = "tidemark"
 def address(settings: Settings) -> str:
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
-        return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"
-    if settings.token is None or ";token=" in settings.remote:
+        own = f"sc://localhost:{settings.engine_port}"
+        return add_parameter(own, "token", token_of(settings))
+    if _TOKEN.search(settings.remote) is not None:
+        return _TOKEN.sub(_quote_token, settings.remote)
+    if settings.token is None:
         return settings.remote
     return add_parameter(settings.remote, "token", token_of(settings))
+
+
+def reach(settings: Settings, session_id: str | None = None) -> str:
+    """Return the address of a running engine, after checking that it answers.
+
+    If the engine refuses the token that a command has printed, the command runs again.
+
+    Args:
+        session_id: the UUID of a session of the user `USER`, which the address names. By default,
+            the address names no session.
+
+    Raises:
+        EngineError: the engine does not answer, or refuses the token.
+    """
+    try:
+        return _demand_ready(settings, session_id)
+    except RefusedTokenError:
+        if not renew_token(settings):
+            raise
+    return _demand_ready(settings, session_id)
+
+
+def _demand_ready(settings: Settings, session_id: str | None) -> str:
+    url = address(settings)
+    if session_id is not None:
+        # The server looks up a session by its user too. The default user comes from a variable that
+        # differs between processes.
+        url = add_parameter(url, "session_id", session_id)
+        url = add_parameter(url, "user_id", USER)
+    demand_ready(url, is_remote=settings.is_remote)
+    return url
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
@@ -81,15 +120,11 @@ def import_client() -> None:
 def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     from tidemark.engine.channel import open_session
 
-    url = address(settings)
-    if session_id is not None:
-        # The server looks up a session by its user too. The default user comes from a variable that
-        # differs between processes.
-        url = add_parameter(add_parameter(url, "session_id", session_id), "user_id", USER)
-    elif ";session_id=" not in url:
+    url = reach(settings, session_id)
+    if ";session_id=" not in url:
         url = add_parameter(url, "session_id", str(uuid4()))
-    demand_ready(url)
-    spark = open_session(channel(url))
+    read_token = partial(token_of, settings) if is_renewable(settings) else None
+    spark = open_session(channel(url, read_token))
     prepare(spark, settings)
     return spark
 
@@ -100,6 +135,7 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     The session reports the loss of its engine as `EngineLostError`, soon if the engine is on this
     machine, and excludes an optimizer rule that can lose rows.
     """
+    from tidemark.engine.channel import RenewedToken
     from tidemark.engine.loss import recognize_loss
 
     # The client logs the server's stack trace for every error that it raises.
@@ -108,6 +144,9 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     recognize_loss(spark)
     if settings.remote is None:
         limit_retries(spark)
+    if is_renewable(settings):
+        policy = RenewedToken(partial(renew_token, settings))
+        spark.client.set_retry_policies([*spark.client.get_retry_policies(), policy])
     exclude_unsafe(spark)
 
 
@@ -143,4 +182,9 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
 def add_parameter(url: str, name: str, value: str) -> str:
     """Return the address of an engine with a further parameter."""
     base = url if "/;" in url else f"{url.rstrip('/')}/"
-    return f"{base.rstrip(';')};{name}={value}"
+    return f"{base.rstrip(';')};{name}={quote(value, safe='')}"
+
+
+def _quote_token(parameter: re.Match[str]) -> str:
+    """Return the parameter in the form that Spark's client reads, also if it is not encoded."""
+    return f";token={quote(unquote(parameter['token']), safe='')}"

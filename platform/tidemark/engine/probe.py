@@ -7,6 +7,7 @@ before the client connects.
 
 import os
 import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 DEADLINE = 8.0
 """Seconds within which an engine must answer."""
+
+_OWN_REMEDY = "start it with `tidemark up`."
+_REMOTE_REMEDY = (
+    "start that engine, or correct TIDEMARK_REMOTE. An address with a token requires TLS, unless "
+    "its host is localhost."
+)
 
 AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 """The environment variable from which gRPC takes its trusted certificates."""
@@ -39,8 +46,20 @@ class Answer(Enum):
     SILENT = "silent"
 
 
-def demand_ready(url: str) -> None:
-    """Raise an error if the engine at `url` can't be used. The message names reason and remedy."""
+class RefusedTokenError(EngineError):
+    """The engine has refused the token."""
+
+
+def demand_ready(url: str, *, is_remote: bool = False) -> None:
+    """Raise an error if the engine at `url` can't be used. The message names reason and remedy.
+
+    Args:
+        is_remote: true if the engine is one that Tidemark does not start.
+
+    Raises:
+        RefusedTokenError: the engine has refused the token.
+        EngineError: the engine can't be used for another reason.
+    """
     name = url.partition("/;")[0]
     builder = channel(url)
     _check_trusted(builder, name)
@@ -52,13 +71,12 @@ def demand_ready(url: str) -> None:
         )
     if answer is Answer.SILENT:
         raise EngineError(
-            f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with `tidemark "
-            "up`, or set TIDEMARK_REMOTE to a running engine. An address with a token requires "
-            "TLS, unless its host is localhost.",
+            f"No engine answers at {name} within {DEADLINE:.0f} seconds: "
+            f"{_REMOTE_REMEDY if is_remote else _OWN_REMEDY}",
             retriable=True,
         )
     if answer is Answer.REFUSED:
-        raise EngineError(
+        raise RefusedTokenError(
             f"The engine at {name} refused the token: set TIDEMARK_TOKEN, or the token in "
             "TIDEMARK_REMOTE, to the token with which the engine was started."
         )
@@ -112,18 +130,20 @@ def _check_trusted(builder: "Channel", name: str) -> None:
         )
 
 
-def channel(url: str) -> "Channel":
+def channel(url: str, read_token: Callable[[], str] | None = None) -> "Channel":
+    """Return a channel to the engine at an address, with the token of the address by default."""
     from pyspark.errors import PySparkException
 
     from tidemark.engine.channel import Channel
 
     try:
-        builder = Channel(url)
+        builder = Channel(url, read_token)
         _ = builder.session_id
     except (PySparkException, ValueError) as error:
         raise EngineError(
             f"'{url.partition('/;')[0]}' is not a Spark Connect address ({error}): "
-            "write it as sc://host:port/;name=value."
+            "write it as sc://host:port/;name=value, and other characters than letters, digits, "
+            "'-', '_' and '.' in a value as in an address, such as %3D for '='."
         ) from None
     return builder
 

@@ -22,12 +22,12 @@ from tidemark.base.errors import EngineError
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.instants import is_wait_over
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address, import_client
+from tidemark.engine.connect import address, import_client, reach
 from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch import command as launch
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free, is_listening
-from tidemark.engine.probe import Answer, demand_ready, demand_still_ready, probe
+from tidemark.engine.probe import Answer, demand_still_ready, probe
 from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress
 from tidemark.engine.token import token_of
 
@@ -85,11 +85,10 @@ def ensure(
         EngineError: the engine can't be started or reached.
         EngineLostError: the engine has answered, and then no more.
     """
+    if settings.is_remote:
+        return reach(settings)
     with _writable(settings):
         url = address(settings)
-    if settings.remote is not None:
-        demand_ready(url)
-        return url
     managed = managed_of(settings)
     if _runs_here(managed, settings) and probe(url) is Answer.READY:
         return url

@@ -10,12 +10,25 @@ from tidemark.base.files.private import make_folder
 from tidemark.base.secret import read, secret
 from tidemark.base.settings import Settings
 
+_COMMAND = "command:"
+_REFERENCES = ("env:", "file:", _COMMAND)
+
+_printed = dict[str, str]()
+"""The tokens that commands have printed, by the reference."""
+
 
 def token_of(settings: Settings) -> str:
-    """Return the token in the settings, else the token in the home, created on first use."""
+    """Return the token in the settings, else the token in the home, created on first use.
+
+    A command runs once in a process, until `renew_token`.
+    """
     if settings.token is not None:
         given = settings.token.get_secret_value()
-        return secret(given).reveal() if given.startswith("file:") else given
+        if given.startswith(_COMMAND):
+            if given not in _printed:
+                _printed[given] = secret(given).reveal()
+            return _printed[given]
+        return secret(given).reveal() if given.startswith(_REFERENCES) else given
     file = settings.home / "token"
     if not file.exists():
         make_folder(settings.home)
@@ -31,3 +44,16 @@ def token_of(settings: Settings) -> str:
         finally:
             scratch.unlink()
     return read(file)
+
+
+def is_renewable(settings: Settings) -> bool:
+    """Return whether a command prints the token, so that it can be read again."""
+    given = settings.token
+    return given is not None and given.get_secret_value().startswith(_COMMAND)
+
+
+def renew_token(settings: Settings) -> bool:
+    """Let the command of the token run again. Return False if the token is not from a command."""
+    if settings.token is not None:
+        _printed.pop(settings.token.get_secret_value(), None)
+    return is_renewable(settings)

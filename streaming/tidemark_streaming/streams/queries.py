@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import USER, address
-from tidemark.engine.probe import DEADLINE, channel, demand_ready
+from tidemark.engine.connect import USER, reach
+from tidemark.engine.probe import DEADLINE, channel
 from tidemark_streaming.streams import continuous
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
 
     from tidemark.engine.loss import is_loss
 
-    url = address(settings)
-    demand_ready(url)
+    url = reach(settings)
     builder = channel(url)
     metadata = builder.metadata()
     with builder.toChannel() as open_, ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -68,3 +68,28 @@ def test_a_secrets_text_and_pickle_hide_its_value(
         one.reveal()
         assert VALUE not in f"{one!r} {one} {vars(one)}"
         assert VALUE.encode() not in pickle.dumps(one)
+
+
+def test_a_secret_is_the_output_of_a_command(tmp_path: Path) -> None:
+    script = tmp_path / "print it"
+    script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"{VALUE}$1\"\n")
+    script.chmod(0o700)
+    assert secret(f"command:'{script}' +/=").reveal() == f"{VALUE}+/="
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("no-such-program --now", "can't be run"),
+        ("sh -c 'unbalanced", "can't be run"),
+        ("true", "prints nothing"),
+        (
+            "sh -c 'echo first >&2; echo no login >&2; exit 3'",
+            r"exit code 3 \(no login\)",
+        ),
+    ],
+)
+def test_a_command_that_fails_is_reported(command: str, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message) as raised:
+        secret(f"command:{command}").reveal()
+    assert f"'{command}'" in str(raised.value)

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import grpc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from helpers.processes.failing_engine import FailingEngine, serve
 from tidemark import engine as spark_engine
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
-from tidemark.engine.probe import DEADLINE, Answer, probe
+from tidemark.engine.probe import DEADLINE, Answer, channel, probe
 from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
@@ -154,6 +156,8 @@ def test_a_missing_engine_is_reported_quickly(tmp_path: Path) -> None:
     sentence = within(20, lambda: spark_engine.session(settings))
     assert sentence.startswith(f"No engine answers at sc://localhost:{port} within 8 seconds:")
     assert within(20, lambda: spark_engine.ensure(settings)) == sentence
+    # Tidemark can't start it.
+    assert "tidemark up" not in sentence
 
 
 # Waits for the whole deadline.
@@ -206,6 +210,65 @@ def test_error_messages_hide_the_token(engine: Settings, tmp_path: Path) -> None
 def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, remote="sc://host:port/;x")
     assert "is not a Spark Connect address" in within(20, lambda: spark_engine.session(settings))
+
+
+@pytest.mark.parametrize("remote", ["local[4]", "spark://host:7077", "https://host:443", "host:1"])
+def test_an_address_that_is_not_one_of_spark_connect_is_refused(
+    tmp_path: Path, remote: str
+) -> None:
+    with pytest.raises(DefinitionError, match=r"sc://host:15002 .* spark://host:7077"):
+        Settings(home=tmp_path, remote=remote)
+
+
+@pytest.mark.parametrize("token", ["ab+/c==", "ab%2B%2Fc%3D%3D"])
+def test_a_token_in_an_address_may_have_any_characters(tmp_path: Path, token: str) -> None:
+    settings = Settings(home=tmp_path, remote=f"sc://localhost:1/;token={token};use_ssl=true")
+    builder = channel(address(settings))
+    assert builder.metadata() == [("authorization", "Bearer ab+/c==")]
+    assert builder.use_ssl
+
+
+def test_a_token_may_have_the_characters_of_http(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, remote="sc://localhost:1", token="ab+/c==")
+    assert channel(address(settings)).token == "ab+/c=="
+    with pytest.raises(DefinitionError, match="must be letters, digits"):
+        Settings(home=tmp_path, token="ab+/c==")
+
+
+def test_a_command_prints_the_token_and_a_wrong_one_is_read_again(
+    engine: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "printed"
+    remote = f"sc://localhost:{engine.engine_port}"
+    settings = Settings(home=tmp_path, remote=remote, token=f"command:cat {file}")
+    file.write_text("wrong\n")
+    assert "refused the token" in within(20, lambda: spark_engine.ensure(settings))
+    file.write_text(f"{token_of(engine)}\n")
+    session = spark_engine.session(settings)
+    assert session.range(3).count() == 3
+    session.stop()
+
+
+def test_a_request_is_repeated_with_a_new_token_if_the_engine_refuses_it(tmp_path: Path) -> None:
+    file, valid = tmp_path / "printed", "first"
+
+    def refuse(_: FailingEngine, context: grpc.ServicerContext) -> None:
+        sent = dict(context.invocation_metadata())
+        if sent["authorization"] != f"Bearer {valid}":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "expired")
+
+    file.write_text(valid)
+    with serve() as (failing, port):
+        failing.fault = refuse
+        remote = f"sc://localhost:{port}"
+        settings = Settings(home=tmp_path, remote=remote, token=f"command:cat {file}")
+        with spark_engine.visit(settings, str(uuid4())) as session:
+            valid = "second"
+            file.write_text(valid)
+            assert session.conf.get("tidemark.test", "present") == "present"
+            valid = "third"
+            with pytest.raises(PySparkException, match="expired"):
+                session.conf.get("tidemark.test", "present")
 
 
 def test_the_homes_token_is_created_once_and_is_private(tmp_path: Path) -> None:
