@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from ipaddress import IPv4Address
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    IPvAnyAddress,
+    SecretStr,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -93,7 +101,7 @@ def bundled_dbt_project() -> Path | None:
 _Folder = Annotated[Path, BeforeValidator(_not_an_address), AfterValidator(_absolute)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _SECRET = re.compile(r"(token=)[^;]*")
-_HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+_HOST = r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f.]*:[0-9a-f.:]+)$"
 _MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 NOT_IN_PATHS = "[]^|\\"
 """The characters that a table's path must not contain, because delta-rs panics on them."""
@@ -203,17 +211,23 @@ class Settings(BaseSettings):
         default=3000,
     )
     watch_port: _Port = _setting(
-        "The port on 127.0.0.1 of the live page and the metrics.",
+        "The port of the live page and the metrics.",
         "a port from 1 to 65535",
         default=3001,
+    )
+    watch_address: IPvAnyAddress = _setting(
+        "The address at which the live page and the metrics listen. Requests for this address are "
+        "allowed; 0.0.0.0 requires allowed_hosts.",
+        "an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them",
+        default=IPv4Address("127.0.0.1"),
     )
     allowed_hosts: Annotated[
         tuple[Annotated[str, Field(pattern=_HOST)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
-        "Host names, in addition to loopback, of Dagster's pages and the live page, such "
-        "as that of a proxy. Requests for other hosts, or from pages of other hosts, are "
+        "Host names and addresses, in addition to loopback, of Dagster's pages and the live page, "
+        "such as the name of a proxy. Requests for other hosts, or from pages of other hosts, are "
         "refused.",
-        "lower-case host names without a port, separated by commas",
+        "lower-case host names or addresses without a port, separated by commas",
         default=(),
     )
     kafka_port: _Port = _setting(
@@ -318,6 +332,13 @@ class Settings(BaseSettings):
         pattern = self.REMOTE_TOKEN if self.is_remote else self.TOKEN
         if self.token is not None and not pattern.fullmatch(self.token.get_secret_value()):
             raise DefinitionError(_wrong("token", "not usable in an address"))
+        if self.watch_address.is_unspecified and not self.allowed_hosts:
+            raise DefinitionError(
+                f"Setting watch_address is {self.watch_address}, which other machines reach, but "
+                "allowed_hosts (TIDEMARK_ALLOWED_HOSTS) is empty, so all their requests would be "
+                "refused: set it to the names or addresses by which they reach the live page, such "
+                "as that of its service."
+            )
 
     @classmethod
     def settings_customise_sources(

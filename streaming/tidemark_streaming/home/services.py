@@ -48,8 +48,12 @@ def url(settings: Settings) -> str:
 
 
 def watch_url(settings: Settings) -> str:
-    """Return the address of the live page."""
-    return f"http://127.0.0.1:{settings.watch_port}"
+    """Return the address of the live page, as this machine reaches it."""
+    address = settings.watch_address
+    if address.is_unspecified:
+        return f"http://127.0.0.1:{settings.watch_port}"
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"http://{host}:{settings.watch_port}"
 
 
 def start(settings: Settings, workspace: Path) -> None:

@@ -1,4 +1,7 @@
-"""`python -m tidemark_streaming.monitor`: the monitoring service that `tidemark up` starts."""
+"""`python -m tidemark_streaming.monitor`: the monitoring service that `tidemark up` starts.
+
+A container runs this command by itself, to serve the live page and the metrics of a warehouse.
+"""
 
 import sys
 from pathlib import Path
@@ -20,10 +23,15 @@ try:
     monitor = Monitor(settings)
 except TidemarkError as error:
     sys.exit(str(error))
-logs.log("listening", port=settings.watch_port, database=settings.database)
+logs.log(
+    "listening",
+    address=str(settings.watch_address),
+    port=settings.watch_port,
+    database=settings.database,
+)
 uvicorn.run(
     application(settings, monitor),
-    host="127.0.0.1",
+    host=str(settings.watch_address),
     port=settings.watch_port,
     log_level="warning",
     # Otherwise uvicorn would log in its own format.

@@ -91,9 +91,17 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
         yield
         task.cancel()
 
+    async def alive(_: Request) -> Response:
+        # This answers also while the tables can't be read: a restart would not help.
+        return PlainTextResponse("alive\n")
+
     async def ready(_: Request) -> Response:
         await cache.now()
         return PlainTextResponse("ready\n")
+
+    hosts = settings.allowed_hosts
+    if not settings.watch_address.is_unspecified:
+        hosts += (str(settings.watch_address),)
 
     def file(name: str) -> Route:
         path = "/" if name == "index.html" else f"/{name}"
@@ -105,8 +113,9 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
             *(file(name) for name in ("index.html", "watch.css", "watch.js")),
             Route("/state", state),
             Route("/metrics", serve_metrics),
+            Route("/alive", alive),
             Route("/ready", ready),
         ],
-        middleware=[Middleware(OriginGuard, hosts=settings.allowed_hosts)],
+        middleware=[Middleware(OriginGuard, hosts=hosts)],
         lifespan=keep_fresh,
     )

@@ -126,6 +126,8 @@ def test_a_settings_file_with_a_token_must_be_private(tmp_path: Path, told: str)
         ("token", "two words", "letters, digits"),
         ("domains", "not a package", "names of Python packages"),
         ("maven_repository", "mirror", "an address"),
+        ("watch_address", "everywhere", "such as 127.0.0.1, or 0.0.0.0"),
+        ("allowed_hosts", "tidemark.example:3001", "without a port"),
     ],
 )
 def test_a_wrong_value_is_refused_in_one_line(
@@ -138,6 +140,16 @@ def test_a_wrong_value_is_refused_in_one_line(
     assert sentence.startswith(f"Setting {name} (TIDEMARK_{name.upper()}, or {name} in tidemark.")
     assert allowed in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_listening_at_all_addresses_requires_allowed_hosts(address: str) -> None:
+    with pytest.raises(DefinitionError, match=r"^Setting watch_address .*TIDEMARK_ALLOWED_HOSTS"):
+        Settings(watch_address=address)
+    for host in ("page.shop.svc", "10.1.2.3", "fd00::1:2"):
+        settings = Settings(watch_address=address, allowed_hosts=(host,))
+        assert str(settings.watch_address) == address
+    assert str(Settings(watch_address="10.1.2.3").watch_address) == "10.1.2.3"
 
 
 def test_a_home_in_which_delta_rs_can_not_write_is_refused(tmp_path: Path) -> None:

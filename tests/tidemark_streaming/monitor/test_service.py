@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
@@ -50,6 +52,56 @@ def test_the_service_starts_responds_and_stops(home: Settings) -> None:
     assert watch.log.read_text() == "", "nothing that it should have said"
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"{address}/metrics", timeout=5)
+
+
+def status(address: str, host: str) -> int:
+    """Request an address with a `Host` header, and return the status of the response."""
+    request = urllib.request.Request(address, headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_other_machines_reach_the_service_by_its_allowed_hosts(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """127.0.0.2 stands for an address of the machine other than 127.0.0.1."""
+    monkeypatch.setenv("TIDEMARK_WATCH_ADDRESS", "0.0.0.0")
+    monkeypatch.setenv("TIDEMARK_ALLOWED_HOSTS", "page.shop.svc,10.1.2.3")
+    services.start_watch(Settings())
+    services.await_ready(Settings(), "watch")
+    port = home.watch_port
+    metrics = f"http://127.0.0.2:{port}/metrics"
+    assert status(metrics, f"page.shop.svc:{port}") == 200
+    assert status(metrics, f"10.1.2.3:{port}") == 200
+    assert status(metrics, f"evil.example:{port}") == 421
+    assert status(metrics, f"0.0.0.0:{port}") == 421
+
+
+def test_the_service_is_ready_at_an_address_of_its_own(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_WATCH_ADDRESS", "127.0.0.2")
+    services.start_watch(Settings())
+    address = f"http://127.0.0.2:{home.watch_port}"
+    assert services.await_ready(Settings(), "watch") == address
+    assert status(f"{address}/alive", "evil.example") == 421
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{home.watch_port}/alive", timeout=5)
+
+
+def test_the_liveness_check_reads_nothing(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> Overview:
+        raise AssertionError("The liveness check must not read the tables.")
+
+    monitor = Monitor(home)
+    monkeypatch.setattr(monitor, "read", read)
+    client = TestClient(app.application(home, monitor), "http://127.0.0.1")
+    assert client.get("/alive").text == "alive\n"
+    with pytest.raises(AssertionError, match="must not read"):
+        client.get("/ready")
 
 
 def test_the_service_refreshes_without_requests(
