@@ -16,10 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.files.trust import TRUSTED, find_folder_exposure
 from tidemark.base.settings import Settings, bundled_dbt_project
+from tidemark_streaming.base.background_poll import call_when
 from tidemark_streaming.dbt import sources as dbt_sources
 
 if TYPE_CHECKING:
@@ -408,8 +408,9 @@ def run(
     return " ".join(output.split())
 
 
-@contextmanager
-def killed_with_engine(dbt: "subprocess.Popen[Any]", session: "SparkSession") -> Iterator[None]:
+def killed_with_engine(
+    dbt: "subprocess.Popen[Any]", session: "SparkSession"
+) -> AbstractContextManager[None]:
     """Kill dbt if the engine is lost during the `with` block.
 
     dbt's own client would wait for ten minutes until the engine is back, and again for each model.
@@ -417,21 +418,12 @@ def killed_with_engine(dbt: "subprocess.Popen[Any]", session: "SparkSession") ->
     """
     from tidemark.engine.loss import has_lost_engine
 
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(_ENGINE_LOOK_SECONDS):
-            if has_lost_engine(session):
-                dbt.kill()
-                return
-
-    watcher = threading.Thread(target=watch, name="engine of dbt", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+    return call_when(
+        lambda: has_lost_engine(session),
+        dbt.kill,
+        seconds=_ENGINE_LOOK_SECONDS,
+        thread="engine of dbt",
+    )
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:

@@ -5,10 +5,9 @@ compute the day from the seconds since `EPOCH`.
 """
 
 import shutil
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from helpers.model.oracle import micros
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base.background_poll import call_when
 from tidemark_streaming.dbt.marts import DBT, Marts, describe_failure, lacking, refuse
 
 Row = dict[str, Any]
@@ -112,7 +112,7 @@ class MartProject:
         Warehouse(store.spark, store.location, store.database).restore()
         refuse(lacking(self._marts.missing(store.exists), [name]))
         log = Path(mart_tables(store).path(name).removeprefix("file://")) / "_delta_log"
-        with nullcontext() if when_written is None else _watching(log, when_written):
+        with nullcontext() if when_written is None else _call_when_written(log, when_written):
             found = self._marts.build(
                 address, [name], session=store.spark, full_refresh=full_refresh
             )
@@ -184,25 +184,17 @@ def kill_dbt() -> None:
             process.kill()
 
 
-@contextmanager
-def _watching(transaction_log: Path, when_written: Callable[[], None]) -> Iterator[None]:
+def _call_when_written(
+    transaction_log: Path, when_written: Callable[[], None]
+) -> AbstractContextManager[None]:
     """Within the context, call a function as soon as a table has a new version."""
     before = _entries(transaction_log)
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(_WATCH_SECONDS):
-            if _entries(transaction_log) != before:
-                when_written()
-                return
-
-    watcher = threading.Thread(target=watch, name="builds of marts", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+    return call_when(
+        lambda: _entries(transaction_log) != before,
+        when_written,
+        seconds=_WATCH_SECONDS,
+        thread="builds of marts",
+    )
 
 
 def _entries(transaction_log: Path) -> set[str]:
