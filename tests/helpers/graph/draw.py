@@ -212,7 +212,7 @@ def _append(drawn: Drawn, operation: Part) -> None:
     chance = drawn.chance
     share = chance.choice([0.0, 0.6, 1.0, 1.0])
     then = [name for name in drawn.nodes if chance.random() < share]
-    operation = {**operation, "then": then}
+    operation = {"then": then, **operation}
     # Some progress is that of a part of the graph.
     kills = drawn.kinds.get("kill")
     if kills and chance.random() < KILLED * kills:
@@ -220,12 +220,20 @@ def _append(drawn: Drawn, operation: Part) -> None:
     drawn.operations.append(operation)
 
 
-def _arrive(drawn: Drawn, source: str, ages: tuple[int, int] = (-1, 2)) -> Part:
+def _arrive(
+    drawn: Drawn, source: str, ages: tuple[int, int] = (-1, 2), *, is_alone: bool = False
+) -> Part:
+    """Return an arrival of a source.
+
+    Args:
+        ages: the seconds between its events and now, at least and at most.
+        is_alone: true for an arrival of one event.
+    """
     chance = drawn.chance
     drawn.now += chance.choice([0, 1, 2, 4])
     drawn.clock = max(drawn.clock + 1, drawn.now)
     rows = list[Part]()
-    for _ in range(chance.choice([1, 1, 2, 3])):
+    for _ in range(1 if is_alone else chance.choice([1, 1, 2, 3])):
         number = len(drawn.ids)
         row: Part = {
             "t": drawn.now - chance.randint(*ages),
@@ -417,6 +425,21 @@ def _erase(drawn: Drawn) -> Part | None:
     return {"do": "erase", "source": source, "id": row}
 
 
+def _erase_alone(drawn: Drawn) -> list[Part]:
+    """Return an event that is alone in its windows and its day, and its erasure.
+
+    All nodes take the event before it is erased, so that the erasure deletes published windows.
+    """
+    source = drawn.chance.choice(list(drawn.sources))
+    drawn.now += _ALONE_SECONDS
+    alone = _arrive(drawn, source, is_alone=True)
+    drawn.now += _ALONE_SECONDS
+    # Its windows close if the watermarks of all sources pass them.
+    after = [_arrive(drawn, name) for name in drawn.sources]
+    after[-1]["then"] = list(drawn.nodes)
+    return [alone, *after, {"do": "erase", "source": source, "id": alone["rows"][0]["id"]}]
+
+
 def _erase_unloaded(drawn: Drawn) -> Part | None:
     operation = _erase(drawn)
     if operation is None:
@@ -529,6 +552,8 @@ def _move_backfills(drawn: Drawn) -> None:
             operation["range"] = [start, start + chance.randint(2, 8)]
 
 
+_ALONE_SECONDS = 20
+"""How long the windows, the lateness and the day of an event last at most."""
 ERASED_KEYS = 0.4
 """The share of erasures of all rows of a key."""
 MOVED_BACKFILLS = 0.6
@@ -536,6 +561,10 @@ MOVED_BACKFILLS = 0.6
 
 MARTS = 0.2
 """The share of graphs with windows that have a mart. A build takes as long as several runs."""
+
+
+BUILDS_BEFORE_ERASURES = 0.6
+"""The share of graphs with a mart and erasures that build the mart just before an erasure."""
 
 
 def _add_mart(drawn: Drawn) -> Part:
@@ -549,6 +578,9 @@ def _add_mart(drawn: Drawn) -> Part:
             operation["marts"] = chance.random() < 0.5
     # A late build finds more changes; the last one follows at the end of the case.
     places = chance.choices(range(1, len(drawn.operations) + 1), k=chance.choice([1, 2]))
+    erasures = [n for n, operation in enumerate(drawn.operations) if operation["do"] == "erase"]
+    if erasures and chance.random() < BUILDS_BEFORE_ERASURES:
+        places[0] = chance.choice(erasures)
     for place in sorted(places, reverse=True):
         build: Part = {"do": "build", "node": "mart", "then": []}
         if chance.random() < 0.3:
@@ -601,6 +633,7 @@ KIND_DRAWS: Mapping[str, Draw] = {
     "release": _on_asset("release"),
     "discard": _on_asset("discard"),
     "erase": _erase,
+    "erase alone": _erase_alone,
     "erase without a definition": _erase_unloaded,
     "lower": _lower,
     "drop": _drop,
@@ -629,6 +662,6 @@ KINDS: Mapping[str, float] = {
 NEED_ENGINE = (
     *("correct", "backfill", "lateness up", "lateness down", "function", "aggregate", "keys"),
     *("expectation", "rebuild", "promote", "rollback", "release", "discard", "erase"),
-    *("erase without a definition", "lower", "topic", "maintain"),
+    *("erase alone", "erase without a definition", "lower", "topic", "maintain"),
 )
 """The kinds of operations that need windows or an engine."""

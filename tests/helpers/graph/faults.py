@@ -348,7 +348,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "a mart keeps deleted windows": Fault(
         _keep_days_of_deleted_windows,
-        {**_ARRIVALS, "erase": 8.0},
+        {**_ARRIVALS, "erase alone": 8.0},
         frozenset({"mart"}),
         with_windows=True,
     ),
