@@ -11,7 +11,7 @@ the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` 
 | runs | increments |
 | windows | windows of a transform (not of a roll-up) that don't merge and are all up to date |
 | | through the same arrival |
-| firings | none, or each arrival |
+| firings | none, or each arrival; whether a commit changes any window, with any aggregate |
 | aggregates | `count`; sums that are far from overflowing; means, except of decimals; |
 | | minimums and maximums of values other than NaN and -0.0 |
 | keys | integers, booleans, strings; without expectations also dates, timestamps, and |
@@ -39,7 +39,7 @@ from tidemark.define.triggers import trigger
 from tidemark.define.triggers.firings import EachArrival, Firing, Never
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import TimelinePosition
-from tidemark.store.rows import INSTANT
+from tidemark.store.rows import INSTANT, is_comparable
 from tidemark.store.rows import compute as pc
 
 _Array = Any
@@ -52,13 +52,6 @@ _MORE_DIGITS, _MAX_DIGITS = 10, 28
 
 A DECIMAL has at most 38 digits, so the values may have at most 28.
 """
-_COMPARABLE_TYPES = (
-    pa.types.is_integer,
-    pa.types.is_boolean,
-    pa.types.is_string,
-    pa.types.is_timestamp,
-    pa.types.is_date32,
-)
 _TIMING = {
     slot.EARLY: trigger.EARLY,
     slot.ON_TIME: trigger.ON_TIME,
@@ -101,6 +94,12 @@ class _Merging:
 
 
 def is_supported(transform: Definition, marker: CommitInfo) -> bool:
+    known = (_find_merge_function(a) is not None for a in transform.aggregates.values())
+    return has_supported_firings(transform, marker) and all(known)
+
+
+def has_supported_firings(transform: Definition, marker: CommitInfo) -> bool:
+    """Return whether `changes_nothing` can determine if a commit changes windows."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None
@@ -108,8 +107,21 @@ def is_supported(transform: Definition, marker: CommitInfo) -> bool:
         and marker.recomputed is None
         and not (marker.before.covers or marker.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
-        and all(_find_merge_function(a) is not None for a in transform.aggregates.values())
     )
+
+
+def changes_nothing(partials: pa.Table, transform: Definition, marker: CommitInfo) -> bool:
+    """Return whether a commit changes no window. The aggregates do not matter for this.
+
+    Args:
+        partials: as for `compute_changes`.
+        marker: the record of an increment for which `has_supported_firings` returns True.
+    """
+    fired = _select_fired(
+        _select_open_windows(partials, transform, marker), transform, marker.after.at
+    )
+    last_firings = fired[FIRED].to_numpy()
+    return not _mask_changes(fired["window_end"], last_firings, transform, marker).any()
 
 
 def compute_changes(
@@ -124,22 +136,17 @@ def compute_changes(
         partials: all partials, after the commit, of the windows that the commit can change.
         marker: the record of an increment for which `is_supported` returns True.
     """
-    if not all(_is_comparable(partials.schema.field(key).type) for key in transform.keys):
+    if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
-    at, then = marker.after.at, marker.before.at
-    if (end := closed_end(transform, marker.before)) is not None:
-        partials = partials.filter(pa.array(_micros(partials["window_end"]) > end))
-    fired = _select_fired(partials, transform, at)
+    at = marker.after.at
+    fired = _select_fired(_select_open_windows(partials, transform, marker), transform, at)
     merging = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
     known = [m for m in merging if m is not None]
     if len(known) < len(merging):
         return None
     rows = _finish_windows(_merge_by_window(fired, transform, known), transform, known, at)
-    end, before = _micros(rows["window_end"]), _watermark(then)
-    now, final = _watermark(at), _find_final_watermark(end, transform)
-    again = rows["_fired"].to_numpy() > then.arrival
-    closed, became_final = (end > before) & (end <= now), (final > before) & (final <= now)
-    rows = rows.filter(pa.array(again | closed | became_final)).drop_columns(["_fired"])
+    changed = _mask_changes(rows["window_end"], rows["_fired"].to_numpy(), transform, marker)
+    rows = rows.filter(pa.array(changed)).drop_columns(["_fired"])
     stamps = {
         "as_of": at.arrival,
         "commit_number": marker.commit_number,
@@ -255,12 +262,7 @@ def _has_engine_order(values: _Array) -> bool:
     if pa.types.is_floating(values.type):
         plain = pc.fill_null(values, 1).to_numpy()
         return not np.any(np.isnan(plain) | ((plain == 0) & np.signbit(plain)))
-    return pa.types.is_decimal128(values.type) or _is_comparable(values.type)
-
-
-def _is_comparable(kind: pa.DataType) -> bool:
-    """Return whether values of a type are equal and ordered in Arrow as in the engine."""
-    return any(is_one(kind) for is_one in _COMPARABLE_TYPES)
+    return pa.types.is_decimal128(values.type) or is_comparable(values.type)
 
 
 def _compute_mean(sums: _Array, counts: _Array, _: _Array) -> _Array:
@@ -293,6 +295,31 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
     for name, values in columns.items():
         counted = counted.append_column(name, pa.array(values, pa.int64()))
     return counted.filter(pa.array(phase != _NOT_FIRED))
+
+
+def _select_open_windows(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa.Table:
+    """Return the partials of the windows that the commit can change."""
+    end = closed_end(transform, marker.before)
+    if end is None:
+        return partials
+    return partials.filter(pa.array(_micros(partials["window_end"]) > end))
+
+
+def _mask_changes(
+    window_end: _Array, fired: _Array, transform: Definition, marker: CommitInfo
+) -> _Array:
+    """Return a mask of the windows that a commit fires, closes, or makes final.
+
+    Args:
+        window_end, fired: the end of each window, and the arrival at which a trigger fired it.
+    """
+    end = _micros(window_end)
+    before, now = _watermark(marker.before.at), _watermark(marker.after.at)
+    final = _find_final_watermark(end, transform)
+    again = fired > marker.before.at.arrival
+    closed = (end > before) & (end <= now)
+    became_final = (final > before) & (final <= now)
+    return again | closed | became_final
 
 
 def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:

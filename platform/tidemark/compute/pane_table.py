@@ -27,7 +27,13 @@ from tidemark.store.event_log.log import Log
 
 
 def compute_panes(
-    stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
+    stored: DataFrame,
+    transform: Definition,
+    log: Log,
+    at: AsOf,
+    then: AsOf | None = None,
+    *,
+    all_fire_once: bool = False,
 ) -> DataFrame:
     """Return the pane rows of the firings after the moment `then`, up to the moment `at`.
 
@@ -36,8 +42,11 @@ def compute_panes(
     Args:
         stored: the stored partials of the windows.
         then: None for all firings up to `at`.
+        all_fire_once: result of `all_fire_once` of the lifecycle for these partials.
     """
-    fired = lifecycle(transform).list_firings(stored, transform, log, at)
+    fired = lifecycle(transform).list_firings(
+        stored, transform, log, at, all_fire_once=all_fire_once
+    )
     if then is not None:
         fired = fired.where(slot.has_fired_since(transform, then))
     fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumns(

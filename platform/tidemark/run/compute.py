@@ -35,6 +35,7 @@ from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.helper_columns import IS_DELETED, MARKER, VERDICT
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
+from tidemark.engine.queries.requests import observe
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import KEYS, UNPUBLISHED
 from tidemark.quality.gx import ROW
@@ -148,11 +149,15 @@ def compute_windows(
     opened = Observation() if transform.window.merges and adds else None
     marked = is_guarded(asset)
     windows, overflowed = _compute_in_memory(asset, marker, state, marked) if few else None, False
+    once = False
     if windows is None:
-        changed = _compute_in_engine(asset, plan, state, scratch, planning, opened)
+        once = _all_fire_once(asset, plan, state, planning, few=few)
+        changed = _compute_in_engine(
+            asset, plan, state, scratch, planning, opened, all_fire_once=once
+        )
         watched, seen = changed, Observation()
         if any(a.overflowed for a in transform.aggregates.values()):
-            watched = changed.observe(seen, F.max(F.size(OVERFLOWED)).alias("overflowed"))
+            watched = observe(changed, seen, F.max(F.size(OVERFLOWED)).alias("overflowed"))
         windows = scratch.materialize(
             _add_commit_columns(watched, transform, marker, marked), few=few
         )
@@ -162,10 +167,12 @@ def compute_windows(
                 _add_commit_columns(changed, transform, marker, marked=True), few=few
             )
     outputs: list[Output] = []
-    if transform.accumulation is not None:
+    merges = transform.window.merges and not once
+    if transform.accumulation is not None and _can_have_firings(asset, marker, windows, merges):
         then = as_of(marker.before) if adds else None
         rows = _read_affected(asset, marker, state, planning)
-        fired = compute_panes(rows, transform, asset.log, as_of(marker.after), then)
+        now = as_of(marker.after)
+        fired = compute_panes(rows, transform, asset.log, now, then, all_fire_once=once)
         fired = fired.withColumn("commit_number", uncompiled_literal(marker.commit_number))
         comment = f"Every firing of {transform.name}"
         fired = scratch.materialize(fired, few=few)
@@ -200,6 +207,22 @@ def compute_windows(
     return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
 
 
+def _can_have_firings(asset: Asset, marker: CommitInfo, windows: Rows, merges: bool) -> bool:
+    """Return whether the pane table may get rows, or does not exist yet.
+
+    Args:
+        windows: the changed rows. A window that fires changes its row.
+        merges: true if a session may also fire, and then merge with others before the commit, so
+            that no row shows its firing.
+    """
+    return (
+        marker.recomputed is not None
+        or merges
+        or not is_empty(windows)
+        or not asset.warehouse.exists(asset.transform.panes_table)
+    )
+
+
 def _has_overflow(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
     """Return whether some window has a value that exceeds its type.
 
@@ -232,6 +255,26 @@ def is_guarded(asset: Asset) -> bool:
     return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
 
 
+def _all_fire_once(
+    asset: Asset, plan: Plan, state: "_State", planning: Planning, *, few: bool
+) -> bool:
+    """Return whether each session is known to fire exactly once. Only the others are replayed.
+
+    Args:
+        few: true if the affected windows have few partials.
+    """
+    transform, kind = asset.transform, lifecycle(asset.transform)
+    if not plan.few:
+        # The extra query pays off only if computing many sessions in both ways, by merging clusters
+        # and by replaying them, would be expensive.
+        rows = _read_affected(asset, plan.marker, state, planning)
+        return kind.all_fire_once(rows, transform)
+    if not few or not transform.window.merges:
+        return False
+    partials = state.take(affected_range(transform, plan.marker))
+    return partials is not None and kind.all_fire_once(partials, transform)
+
+
 def _compute_in_engine(
     asset: Asset,
     plan: Plan,
@@ -239,21 +282,20 @@ def _compute_in_engine(
     scratch: TempTables,
     planning: Planning,
     opened: Observation | None,
+    *,
+    all_fire_once: bool,
 ) -> DataFrame:
     transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
     rows = _read_affected(asset, marker, state, planning)
-    # The extra query pays off only if computing many sessions in both ways, by merging clusters and
-    # by replaying them, would be expensive.
-    plain = not plan.few and kind.all_fire_once(rows, transform)
     now = as_of(marker.after)
     if isinstance(marker, SessionReplacement):
         few = planning is Planning.FEW
-        return _merge_sessions(asset, marker, rows, scratch, all_fire_once=plain, few=few)
+        return _merge_sessions(asset, marker, rows, scratch, all_fire_once=all_fire_once, few=few)
     if marker.recomputed is not None:
-        return kind.finish_windows(rows, transform, asset.log, now, all_fire_once=plain)
+        return kind.finish_windows(rows, transform, asset.log, now, all_fire_once=all_fire_once)
     then = as_of(marker.before)
     return kind.compute_changes(
-        rows, transform, asset.log, now, then, opened=opened, all_fire_once=plain
+        rows, transform, asset.log, now, then, opened=opened, all_fire_once=all_fire_once
     )
 
 
@@ -268,10 +310,15 @@ def _compute_in_memory(
         marked: true to add the columns that only validation needs (`UNPUBLISHED`).
     """
     transform = asset.transform
-    if not in_memory.is_supported(transform, marker):
+    if not in_memory.has_supported_firings(transform, marker):
         return None
     partials = state.take(affected_range(transform, marker))
-    rows = None if partials is None else in_memory.compute_changes(partials, transform, marker)
+    if partials is None:
+        return None
+    if not in_memory.is_supported(transform, marker):
+        has_rows = marked or not in_memory.changes_nothing(partials, transform, marker)
+        return None if has_rows else _no_windows(asset)
+    rows = in_memory.compute_changes(partials, transform, marker)
     if rows is None or not marked:
         return rows if rows is None else rows.drop_columns([SLACK])
     keys = in_memory.keys_as_json(rows, transform.keys)
@@ -283,6 +330,17 @@ def _compute_in_memory(
     if not _needs_slack(transform):
         rows = rows.drop_columns([SLACK])
     return reduce(lambda table, each: table.append_column(*each), columns.items(), rows)
+
+
+def _no_windows(asset: Asset) -> pa.Table | None:
+    """Return no rows, with the published columns and `IS_DELETED`.
+
+    Return None before the first row, whose types only the engine knows.
+    """
+    if not asset.warehouse.exists(asset.transform.table):
+        return None
+    published = asset.warehouse.schema(asset.transform.table)
+    return published.append(pa.field(IS_DELETED, pa.bool_())).empty_table()
 
 
 class _State:

@@ -29,6 +29,14 @@ INSTANT = pa.timestamp("us", "UTC")
 OUT_OF_RANGE_ERRORS = (OverflowError, ValueError)
 """The exceptions that Python raises for an instant or a date outside of the years 1 to 9999."""
 
+_COMPARABLE_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_timestamp,
+    pa.types.is_date32,
+)
+
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
@@ -100,6 +108,11 @@ def fetch_rows(rows: Rows) -> pa.Table:
 def is_empty(rows: Rows) -> bool:
     """Return whether rows in memory are empty; False for a DataFrame, which is not computed."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
+
+
+def is_comparable(kind: pa.DataType) -> bool:
+    """Return whether values of a type are equal and ordered in Arrow as in the engine."""
+    return any(is_one(kind) for is_one in _COMPARABLE_TYPES)
 
 
 def drop_deleted(rows: Rows) -> Rows:

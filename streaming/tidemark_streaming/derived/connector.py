@@ -16,6 +16,7 @@ from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.pairing import is_paired
 from tidemark.define.derived.progress import Progress
 from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.define.source import Source
@@ -24,6 +25,7 @@ from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
+from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.log_columns import declared_schema
 from tidemark.store.event_log.steps import (
@@ -156,8 +158,11 @@ class DerivedConnector:
             return self._no_rows(warehouse)
         rows = steps.compute_rows()
         steps.prepare_following()
-        others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
-        return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
+        names = ["position", "read_from", "correlation_id", *self.source.columns]
+        if is_paired(self.source):
+            names.append(DEAD)
+        columns = [F.col(f"`{name}`") for name in names]
+        return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *columns)
 
     def rows_to_read(self) -> int:
         return sum(steps.rows_to_read() for steps in self._read)

@@ -444,9 +444,11 @@ def _commit(
                     rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
                 else:
                     rows = compute_columns(log.warehouse.spark, log.source, rows)
+                    if isinstance(rows, DataFrame) and few:
+                        rows = place.materialize(rows, few=True)
                     rows = check_values(log.source, rows)
                     if isinstance(rows, DataFrame):
-                        rows = place.materialize(rows, few=few)
+                        rows = place.materialize(rows, few=False)
                     elif not isinstance(rows, pa.Table):
                         rows = place.gather(rows)
                 facts = observe(log.source, rows, chunks, log.warehouse.spark, planning(mode))

@@ -20,9 +20,11 @@ from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
+from tidemark.engine.queries.requests import fetch
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
+from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
 VISITS = replace(
@@ -146,7 +148,10 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
     found = clusters.add_clusters(frame, VISITS).groupBy("sensor", clusters.CLUSTER_START)
     judged = found.agg(clusters.is_plain().alias("plain"), F.collect_list("place").alias("places"))
     seen: Counter[tuple[bool, bool]] = Counter()
+    replayed = set[int]()
     for row in judged.collect():
+        if not row["plain"]:
+            replayed.add(row["sensor"])
         cluster = [histories[row["sensor"]][i] for i in sorted(row["places"])]
         # With the watermark at the end, and without a watermark.
         really = alone(cluster, max(f.end for f in cluster)) and alone(cluster, None)
@@ -156,6 +161,10 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
     assert seen[(False, False)] > 300
     # A plain cluster may be classified as not plain: it is then replayed, at a small cost.
     assert seen[(False, True)] < 0.1 * seen[(True, True)]
+    in_memory = fetch(frame)
+    for number in range(len(histories)):
+        of_sensor = in_memory.filter(pc.equal(in_memory["sensor"], number))
+        assert clusters.are_all_plain(of_sensor, VISITS) == (number not in replayed)
 
 
 def test_close_events_of_an_arrival_share_a_fragment(log: Log) -> None:

@@ -209,10 +209,10 @@ def test_an_increment_changes_the_oracles_earlier_rows_into_its_later_rows(
     )
     assert in_memory.is_supported(transform, marker)
     stored = list(partials(history, transform.trigger, lateness))
-    changes = in_memory.compute_changes(
-        pa.Table.from_pylist(stored, schema=PARTIALS), transform, marker
-    )
+    rows = pa.Table.from_pylist(stored, schema=PARTIALS)
+    changes = in_memory.compute_changes(rows, transform, marker)
     assert changes is not None
+    assert in_memory.changes_nothing(rows, transform, marker) == (changes.num_rows == 0)
 
     def by_window(rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
         return {(row["window_start"], row["sensor"]): row for row in rows}

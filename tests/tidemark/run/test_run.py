@@ -1,10 +1,12 @@
 """Tests that the published rows do not depend on how a log is split, retried or backfilled."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.runs import PLACES, killed, published_through, run_all
@@ -12,6 +14,8 @@ from helpers.data.support import (
     MINUTE,
     PER_MINUTE,
     READINGS,
+    T0,
+    Event,
     ingest,
     minutes,
     published,
@@ -22,15 +26,19 @@ from helpers.data.support import (
 from helpers.suite.nightly import NIGHTLY
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
+from tidemark.compute.lifecycle import session
 from tidemark.define import aggregates as agg
 from tidemark.define.helper_columns import ADMITTED
+from tidemark.define.windows import Session
 from tidemark.engine.connect import address
+from tidemark.run import compute as compute_step
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
 ARRIVALS = some_arrivals()
+SECOND = 1_000_000
 
 
 @pytest.mark.parametrize(("limit", "runs"), [(1, 6), (2, 3), (None, 1)])
@@ -40,6 +48,67 @@ def test_runs_of_any_size_publish_the_same_rows(
     asset = renamed(PER_MINUTE, f"cut_{limit}".lower())
     assert len(run_all(logged, asset, limit)) == runs
     assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_the_engine_computes_no_rows_if_no_window_fires(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [T0, T0 + 1, T0 + 3 * MINUTE, T0 + 3 * MINUTE + 1]
+    ingest(warehouse, READINGS, [[Event(time, "a", 0.5)] for time in times])
+    aggregates = {"n": agg.count(), "different": agg.count_distinct("value")}
+    asset = replace(
+        renamed(PER_MINUTE, "unfired"), aggregates=aggregates, accumulation="accumulating"
+    )
+    computed = list[str]()
+
+    def note(name: str) -> None:
+        compute_rows: Callable[..., object] = getattr(compute_step, name)
+
+        def compute_and_note(*args: object, **options: object) -> object:
+            computed.append(name)
+            return compute_rows(*args, **options)
+
+        monkeypatch.setattr(compute_step, name, compute_and_note)
+
+    note("_compute_in_engine")
+    note("compute_panes")
+    by_run = list[list[str]]()
+    while incremental(warehouse, asset, limit=1) is not None:
+        by_run.append([*computed])
+        computed.clear()
+    both = ["_compute_in_engine", "compute_panes"]
+    # The first run creates the tables, and the end of the source closes the last window.
+    assert by_run == [both, [], both, [], both]
+    assert parity(warehouse, asset).equal
+
+
+def test_few_sessions_are_replayed_only_if_one_may_have_fired_early(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [T0, T0 + SECOND, T0 + 3 * MINUTE, T0 - SECOND, T0 + 6 * MINUTE]
+    ingest(warehouse, READINGS, [[Event(time, "a", 0.5)] for time in times])
+    asset = replace(
+        renamed(PER_MINUTE, "few_sessions"),
+        window=Session("20 seconds"),
+        allowed_lateness=10 * MINUTE,
+        accumulation="retracting",
+    )
+    replayed = list[int]()
+    replay_clusters = session.replay_clusters
+
+    def note(*args: Any, **options: Any) -> DataFrame:  # noqa: ANN401
+        replayed.append(1)
+        return replay_clusters(*args, **options)
+
+    monkeypatch.setattr(session, "replay_clusters", note)
+    counts = list[int]()
+    while incremental(warehouse, asset, limit=1) is not None:
+        counts.append(len(replayed))
+        replayed.clear()
+    # The first run also checks the definition. The fourth event extends a session that has fired:
+    # its rows and its panes are replayed.
+    assert counts[:4] == [1, 0, 0, 2]
+    assert parity(warehouse, asset).equal
 
 
 @pytest.mark.nightly

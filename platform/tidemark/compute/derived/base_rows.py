@@ -5,9 +5,10 @@ import re
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.derived.settling import add_raised_watermark
+from tidemark.compute.derived.settling import add_raised_watermark, number_array
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
+from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -63,17 +64,12 @@ def read_between(
     """
     source = log.source
     rows = log.read(after, through, start, end)
-    numbers = steps.numbers(source.name)
-    known = rows.sparkSession.createDataFrame(
-        list(numbers.items()) or [(-1, -1)], f"arrival BIGINT, {STEP} INT"
-    )
-    rows = rows.join(F.broadcast(known), "arrival", "left")
     mark = F.unix_micros("watermark")
     if raised := steps.raised.get(source.name):
         rows = add_raised_watermark(rows, _RAISED, F.col("arrival"), raised)
         mark = F.greatest(mark, _RAISED)
     return rows.select(
-        F.coalesce(STEP, F.lit(-1)).alias(STEP),
+        _step(steps, source.name, through).alias(STEP),
         F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),
         F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at"))).alias(TIME),
         mark.alias(MARK),
@@ -81,3 +77,18 @@ def read_between(
         F.col("position").alias(POSITION),
         F.col("correlation_id").alias(CORRELATION),
     )
+
+
+def _step(steps: Steps, base: str, through: int) -> Column:
+    """Return the index of the step that brought a row of a base; -1 for earlier rows.
+
+    Args:
+        through: the last arrival of the rows.
+    """
+    before, _ = steps.span(base)
+    if through <= before:
+        return F.lit(-1)
+    numbers = steps.numbers(base)
+    of_arrivals = [numbers.get(arrival, -1) for arrival in range(before + 1, through + 1)]
+    index = F.col("arrival") - uncompiled_literal(before + 1)
+    return F.coalesce(F.get(number_array(of_arrivals, "int"), index.cast("int")), F.lit(-1))

@@ -42,7 +42,7 @@ def add_settling_step(
     # `least` skips nulls, so nulls are excluded first.
     end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))
     rows = _add_count(rows, end, [mark for mark, _ in known])
-    step = F.get(_array([step for _, step in known], "int"), F.col(_COUNT))
+    step = F.get(number_array([step for _, step in known], "int"), F.col(_COUNT))
     return rows.withColumn(name, step).drop(_COUNT)
 
 
@@ -60,7 +60,7 @@ def add_raised_watermark(
             arrival number and the new watermark.
     """
     rows = _add_count(rows, arrival - 1, [number for number, _ in raised])
-    mark = F.get(_array([mark for _, mark in raised], "bigint"), F.col(_COUNT) - 1)
+    mark = F.get(number_array([mark for _, mark in raised], "bigint"), F.col(_COUNT) - 1)
     return rows.withColumn(name, mark).drop(_COUNT)
 
 
@@ -69,7 +69,7 @@ def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFr
 
     `_COUNT` is null if `value` is null.
     """
-    columns = {_NUMBERS: _array(numbers, "bigint"), _VALUE: value, _COUNT: F.lit(0)}
+    columns = {_NUMBERS: number_array(numbers, "bigint"), _VALUE: value, _COUNT: F.lit(0)}
     rows = rows.withColumns(columns)
     for length in (1 << n for n in reversed(range(len(numbers).bit_length()))):
         fits = F.get(_NUMBERS, F.col(_COUNT) + (length - 1)) <= F.col(_VALUE)
@@ -79,6 +79,6 @@ def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFr
     return rows.withColumn(_COUNT, count).drop(_NUMBERS, _VALUE)
 
 
-def _array(numbers: Sequence[int], kind: str) -> Column:
+def number_array(numbers: Sequence[int], kind: str) -> Column:
     """Return numbers as one JSON constant, which is smaller in the plan than many constants."""
     return F.from_json(F.lit(json.dumps(list(numbers))), f"array<{kind}>")

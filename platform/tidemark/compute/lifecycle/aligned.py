@@ -13,6 +13,7 @@ from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, IS_DELETED, PHASE, SLOT, VERDICT
 from tidemark.store.event_log.log import Log
+from tidemark.store.rows import Rows
 
 
 def aggregate_events(
@@ -92,7 +93,9 @@ def compute_changes(
     return fired.where(again | moved).withColumn(IS_DELETED, F.lit(False))
 
 
-def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+def list_firings(
+    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *, all_fire_once: bool = False
+) -> DataFrame:
     """Return every firing of every window up to `at`, for the pane table.
 
     Columns:
@@ -105,6 +108,9 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
     - `_replaces`: the rows that the firing replaces, each a struct of its window and its `_upto`
 
     Columns that the accumulation does not need may be empty.
+
+    Args:
+        all_fire_once: result of the function `all_fire_once` for these partials.
     """
     fired = slot.select_fired(stored, transform, log, at)
     part = F.struct(PHASE, FIRING, *transform.aggregates)
@@ -150,11 +156,11 @@ def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame
     return stored.repartition(*transform.by_window)
 
 
-def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
+def all_fire_once(stored: Rows, transform: Definition) -> bool:
     """Return whether each window is known to fire exactly once: at its end, with all its events.
 
-    False may also mean that this is unknown. Only sessions without early firings query the engine
-    to find out.
+    False may also mean that this is unknown. Only for sessions without early firings, and only for
+    many partials, this queries the engine.
     """
     # The result makes no difference here: slots merge in the same way, however often a window has
     # fired.

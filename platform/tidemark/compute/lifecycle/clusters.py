@@ -22,10 +22,13 @@ longer. The session therefore did not fire, and did not close, before all fragme
 firing remains: on time, when the watermark reaches the end of the cluster.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
@@ -35,6 +38,8 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.rows import compute as pc
+from tidemark.store.rows import is_comparable, to_dicts
 
 CLUSTER_START = "_from"
 """Column with the start of a fragment's cluster; with the keys, it identifies the cluster."""
@@ -127,6 +132,63 @@ def is_plain(over: WindowSpec | None = None) -> Column:
     one = of(F.count("_island")) == 1
     spans = (of(F.min("_island")) <= of(F.min("_end"))) & (of(F.max("_ahead")) == end)
     return punctual & one & F.coalesce(spans, F.lit(False))
+
+
+def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
+    """Return whether all clusters of fragments in memory are plain, by the rules of `is_plain`.
+
+    The result is also False if keys are equal in the engine by other rules than in memory.
+    """
+    if not all(is_comparable(fragments.schema.field(key).type) for key in transform.keys):
+        return False
+    columns = ["window_start", "window_end", WATERMARK_BEFORE, *transform.keys]
+    admitted = pc.and_(pc.is_valid(fragments["window_start"]), fragments[ADMITTED])
+    by_key = defaultdict[tuple[Any, ...], list[_Fragment]](list)
+    for row in to_dicts(fragments.filter(admitted).select(columns)):
+        bounds = (row["window_start"], row["window_end"])
+        key = tuple(row[name] for name in transform.keys)
+        by_key[key].append(_Fragment(*bounds, row[WATERMARK_BEFORE]))
+    return all(
+        _is_plain(cluster) for of_key in by_key.values() for cluster in _find_clusters(of_key)
+    )
+
+
+class _Fragment(NamedTuple):
+    """The bounds of a fragment, and the watermark before its arrival, all in microseconds."""
+
+    start: int
+    end: int
+    watermark: int | None
+
+    @property
+    def is_ahead(self) -> bool:
+        return self.watermark is None or self.watermark < self.start
+
+
+def _find_clusters(fragments: Iterable[_Fragment]) -> list[list[_Fragment]]:
+    """Return the clusters of some fragments of a key."""
+    clusters = list[list[_Fragment]]()
+    reached = -INFINITY
+    for fragment in sorted(fragments, key=lambda each: each.start):
+        if clusters and fragment.start <= reached:
+            clusters[-1].append(fragment)
+        else:
+            clusters.append([fragment])
+        reached = max(reached, fragment.end)
+    return clusters
+
+
+def _is_plain(cluster: Sequence[_Fragment]) -> bool:
+    end = max(fragment.end for fragment in cluster)
+    known = [fragment.watermark for fragment in cluster if fragment.watermark is not None]
+    if known and max(known) >= end:
+        return False
+    chains = _find_clusters(fragment for fragment in cluster if fragment.is_ahead)
+    if len(chains) != 1:
+        return False
+    start_ahead = chains[0][0].start
+    end_ahead = max(fragment.end for fragment in chains[0])
+    return start_ahead <= min(fragment.end for fragment in cluster) and end_ahead == end
 
 
 def earliest_open(transform: Definition, at: AsOf) -> Column:

@@ -122,5 +122,8 @@ def _first_watermark(before: Column) -> Column:
 
 def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:
     """Return fragments with window and keys first, then the other stored columns."""
-    others = [c for c in fragments.columns if c not in (*transform.by_window, _SPAN, _APART)]
-    return fragments.select(*transform.by_window, *others)
+    facts = (WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK, "arrival", "position")
+    counts = ("events", "last_arrival")
+    return fragments.select(
+        *transform.by_window, VERDICT, ADMITTED, *facts, *counts, *transform.aggregates
+    )

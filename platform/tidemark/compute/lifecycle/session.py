@@ -15,6 +15,7 @@ from tidemark.compute import slot
 from tidemark.compute.lifecycle.clusters import (
     CLUSTER_START,
     add_clusters,
+    are_all_plain,
     cluster_window,
     earliest_open,
     is_plain,
@@ -26,8 +27,10 @@ from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, IS_DELETED, PHASE, WATERMARK_BEFORE
+from tidemark.engine.queries.requests import observe
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
+from tidemark.store.rows import Rows
 
 
 def aggregate_events(
@@ -40,19 +43,26 @@ def aggregate_events(
     return aggregate_fragments(events, transform, log, columns)
 
 
-def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+def list_firings(
+    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *, all_fire_once: bool = False
+) -> DataFrame:
     fragments = add_clusters(stored, transform)
+    if all_fire_once:
+        return _list_plain_firings(fragments, transform, at)
     by_replay = replay_clusters(fragments, transform, log, at, accumulation=transform.accumulation)
     if transform.trigger.fires_early:
         return by_replay
+    return _list_plain_firings(fragments, transform, at).unionByName(by_replay)
+
+
+def _list_plain_firings(fragments: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     parts = F.collect_list(F.struct(*partial_columns(transform)))
     new = _fire_plain_clusters(_aggregate_clusters(fragments, transform, parts.alias("_upto")), at)
     row = F.struct("window_start", "window_end", F.lit(False).alias("_deleted"), "_upto")
     nothing = F.filter(F.array(row), lambda _: F.lit(False))
-    new = new.withColumns(
+    return new.withColumns(
         {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": nothing},
     )
-    return new.unionByName(by_replay)
 
 
 def finish_windows(
@@ -114,7 +124,7 @@ def compute_changes(
     if not transform.trigger.fires_early:
         clusters = _aggregate_clusters(fragments, transform, *merge_columns_with_facts(transform))
         if opened is not None:
-            clusters = clusters.observe(opened, earliest_open(transform, at))
+            clusters = observe(clusters, opened, earliest_open(transform, at))
             opened = None
         new = _fire_plain_clusters(clusters, at).where(since | final).drop(FIRED)
         found.append(new.withColumn("_deleted", F.lit(False)))
@@ -171,10 +181,12 @@ def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame
     return stored
 
 
-def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
-    # All clusters are plain if all fragments are ahead. The engine only has to scan the fragments.
+def all_fire_once(stored: Rows, transform: Definition) -> bool:
     if transform.trigger.fires_early:
         return False
+    if not isinstance(stored, DataFrame):
+        return are_all_plain(stored, transform)
+    # All clusters are plain if all fragments are ahead. The engine only has to scan the fragments.
     behind = F.col(WATERMARK_BEFORE) >= F.unix_micros("window_start")
     return stored.where(F.col(ADMITTED) & behind).isEmpty()
 

@@ -31,6 +31,7 @@ from tidemark.define.helper_columns import (
 )
 from tidemark.define.triggers.firings import Firing, next_tick, with_tick_arrival
 from tidemark.define.triggers.trigger import Trigger
+from tidemark.engine.queries.requests import observe
 from tidemark.store.event_log.log import Log
 
 _PLAN = data_type(
@@ -85,7 +86,7 @@ def replay_clusters(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
-        clusters = clusters.observe(opened, earliest_open(transform, at))
+        clusters = observe(clusters, opened, earliest_open(transform, at))
     planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
     plan = F.udf(planner, _PLAN, useArrow=False)
     planned = clusters.select(

@@ -3,8 +3,9 @@
 A run of few rows makes about thirty requests, and each takes milliseconds. The functions here
 bypass the public functions of the client, which send needless requests. `toArrow` requests the
 columns before the rows, although the response with the rows includes the columns. `createDataFrame`
-requests thirteen settings each time, and the client requests settings one by one. The version of
-the client is pinned, and the engine's tests cover the internals that are used here.
+requests thirteen settings each time, and the client requests settings one by one. `observe` lets
+the engine analyze the plan, to know whether it is a stream. The version of the client is pinned,
+and the engine's tests cover the internals that are used here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.connect import proto
 from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 from pyspark.sql.connect.plan import LocalRelation
@@ -70,6 +71,17 @@ def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
         return spark.createDataFrame(rows)
     made: Any = ConnectDataFrame(LocalRelation(rows), _own(spark))
     return made.coalesce(1)
+
+
+def observe(rows: DataFrame, observation: Observation, column: Column) -> DataFrame:
+    """Return a DataFrame that also computes an aggregate, for an observation.
+
+    Args:
+        rows: a DataFrame that is not a stream.
+    """
+    # The property is computed once for each DataFrame, by a request.
+    vars(rows)["isStreaming"] = False
+    return rows.observe(observation, column)
 
 
 def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:

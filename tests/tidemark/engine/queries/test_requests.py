@@ -5,10 +5,18 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.connect.client import SparkConnectClient
 
 from tidemark.base import thresholds
-from tidemark.engine.queries.requests import fetch, override_settings, read_settings, to_dataframe
+from tidemark.engine.queries.requests import (
+    fetch,
+    observe,
+    override_settings,
+    read_settings,
+    to_dataframe,
+)
 
 _EVERYTHING = """SELECT CAST(id AS TINYINT) tiny, id, 'é' text, X'00FF' bytes, id > 1 flag,
     CAST(id AS DOUBLE) / 3 real, CAST(id AS DECIMAL(20, 2)) exact, DATE'2026-01-01' day,
@@ -44,6 +52,17 @@ def test_to_dataframe_gives_the_same_rows_as_the_client(
     given, usual = to_dataframe(spark, rows), spark.createDataFrame(rows)
     assert given.schema == usual.schema
     assert fetch(given).to_pylist() == rows.to_pylist()
+
+
+def test_observe_reports_an_aggregate_without_a_request_for_the_plan(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, observation = spark.range(3), Observation()
+    monkeypatch.delattr(SparkConnectClient, "_analyze")
+    observed = observe(rows, observation, F.max("id").alias("greatest"))
+    monkeypatch.undo()
+    assert fetch(observed).num_rows == 3
+    assert observation.get == {"greatest": 2}
 
 
 def test_settings_are_restored_after_a_block_that_fails(spark: SparkSession) -> None:
