@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    T0,
+    Event,
+    filtered_by_nothing,
+    ingest,
+    renamed,
+)
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import INFINITY
 from tidemark.define.transform import WindowedTransform
@@ -119,8 +128,8 @@ def test_a_changed_definition_reads_all_sessions_once(logged: Warehouse) -> None
     incremental(logged, asset, limit=5)
     state = State(logged, asset)
     assert state.last().open_from is not None
-    longer = replace(asset, allowed_lateness=10 * MINUTE)
-    incremental(logged, longer, limit=1)
+    changed = replace(asset, function=filtered_by_nothing)
+    incremental(logged, changed, limit=1)
     assert state.last().changing_from is None
     assert state.last().open_from is not None
 
