@@ -71,8 +71,9 @@ class Small:
         """Write a file with the events of a minute."""
         at = f"2026-01-01T00:{minute:02d}"
         rows = [f"{at}:{n % 60:02d}Z,{n % 5},{n}" for n in range(EVENTS)]
-        self.connector.path.mkdir(parents=True, exist_ok=True)
-        (self.connector.path / f"{minute:04d}.csv").write_text("\n".join(["at,shop,amount", *rows]))
+        folder = Path(self.connector.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{minute:04d}.csv").write_text("\n".join(["at,shop,amount", *rows]))
 
 
 def main() -> int:

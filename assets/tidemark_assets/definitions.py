@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 
 import dagster as dg
 
@@ -133,7 +132,7 @@ def _parts(
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for ingestion in found.ingestions.values():
-        connector = ingestion.connector(Path(ingestion.source.name))
+        connector = ingestion.connector(ingestion.source.name)
         if not isinstance(connector, DerivedConnector):
             assets.append(connector_asset(connector, group, show, names))
         assets.append(source_assets(ingestion, group, show, names))
@@ -174,7 +173,7 @@ def _automation(
     for ingestion in found.ingestions.values():
         yield arrivals.landing(ingestion, names)
         reporters.append(ingests_reporter(ingestion.source, names))
-        if isinstance(ingestion.connector(Path(ingestion.source.name)), KafkaConnector):
+        if isinstance(ingestion.connector(ingestion.source.name), KafkaConnector):
             reporters.append(lag_reporter(ingestion, names))
     derived = {
         ingestion.source.name: ingestion.source

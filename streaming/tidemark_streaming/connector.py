@@ -44,6 +44,7 @@ __all__ = [
     "Ingestion",
     "Landed",
     "Player",
+    "PollsRarely",
     "Prefetching",
     "Span",
     "processing_time",
@@ -224,6 +225,16 @@ class ReportsUndeclared(Protocol):
         ...
 
 
+@runtime_checkable
+class PollsRarely(Protocol):
+    """A connector whose polls cost requests, so that there should not be many."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """The minimum time between two polls that find nothing."""
+        ...
+
+
 class Player(Protocol):
     """A player of recorded data: it writes files to a folder that a connector reads."""
 
@@ -310,7 +321,7 @@ class Ingestion:
 
     Args:
         source: the source.
-        connector: creates the connector of the source for a landing folder.
+        connector: creates the connector of the source for the path or address of a landing folder.
         play: writes the source's recorded data into a landing folder. None if the source has no
             recorded data.
         spans: returns the source's recorded data by spans of processing time, for connectors that
@@ -321,7 +332,7 @@ class Ingestion:
     """
 
     source: Source
-    connector: Callable[[Path], Connector]
+    connector: Callable[[str], Connector]
     play: Player | None = None
     spans: Callable[[Excerpt], Iterator[Span]] | None = None
     lookups: Mapping[str, Callable[[SparkSession], DataFrame]] = field(

@@ -55,7 +55,7 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
     list(recording.play(landing / "flights", Excerpt(days=32)))
     database = f"end_to_end_{uuid4().hex[:12]}"
     ports = {"webserver_port": free_port(), "watch_port": free_port()}
-    settings = engine.model_copy(update={"landing": landing, "database": database, **ports})
+    settings = engine.model_copy(update={"landing": str(landing), "database": database, **ports})
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         surround(patch, settings)

@@ -58,7 +58,7 @@ def settings(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Sett
         # A separate home, because its service is not that of the engine's home.
         "home": tmp_path_factory.mktemp("home"),
         "database": f"page_{uuid4().hex[:12]}",
-        "landing": tmp_path_factory.mktemp("landing"),
+        "landing": str(tmp_path_factory.mktemp("landing")),
         "domains": ("watched", "walled"),
         "watch_port": free_port(),
     }
@@ -113,7 +113,7 @@ def look(page: Page, name: str) -> None:
 
 
 def bring(warehouse: Warehouse, settings: Settings) -> None:
-    list(ingest(warehouse, connector(settings.landing / SOURCE.name)))
+    list(ingest(warehouse, connector(Path(settings.landing) / SOURCE.name)))
     run_all(warehouse, by_minute)
 
 
@@ -128,7 +128,7 @@ def test_a_home_without_data_shows_the_next_command(page: Page, complaints: list
 def test_figures_update_when_arrivals_come(
     page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings
 ) -> None:
-    folder = settings.landing / SOURCE.name
+    folder = Path(settings.landing) / SOURCE.name
     page.goto("/")
     land_some(folder, 6)
     land(folder, "crowd.csv", "at,sensor,value\n" + f"{clock(400)},a,1\n" * 5, 400)

@@ -70,7 +70,7 @@ def settings(
     made = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",
-            "landing": folder / "landing",
+            "landing": str(folder / "landing"),
             "marts": project / "dbt_project",
             "domains": ("private",),
             "kafka_servers": topics.servers,

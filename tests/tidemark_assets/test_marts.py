@@ -75,7 +75,7 @@ class Platform:
 
     def arrive(self, excerpt: Excerpt) -> None:
         """Ingest flights, and publish the windows that they fire."""
-        landing = self.settings.landing / ingestion.source.name
+        landing = Path(self.settings.landing) / ingestion.source.name
         for _ in play(self.warehouse, ingestion, landing, excerpt, batch=None):
             pass
         incremental(self.warehouse, departures_by_carrier)
@@ -172,7 +172,7 @@ def platform(
     settings = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",
-            "landing": tmp_path_factory.mktemp("landing"),
+            "landing": str(tmp_path_factory.mktemp("landing")),
         }
     )
     folder = str(tmp_path_factory.mktemp("dagster"))

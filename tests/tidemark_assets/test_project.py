@@ -137,7 +137,7 @@ def test_an_asset_of_the_project_gets_windows_as_a_parameter(
     ).keys()
     assert found.executor is dg.multi_or_in_process_executor
     settings = engine.model_copy(
-        update={"database": f"test_{uuid4().hex[:12]}", "landing": project / "landing"}
+        update={"database": f"test_{uuid4().hex[:12]}", "landing": str(project / "landing")}
     )
     resources = {
         "tidemark": OnTestSession(settings, spark, registered=True),

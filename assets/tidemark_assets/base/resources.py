@@ -6,7 +6,6 @@ holds the token, the configuration has the name of that variable. Otherwise each
 token as the command line does.
 """
 
-from pathlib import Path
 from typing import Any, cast
 
 import dagster as dg
@@ -69,9 +68,9 @@ class TidemarkResource:
         """Return a reader of the tables that does not use the engine, for sensors and checks."""
         return Snapshot(self.settings, transforms)
 
-    def landing(self, source: Source) -> Path:
-        """Return the folder in which a source's files arrive."""
-        return self.settings.landing / source.name
+    def landing(self, source: Source) -> str:
+        """Return the path or address of the folder in which a source's files arrive."""
+        return self.settings.landing_of(source.name)
 
 
 class Tidemark(dg.ConfigurableResource[TidemarkResource]):

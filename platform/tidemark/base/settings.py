@@ -34,6 +34,7 @@ from pydantic_settings import (
 )
 
 from tidemark.base import spark_conf
+from tidemark.base.addresses import ADDRESS_FORM, is_address
 from tidemark.base.errors import DefinitionError
 from tidemark.base.files.trust import TRUSTED, find_exposure
 from tidemark.base.secret import check_mode
@@ -58,6 +59,15 @@ def _not_an_address(value: object) -> object:
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().resolve()
+
+
+def _absolute_or_address(place: object) -> object:
+    """Return a path as an absolute path, and an address without a `/` at its end."""
+    if not isinstance(place, str | Path):
+        return place
+    if is_address(str(place)):
+        return str(place).rstrip("/")
+    return str(_absolute(Path(place)))
 
 
 def _no_memory(options: str) -> str:
@@ -277,11 +287,11 @@ class Settings(BaseSettings):
         "true or false",
         default=True,
     )
-    landing: _Folder = _setting(
-        "The folder in which files arrive, with one folder per source (default: `landing` in the "
-        "home).",
-        "a folder on this machine",
-        default_factory=lambda data: data["home"] / "landing",
+    landing: Annotated[str, BeforeValidator(_absolute_or_address)] = _setting(
+        "The folder in which files arrive, with one folder per source, on this machine or in an "
+        "object store (default: `landing` in the home).",
+        f"a folder on this machine, or {ADDRESS_FORM} such as s3://bucket/landing",
+        default_factory=lambda data: str(data["home"] / "landing"),
     )
     maven_repository: str | None = _setting(
         "The Maven repository to fetch the engine's jars from, instead of Maven Central. The "
@@ -356,6 +366,10 @@ class Settings(BaseSettings):
     def is_remote(self) -> bool:
         """Whether the engine is one that Tidemark does not start."""
         return self.remote is not None
+
+    def landing_of(self, source: str) -> str:
+        """Return the path or address of the folder in which the files of a source arrive."""
+        return f"{self.landing}/{source}"
 
     def share(self) -> dict[str, Any]:
         """Return all settings without secrets, for a process in another folder.

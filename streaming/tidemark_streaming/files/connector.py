@@ -13,12 +13,22 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
+from tidemark.store.committers.file_systems import FileChangedError
 from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.refusals import store_failure
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Chunk, processing_time
-from tidemark_streaming.files import folder, reading
+from tidemark_streaming.files import reading
+from tidemark_streaming.files.folders import check_place, open_folder
+from tidemark_streaming.files.landed_file import (
+    LandedFile,
+    LandingFolder,
+    find_beginning,
+    find_displaced,
+    identity_of,
+)
 from tidemark_streaming.files.parquet import Parquet, read_parquet
 from tidemark_streaming.ingest.row_masking import check
 from tidemark_streaming.payloads import Json
@@ -50,7 +60,7 @@ class FileConnector:
 
     Args:
         source: the source of the events.
-        path: the folder.
+        path: the folder, or its address in an object store, such as `s3://bucket/visits`.
         format: csv, json (one object per line) or parquet. CSV files have the source's columns in
             order. The header of an older file may lack the last columns, if the source gained them
             later.
@@ -65,7 +75,7 @@ class FileConnector:
     """
 
     source: Source
-    path: Path
+    path: Path | str
     format: Literal["csv", "json", "parquet"] = "csv"
     options: Mapping[str, str | bool] = field(default_factory=dict)
     names: str | Sequence[str] = ()
@@ -74,6 +84,12 @@ class FileConnector:
 
     def __post_init__(self) -> None:
         check(self.source, f"The connector of source '{self.source.name}'")
+        try:
+            check_place(self.path)
+        except ValueError as error:
+            raise DefinitionError(
+                f"The connector of source '{self.source.name}' has the path '{self.path}': {error}."
+            ) from None
         # Validates the options now instead of at the first file.
         _ = self._format
 
@@ -83,16 +99,16 @@ class FileConnector:
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():
-            files = folder.list_files(self.path, self._patterns)
-            displaced = folder.find_displaced(ingested, files)
-            moved = Counter(folder.identity_of(ingested[name]) for name in displaced)
+            files = self._folder.list_files(self._patterns)
+            displaced = find_displaced(ingested, files)
+            moved = Counter(identity_of(ingested[name]) for name in displaced)
             # A file without rows, such as one with only a header, can't count twice.
             deleted_names = with_rows - {file.name for file in files}
             deleted = [ingested[name] for name in deleted_names]
-            for file in files:
+            unknown = [f for f in files if f.name not in ingested or f.name in displaced]
+            self._folder.compute_checksums(unknown)
+            for file in unknown:
                 before = ingested.get(file.name)
-                if before is not None and file.name not in displaced:
-                    continue
                 # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
                     if moved and moved[file.identity] > 0:
@@ -111,15 +127,17 @@ class FileConnector:
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
         self._undeclared_fields.clear()
         for chunk, position in enumerate(json.loads(c.position) for c in chunks):
-            place = self.path, position["file"], chunk, self.source
+            file = self._folder.find(position)
             undeclared = set[str]()
             if isinstance(self._format, Parquet):
-                yield from read_parquet(*place, self._format, undeclared)
+                yield from read_parquet(file, chunk, self.source, self._format, undeclared)
             else:
-                yield from reading.read_text(*place, self._format, undeclared)
+                yield from reading.read_text(file, chunk, self.source, self._format, undeclared)
             if undeclared:
                 self._undeclared_fields[chunk] = tuple(sorted(undeclared)[:MAX_NAMES])
-            self._check_still_unchanged(position)
+            # If the file changed, its position does not describe the rows that were read.
+            with reading.explain_errors(file, self.source, "it is damaged"):
+                file.check_unchanged()
 
     def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
         return self._undeclared_fields
@@ -143,32 +161,40 @@ class FileConnector:
         """Convert errors of the file system into error messages of the source."""
         try:
             yield
+        except FileChangedError as error:
+            raise DataError(
+                f"{error} It is a file of source '{self.source.name}', and was being read: the "
+                "next ingest reads it again.",
+                retriable=True,
+            ) from None
         except FileNotFoundError:
             raise DataError(
                 f"There is no folder '{self.path}', from which source '{self.source.name}' reads: "
                 "create it and put files there, or correct the setting landing."
             ) from None
         except OSError as error:
+            if failed := store_failure(error):
+                raise failed from error
             raise DataError(
                 f"'{error.filename or self.path}' of source '{self.source.name}' can't be read: "
                 f"{(error.strerror or str(error)).lower()}."
             ) from error
 
-    def _check_unchanged(self, file: folder.File, before: Mapping[str, Any]) -> None:
+    def _check_unchanged(self, file: LandedFile, before: Mapping[str, Any]) -> None:
         if file.has_changed(before):
             sizes = f"{before['bytes']} bytes before, {file.size} now"
             how = sizes if file.size != before["bytes"] else f"{file.size} bytes, but other content"
             raise DataError(
-                f"File '{file.path}' of source '{self.source.name}' has changed since it was "
+                f"File '{file.location}' of source '{self.source.name}' has changed since it was "
                 f"ingested ({how}): restore it, and put new rows in a new file."
             )
 
-    def _check_beginning(self, file: folder.File, deleted: Sequence[Mapping[str, Any]]) -> None:
+    def _check_beginning(self, file: LandedFile, deleted: Sequence[Mapping[str, Any]]) -> None:
         """Refuse a new file if its first rows were ingested from another file that was deleted."""
-        beginning = folder.find_beginning(file, deleted)
+        beginning = find_beginning(file, deleted)
         if beginning is None:
             return
-        what = f"File '{file.path}' of source '{self.source.name}'"
+        what = f"File '{file.location}' of source '{self.source.name}'"
         earlier = f"'{beginning['file']}', which was ingested and no longer exists"
         if beginning["bytes"] < file.size:
             raise DataError(
@@ -178,24 +204,21 @@ class FileConnector:
                 f"{beginning['bytes']} in a new file. Until a file is complete, its name must "
                 "begin with '.' or '_', or not match `names` of the connector."
             )
+        if file.copies_keep_time:
+            raise DataError(
+                f"{what} has the content and the modification time of {earlier}: it is probably a "
+                "copy, whose rows would count twice. Move it out of the folder. If its rows are "
+                "new events, run `touch` on the file."
+            )
         raise DataError(
-            f"{what} has the content and the modification time of {earlier}: it is probably a "
-            "copy, whose rows would count twice. Move it out of the folder. If its rows are new "
-            "events, run `touch` on the file."
+            f"{what} has the content of {earlier}: it was probably moved or copied, and its rows "
+            "would count twice. Move it out of the folder. If its rows are new events, put "
+            f"'{beginning['file']}' back until this file is ingested."
         )
 
-    def _check_still_unchanged(self, position: Mapping[str, Any]) -> None:
-        """Raise an error if a file changed while it was read, because `position` would then not
-        describe the rows that were read."""
-        path = self.path / position["file"]
-        with reading.explain_errors(path, self.source, "it is damaged"):
-            if not folder.is_unchanged(self.path, position):
-                raise DataError(
-                    f"File '{path}' of source '{self.source.name}' changed while it was read, so "
-                    "nothing of it is ingested. Write files under a name that begins with '.' or "
-                    "'_', and rename them when they are complete.",
-                    retriable=True,
-                )
+    @property
+    def poll_seconds(self) -> float:
+        return self._folder.poll_seconds
 
     @property
     def must_have_event_times(self) -> bool:
@@ -209,6 +232,10 @@ class FileConnector:
     @cached_property
     def _undeclared_fields(self) -> dict[int, tuple[str, ...]]:
         return {}
+
+    @cached_property
+    def _folder(self) -> LandingFolder:
+        return open_folder(self.path)
 
     @property
     def _patterns(self) -> Sequence[str]:

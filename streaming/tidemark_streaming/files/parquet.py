@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.event_log.dead_letters import dead_letters_of
+from tidemark_streaming.files.landed_file import LandedFile
 from tidemark_streaming.files.reading import (
     arrival_rows,
     check_missing,
@@ -74,21 +74,20 @@ class Parquet:
 
 
 def read_parquet(
-    folder: Path, name: str, chunk: int, source: Source, form: Parquet, undeclared: set[str]
+    file: LandedFile, chunk: int, source: Source, form: Parquet, undeclared: set[str]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file in order, as at least one table.
 
     Args:
-        name: the path of the file relative to the folder.
         chunk: the value of the column `CHUNK` in all rows of the file.
         undeclared: gets the names of columns that the source does not declare.
     """
-    path, first = folder / name, 0
-    for batch in _batches(folder, name, source, undeclared):
-        events = _decode(path, batch, source, form.rules)
+    first = 0
+    for batch in _batches(file, source, undeclared):
+        events = _decode(file, batch, source, form.rules)
         columns = mask_columns(pa.table(dict(events.columns)), source)
         letters = dead_letters_of(events.rows, events.reasons, {})
-        yield arrival_rows(columns, letters, (chunk, first, name))
+        yield arrival_rows(columns, letters, (chunk, first, file.name))
         first += events.rows
 
 
@@ -97,35 +96,37 @@ _Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
 of the same rows, in nanoseconds, or None if the file has no INT96 columns."""
 
 
-def _batches(folder: Path, name: str, source: Source, undeclared: set[str]) -> Iterator[_Batch]:
+def _batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator[_Batch]:
     """Yield the rows of a file as at least one batch."""
-    path = folder / name
-    with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
-        if not path.stat().st_size:
+    damaged = "it is damaged, or not a Parquet file"
+    with explain_errors(file, source, damaged), ExitStack() as open_:
+        if not file.size:
             # An empty file is a heartbeat.
             yield {}, pa.RecordBatch.from_pydict({}), None
             return
-        file = open_.enter_context(pq.ParquetFile(path, coerce_int96_timestamp_unit="us"))
-        names = _names(path, file.schema_arrow, source)
+        content = open_.enter_context(file.open())
+        parquet = open_.enter_context(pq.ParquetFile(content, coerce_int96_timestamp_unit="us"))
+        names = _names(file, parquet.schema_arrow, source)
         if not source.mask:
-            others = set(file.schema_arrow.names).difference(names.values())
+            others = set(parquet.schema_arrow.names).difference(names.values())
             undeclared.update(name for name in others if not _INDEX.fullmatch(name))
-        if file.metadata.num_rows:
-            check_missing(folder, name, source, names)
-        leaves = [file.schema.column(n) for n in range(len(file.schema))]
+        if parquet.metadata.num_rows:
+            check_missing(file, source, names)
+        leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
         paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
         int96 = {n for n in names.values() if any(path.startswith(f"{n}.") for path in paths)}
         nanos: Iterator[pa.RecordBatch | None] = repeat(None)
         if int96:
-            other = open_.enter_context(pq.ParquetFile(path))
+            other = open_.enter_context(pq.ParquetFile(content))
             nanos = other.iter_batches(thresholds.PARQUET_BATCH_ROWS, columns=sorted(int96))
-        for batch in file.iter_batches(thresholds.PARQUET_BATCH_ROWS, columns=list(names.values())):
+        columns = list(names.values())
+        for batch in parquet.iter_batches(thresholds.PARQUET_BATCH_ROWS, columns=columns):
             yield names, batch, next(nanos)
-        if not file.metadata.num_rows:
+        if not parquet.metadata.num_rows:
             yield {}, pa.RecordBatch.from_pydict({}), None
 
 
-def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
+def _names(file: LandedFile, schema: pa.Schema, source: Source) -> _Names:
     """Return the source's columns that a file has, each with its name in the file.
 
     Names are compared without regard to case. Columns that the source protects with `Drop()` are
@@ -139,7 +140,7 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
         try:
             place = find_name(schema.names, own)
         except OtherTypeError:
-            raise unreadable_error(path, source, f"it has the column '{own}' twice") from None
+            raise unreadable_error(file, source, f"it has the column '{own}' twice") from None
         if place is not None:
             found[column] = schema.names[place]
     return found
@@ -159,7 +160,7 @@ def _faults(
     return faults | {misfits[index]: Fault.FINER for index in finer}
 
 
-def _decode(path: Path, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
+def _decode(file: LandedFile, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
     names, rows, nanos = batch
     found = Results(rows.num_rows)
     for column, kind in source.record_columns.items():
@@ -174,7 +175,7 @@ def _decode(path: Path, batch: _Batch, source: Source, rules: TimeRules) -> Deco
         except OtherTypeError as error:
             reason = f"its column '{name}' is {held.type}, which does not fit {kind.upper()}"
             reason += f": {error}" if error.args else ""
-            raise unreadable_error(path, source, reason) from None
+            raise unreadable_error(file, source, reason) from None
         faults = _faults(held, misfits, wanted, rules)
         if not rules.truncates and nanos is not None and name in nanos.schema.names:
             finer = rows_finer_than_micros(held, nanos.column(name))

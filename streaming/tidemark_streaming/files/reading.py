@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,12 @@ import pyarrow as pa
 from tidemark.base.errors import DataError
 from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
+from tidemark.store.committers.file_systems import FileChangedError
 from tidemark.store.event_log.dead_letters import DEAD, content_of, dead_letters_of
+from tidemark.store.refusals import store_failure
 from tidemark_streaming.connector import CHUNK, CONTENT
 from tidemark_streaming.files.csv_header import WrongHeaderError, columns_of_header
+from tidemark_streaming.files.landed_file import LandedFile
 from tidemark_streaming.payloads import Json, Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
@@ -29,29 +31,27 @@ from tidemark_streaming.payloads.wrong_content import (
 
 
 def read_text(
-    folder: Path, name: str, chunk: int, source: Source, form: TextFormat, undeclared: set[str]
+    file: LandedFile, chunk: int, source: Source, form: TextFormat, undeclared: set[str]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file in order, as at least one table.
 
     Args:
-        name: the path of the file relative to the folder.
         chunk: the value of the column `CHUNK` in all rows of the file.
         undeclared: gets the names of JSON fields that the source does not declare.
     """
-    path = folder / name
     columns = source.record_columns
     place = 0
     has_read_separator = False
     has_read_header = False
-    for records in _records(path, source, form):
+    for records in _records(file, source, form):
         if isinstance(form, Csv) and form.header and not has_read_header:
             if records and not has_read_separator and form.is_separator_line(records[0]):
                 records.pop(0)
                 has_read_separator = True
             # The first batch may have only the header, because the first row may be large.
             if records:
-                columns = _read_header(records.pop(0), path, source, form)
-                check_missing(folder, name, source, columns)
+                columns = _read_header(records.pop(0), file, source, form)
+                check_missing(file, source, columns)
                 has_read_header = True
         # Without its declared fields, a protected source would show the names of others.
         if isinstance(form, Json) and not source.mask:
@@ -63,15 +63,15 @@ def read_text(
         read = _columns(events, source)
         if source.computed:
             read[CONTENT] = content_of(events.rows, _letter_fields(values, source))
-        yield arrival_rows(read, letters, (chunk, place, name))
+        yield arrival_rows(read, letters, (chunk, place, file.name))
         place += len(records)
 
 
-def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
+def _records(file: LandedFile, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
     """Yield the records of a file in batches, after a check of the first one."""
     is_checked = False
-    with explain_errors(path, source, "it is damaged"):
-        for records in read_records(path, form):
+    with explain_errors(file, source, "it is damaged"), file.open() as content:
+        for records in read_records(content, file.name, form):
             if records and not is_checked:
                 _check_first_record(records, form)
                 is_checked = True
@@ -99,7 +99,7 @@ def _is_json(text: bytes) -> bool:
 
 
 @contextmanager
-def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
+def explain_errors(file: LandedFile, source: Source, damaged: str) -> Iterator[None]:
     """Convert an error in the block into a DataError that names the file and its source.
 
     Args:
@@ -108,57 +108,64 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
     try:
         yield
     except WrongContentError as error:
-        raise unreadable_error(path, source, str(error)) from None
+        raise unreadable_error(file, source, str(error)) from None
+    except FileChangedError:
+        raise DataError(
+            f"File '{file.location}' of source '{source.name}' changed while it was read, so "
+            f"nothing of it is ingested. {file.writing_advice}",
+            retriable=True,
+        ) from None
     except FileNotFoundError:
         raise DataError(
-            f"File '{path}' of source '{source.name}' was deleted or renamed before it was read. "
-            "The next ingest continues without it: put it back if you need its rows.",
+            f"File '{file.location}' of source '{source.name}' was deleted or renamed before it "
+            "was read. The next ingest continues without it: put it back if you need its rows.",
             retriable=True,
         ) from None
     except (OSError, pa.ArrowException) as error:
+        if failed := store_failure(error):
+            raise failed from error
         is_damaged = isinstance(error, pa.ArrowException) or not error.errno
         reason = damaged if is_damaged else (error.strerror or str(error)).lower()
-        raise unreadable_error(path, source, reason) from None
+        raise unreadable_error(file, source, reason) from None
 
 
-def unreadable_error(path: Path, source: Source, reason: str) -> DataError:
+def unreadable_error(file: LandedFile, source: Source, reason: str) -> DataError:
     """Create the error of a file that can't be read."""
     return DataError(
-        f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, "
-        "move it out of the folder, or set `names` of the connector, for example to '*.csv'."
+        f"File '{file.location}' of source '{source.name}' can't be read: {reason}. Correct the "
+        "file, move it out of the folder, or set `names` of the connector, for example to '*.csv'."
     )
 
 
-def _read_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
+def _read_header(header: bytes, file: LandedFile, source: Source, form: Csv) -> dict[str, str]:
     try:
         return columns_of_header(header, source, form)
     except WrongHeaderError as error:
-        raise unreadable_error(path, source, str(error)) from None
+        raise unreadable_error(file, source, str(error)) from None
 
 
-def check_missing(folder: Path, name: str, source: Source, columns: Collection[str]) -> None:
+def check_missing(file: LandedFile, source: Source, columns: Collection[str]) -> None:
     """Refuse a file that lacks the event time, or that has a column only in the name of a folder.
 
     Programs that partition their files name a folder `day=2026-01-01`, and leave the column `day`
     out of the files in it.
 
     Args:
-        name: the path of the file relative to `folder`.
         columns: the source's columns that the file has.
     """
     if source.event_time in source.record_columns and source.event_time not in columns:
         field = source.field_of(source.event_time)
-        raise unreadable_error(folder / name, source, f"it has no column '{field}', the event time")
+        raise unreadable_error(file, source, f"it has no column '{field}', the event time")
     missing = {
         source.field_of(column).lower()
         for column in source.record_columns
         if column not in columns and not isinstance(source.mask.get(column), Drop)
     }
-    for part in name.split("/")[:-1]:
+    for part in file.name.split("/")[:-1]:
         field, is_partition, _ = part.partition("=")
         if is_partition and field.lower() in missing:
             raise unreadable_error(
-                folder / name,
+                file,
                 source,
                 f"its column '{field}' is only in the name of the folder '{part}', which is not "
                 "read. Write it into the file, or declare a source without it",

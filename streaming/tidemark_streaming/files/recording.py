@@ -95,7 +95,7 @@ class Recording:
             part = rows.iloc[bounds[n] - bounds[0] : bounds[n + 1] - bounds[0]]
             yield Span(part, opens + step, n + 1, len(starts))
 
-    def _connector(self, landing: Path) -> FileConnector:
+    def _connector(self, landing: str) -> FileConnector:
         options: dict[str, str | bool] = {"header": True, "timeZone": "UTC"}
         return FileConnector(self.source, landing, format="csv", options=options)
 

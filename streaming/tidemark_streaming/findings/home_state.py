@@ -185,7 +185,9 @@ class HomeReader:
         self._connectors = {
             name: connector
             for name, ingestion in self.domains.ingestions.items()
-            if isinstance(connector := ingestion.connector(settings.landing / name), KafkaConnector)
+            if isinstance(
+                connector := ingestion.connector(settings.landing_of(name)), KafkaConnector
+            )
         }
         self._damages = Answers[list[Damage]](_DAMAGE_SECONDS)
 

@@ -224,7 +224,7 @@ def _beyond(
 
 
 def _outside(settings: Settings, known: Domains, source: Source) -> str:
-    connector = known.ingestions[source.name].connector(settings.landing / source.name)
+    connector = known.ingestions[source.name].connector(settings.landing_of(source.name))
     if isinstance(connector, KafkaConnector):
         topics = ", ".join(connector.topics)
         where = f"The records in the topics {topics} at {connector.at} are unchanged"

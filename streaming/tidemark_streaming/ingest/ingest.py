@@ -50,6 +50,7 @@ from tidemark_streaming.connector import (
     ExplainsErrors,
     Ingestion,
     InWarehouse,
+    PollsRarely,
     Prefetching,
     ReportsUndeclared,
 )
@@ -190,7 +191,8 @@ def follow(
             if then is None or not brought:
                 # If `then` has processed arrivals, the next poll follows without a pause, because
                 # new records have waited during the runs.
-                time.sleep(every)
+                rest = connector.poll_seconds if isinstance(connector, PollsRarely) else 0.0
+                time.sleep(max(every, rest))
 
 
 def end(warehouse: Warehouse, source: Source) -> Arrival:

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Generator
 from pathlib import Path
 
-from tidemark.base.errors import DataError
+from tidemark.base.addresses import is_address
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -20,12 +21,12 @@ from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest, ingest_e
 def play(
     warehouse: Warehouse,
     ingestion: Ingestion,
-    landing: Path,
+    landing: Path | str,
     excerpt: Excerpt,
     *,
     batch: int | None = 1,
 ) -> Generator[Ingested]:
-    """Play recorded data into a landing folder, ingest the files, and yield after each commit.
+    """Play recorded data into a local folder, ingest the files, and yield after each commit.
 
     Without a speed, all files are written first and then ingested, `batch` of them per commit. With
     a speed, each file is ingested when it is written.
@@ -35,14 +36,21 @@ def play(
     """
     if ingestion.play is None:
         raise no_recording(ingestion.source)
+    place = str(landing)
+    if is_address(place):
+        raise DefinitionError(
+            f"A recording can't be played into '{place}': an object store sets the times of its "
+            "files itself, so the arrivals would lose their times. Set TIDEMARK_LANDING to a "
+            "folder on this machine."
+        )
     _check_way(warehouse, ingestion.source)
     furnish(warehouse, ingestion)
-    landed = ingestion.play(landing, excerpt)
+    landed = ingestion.play(Path(place), excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
-        yield from ingest(warehouse, ingestion.connector(landing), batch=batch)
+        yield from ingest(warehouse, ingestion.connector(place), batch=batch)
         return
-    connectors = ((ingestion.connector(landing), file.number, file.total) for file in landed)
+    connectors = ((ingestion.connector(place), file.number, file.total) for file in landed)
     yield from ingest_each(warehouse, ingestion.source, connectors, batch=batch)
 
 

@@ -5,7 +5,7 @@ Text is UTF-8. Text that begins with a byte order mark of UTF-16 is converted to
 
 import codecs
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,14 +20,22 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 """The first bytes of compressed files, with the compression. No UTF-8 text begins with them."""
 
 
+_ENDINGS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
+"""The compressions of files by the endings of their names."""
+
+
 class TextFormat(Payload, Protocol):
     """A format whose files are a sequence of text records."""
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]: ...
 
 
-def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
+def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[list[bytes]]:
     """Yield the records of a file in batches.
+
+    Args:
+        file: the file, which was just opened.
+        name: the name of the file.
 
     Raises:
         OSError, pa.ArrowException: the file can't be read.
@@ -35,9 +43,9 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
     """
     rest, begins, is_cut = b"", True, False
     utf_16: codecs.IncrementalDecoder | None = None
-    with pa.input_stream(str(path), compression=_compression(path)) as file:
+    with _decompress(file, name) as text:
         while True:
-            block = file.read(thresholds.FILE_BLOCK_BYTES)
+            block = text.read(thresholds.FILE_BLOCK_BYTES)
             is_last = not block
             if begins:
                 check_beginning(block)
@@ -73,10 +81,10 @@ def _to_utf_8(block: bytes, utf_16: codecs.IncrementalDecoder, *, last: bool) ->
         raise pa.ArrowInvalid("the text is not valid UTF-16") from None
 
 
-def _compression(path: Path) -> str:
-    """Return the compression of a file from its first bytes; else "detect", for Arrow to determine
-    the compression from the name."""
-    with path.open("rb") as file:
-        begin = file.read(max(map(len, _COMPRESSED)))
-    found = (how for magic, how in _COMPRESSED.items() if begin.startswith(magic))
-    return next(found, "detect")
+def _decompress(file: pa.NativeFile, name: str) -> pa.NativeFile:
+    """Return the text in a file. Its first bytes determine the compression, or else its name."""
+    begin = file.read(max(map(len, _COMPRESSED)))
+    file.seek(0)
+    compression = next((how for magic, how in _COMPRESSED.items() if begin.startswith(magic)), None)
+    compression = compression or _ENDINGS.get(PurePath(name).suffix)
+    return pa.input_stream(file, compression=compression)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -145,11 +145,11 @@ def _read(path: Path) -> tuple[pa.Table, Csv, list[str]]:
         OSError, pa.ArrowException, UndecodableError: the file can't be read as CSV.
         DataError: a source can't have one of the file's columns.
     """
-    first_records = next(filter(None, read_records(path, Csv({"header": True}))), None)
+    first_records = next(filter(None, _read_records(path, Csv({"header": True}))), None)
     if first_records is None:
         raise UndecodableError("it is empty")
     form = _find_format(first_records)
-    records = list(chain.from_iterable(read_records(path, form)))
+    records = list(chain.from_iterable(_read_records(path, form)))
     if form.is_separator_line(records[0]):
         records.pop(0)
     if not records:
@@ -163,6 +163,11 @@ def _read(path: Path) -> tuple[pa.Table, Csv, list[str]]:
         for reason, count in Counter(found.reasons.values()).items()
     ]
     return pa.table(dict(found.columns)), form, misfits
+
+
+def _read_records(path: Path, form: Csv) -> Iterator[list[bytes]]:
+    with path.open("rb") as file:
+        yield from read_records(pa.PythonFile(file, "r"), path.name, form)
 
 
 def _find_format(records: Sequence[bytes]) -> Csv:

@@ -73,7 +73,7 @@ def clock(seconds: int) -> str | None:
     return iso((T0 + seconds) * 1_000_000)
 
 
-def connector(folder: Path) -> FileConnector:
+def connector(folder: Path | str) -> FileConnector:
     return FileConnector(SOURCE, folder, options={"header": True, "timeZone": "UTC"})
 
 

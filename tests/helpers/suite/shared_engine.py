@@ -34,5 +34,5 @@ def start_or_join(settings: Settings, home: Path) -> Settings:
         shutil.copy2(settings.home / name, home / name)
     for name in _LINKED:
         (home / name).symlink_to(settings.home / name)
-    places = {"home": home, "warehouse": f"{home}/warehouse", "landing": home / "landing"}
+    places = {"home": home, "warehouse": f"{home}/warehouse", "landing": f"{home}/landing"}
     return settings.model_copy(update=places)

@@ -19,7 +19,7 @@ def test_default_settings_use_one_folder(tmp_path: Path) -> None:
     settings = Settings()
     assert settings.home == tmp_path / ".tidemark"
     assert settings.warehouse == str(tmp_path / ".tidemark" / "warehouse")
-    assert settings.landing == tmp_path / ".tidemark" / "landing"
+    assert settings.landing == str(tmp_path / ".tidemark" / "landing")
     assert settings.domains == ("tidemark_assets.flights", "tidemark_assets.weather")
     assert settings.remote is None
 
@@ -120,7 +120,7 @@ def test_a_settings_file_with_a_token_must_be_private(tmp_path: Path, told: str)
         ("warehouse", "hdfs://node/tables", "s3a://, s3://, gs://, abfss:// or abfs://"),
         ("warehouse", "dbfs:/tables", "s3a://, s3://, gs://, abfss:// or abfs://"),
         *(("warehouse", f"/a{one}b", "without square brackets") for one in "[]^|\\"),
-        ("landing", "s3a://lake/landing", "a folder on this machine"),
+        ("landing", "hdfs://lake/landing", "a folder on this machine, or an address of s3://"),
         ("home", "file:///var/lib/tidemark", "a folder on this machine"),
         ("engine_jars", "s3a://lake/hadoop-aws.jar", "jar files on this machine"),
         ("token", "two words", "letters, digits"),

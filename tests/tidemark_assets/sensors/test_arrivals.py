@@ -28,7 +28,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
 from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.files.folder import list_files
+from tidemark_streaming.files.folders import open_folder
 from tidemark_streaming.findings.services import ServiceMonitor
 from tidemark_streaming.ingest import ingest_files
 from tidemark_streaming.ingest.ingest_files import record_error
@@ -249,7 +249,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
 
 def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: Settings) -> None:
     ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
-    folder = settings.landing / "sensors"
+    folder = Path(settings.landing) / "sensors"
     assert "from which source 'sensors' reads" in ticks.skipped()
     folder.mkdir(parents=True)
     assert ticks.skipped() == "No new data is pending for 'sensors'."
@@ -259,7 +259,7 @@ def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: S
     assert isinstance(request, dg.RunRequest)
     assert "2.csv" in (request.run_key or "")
 
-    known = [json.dumps(file.position) for file in list_files(folder)]
+    known = [json.dumps(file.position) for file in open_folder(folder).list_files()]
     arrive(settings, "sensors", 0, 1, positions=known)
     assert ticks.skipped() == "No new data is pending for 'sensors'."
 
@@ -275,7 +275,7 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
 ) -> None:
     """A killed process leaves no error record, and the next file may be a day away."""
     ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
-    folder = settings.landing / "sensors"
+    folder = Path(settings.landing) / "sensors"
     folder.mkdir(parents=True)
     land(folder, "1.csv", "at,sensor,value\n", 0)
 
@@ -361,7 +361,9 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
     (folder / "1.csv").unlink()
     tried_once()
     # A file that was pending then was ingested, which is not a possible fix.
-    (tried,) = (json.dumps(f.position) for f in list_files(folder) if f.name == "2.csv")
+    (tried,) = (
+        json.dumps(f.position) for f in open_folder(folder).list_files() if f.name == "2.csv"
+    )
     land(folder, "3.csv", "at,sensor,value\n", 6)
     arrive(settings, "sensors", 0, 0, positions=[tried])
     assert "is blocked" in ticks.skipped()
@@ -391,7 +393,7 @@ def standing(settings: Settings) -> Path:
 
     Return the landing folder.
     """
-    folder = settings.landing / "sensors"
+    folder = Path(settings.landing) / "sensors"
     folder.mkdir(parents=True)
     (Path(settings.warehouse) / settings.database).mkdir(parents=True)
     land(folder, "1.csv", "at,sensor,value\n", 0)

@@ -73,7 +73,7 @@ def platform(
     settings = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",
-            "landing": tmp_path_factory.mktemp("landing"),
+            "landing": str(tmp_path_factory.mktemp("landing")),
         }
     )
     with dg.DagsterInstance.ephemeral(str(tmp_path_factory.mktemp("dagster"))) as instance:
@@ -303,7 +303,7 @@ def test_a_partition_without_events_between_others_is_empty(platform: Platform) 
     settings = platform.resource.settings
     header = ",".join(flights.fields)
     later = "2013-01-08T00:00:00Z" + "," * (len(flights.fields) - 1)
-    (settings.landing / "flights" / "later.csv").write_text(f"{header}\n{later}\n")
+    (Path(settings.landing) / "flights" / "later.csv").write_text(f"{header}\n{later}\n")
     assert platform.materialize(LOG).success
     assert platform.materialize(WINDOWS, partition_key="2013-01-06").success
     assert recorded(platform, WINDOWS, "2013-01-06")["dagster/partition_row_count"] == 0

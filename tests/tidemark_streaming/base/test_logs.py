@@ -36,7 +36,7 @@ def home(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
         "engine_port": engine.engine_port,
         "warehouse": engine.warehouse,
         "database": f"logged_{uuid4().hex[:12]}",
-        "landing": tmp_path / "landing",
+        "landing": str(tmp_path / "landing"),
         "domains": "watched",
         "watch_port": free_port(),
         "log_format": "json",
@@ -85,7 +85,7 @@ def running(path: Path, *arguments: str) -> Iterator[Callable[..., Lines]]:
 # Starts processes that ingest and stream.
 @pytest.mark.slow
 def test_each_log_line_of_ingest_and_stream_is_an_object(home: Settings, tmp_path: Path) -> None:
-    land_some(home.landing / SOURCE.name, 3)
+    land_some(Path(home.landing) / SOURCE.name, 3)
     ingest_log, stream_log = tmp_path / "ingest.log", tmp_path / "stream.log"
     with ExitStack() as stack:
         following = running(ingest_log, "ingest", "sensors", "--follow")
@@ -123,7 +123,7 @@ def test_runs_of_an_ingest_are_logged_and_listed(
     home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("ingest", "sensors", "--follow", "--run", "by_minute")
-    land_some(home.landing / SOURCE.name, 3)
+    land_some(Path(home.landing) / SOURCE.name, 3)
     with running(tmp_path / "log", *command) as told:
         (ran,) = told("ran")
     assert (ran["logger"], ran["asset"], ran["commit_number"]) == (
@@ -136,7 +136,7 @@ def test_runs_of_an_ingest_are_logged_and_listed(
     assert ran["on_time"] == run["on_time"] > 0
     # In text format, a run is one line.
     monkeypatch.setenv("TIDEMARK_LOG_FORMAT", "text")
-    land(home.landing / SOURCE.name, "more.csv", f"{HEADER}{clock(500)},a,1\n", 500)
+    land(Path(home.landing) / SOURCE.name, "more.csv", f"{HEADER}{clock(500)},a,1\n", 500)
     with (tmp_path / "text").open("w") as log:
         process = subprocess.Popen([TIDEMARK, *command], stderr=log)
     try:

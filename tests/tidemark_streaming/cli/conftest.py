@@ -18,7 +18,7 @@ def here(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     database = f"cli_{uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parents[3])
-        surround(patch, engine.model_copy(update={"landing": landing, "database": database}))
+        surround(patch, engine.model_copy(update={"landing": str(landing), "database": database}))
         patch.setenv("COLUMNS", "100")
         yield Settings()
 

@@ -40,7 +40,7 @@ def till(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         (landing / name / "1.json").write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parents[3])
-        own = {"landing": landing, "database": f"till_{uuid4().hex[:12]}"}
+        own = {"landing": str(landing), "database": f"till_{uuid4().hex[:12]}"}
         surround(patch, engine.model_copy(update=own))
         patch.setenv("TIDEMARK_DOMAINS", "till")
         patch.setenv("COLUMNS", "100")

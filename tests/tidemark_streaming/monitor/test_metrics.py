@@ -52,12 +52,12 @@ GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 @pytest.fixture
 def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings:
     """Return settings with their own landing folder and the domain `watched`."""
-    own = {"database": warehouse.database, "landing": tmp_path, "domains": ("watched",)}
+    own = {"database": warehouse.database, "landing": str(tmp_path), "domains": ("watched",)}
     return engine.model_copy(update=own)
 
 
 def bring(warehouse: Warehouse, settings: Settings) -> None:
-    for _ in ingest(warehouse, connector(settings.landing / SOURCE.name)):
+    for _ in ingest(warehouse, connector(Path(settings.landing) / SOURCE.name)):
         pass
 
 
@@ -82,7 +82,7 @@ def test_a_roll_up_behind_its_base_is_reported(
         assert {a: told[a]["unfollowed"] for a in listed} == {a: bool(b) for a, b in found.items()}
         return found
 
-    land_some(settings.landing / SOURCE.name, 3)
+    land_some(Path(settings.landing) / SOURCE.name, 3)
     bring(warehouse, settings)
     incremental(warehouse, by_minute)
     incremental(warehouse, by_hour)
@@ -102,7 +102,7 @@ def settle(settings: Settings) -> None:
 
 
 def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> None:
-    folder = settings.landing / SOURCE.name
+    folder = Path(settings.landing) / SOURCE.name
     land_some(folder, 12)
     land(folder, "crowd.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 5, 900)
     land(folder, "end.csv", f"at,sensor,value\n{clock(7200)},b,1\n", 7200)
@@ -205,7 +205,7 @@ def test_status_metrics_and_page_show_the_same_figures(
 ) -> None:
     surround(monkeypatch, settings)
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
-    folder = settings.landing / SOURCE.name
+    folder = Path(settings.landing) / SOURCE.name
     land_some(folder, 12)
     bring(warehouse, settings)
     # Some arrivals are pending; some windows are open, some ended and may still change, some are
@@ -255,7 +255,7 @@ def _number(figure: object) -> float | None:
 def test_unchanged_tables_are_not_read_again(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    land_some(settings.landing / SOURCE.name, 3)
+    land_some(Path(settings.landing) / SOURCE.name, 3)
     bring(warehouse, settings)
     run_all(warehouse, by_minute)
     monkeypatch.setattr(tables, "REST", 0)
@@ -271,7 +271,12 @@ def test_unchanged_tables_are_not_read_again(
     monkeypatch.setattr(tables.Tables, "open", counted)
     assert summed(scraped(watcher), "tidemark_source_events_total") > 0
     assert opened == []
-    land(settings.landing / SOURCE.name, "more.csv", f"at,sensor,value\n{clock(200)},a,1\n", 300)
+    land(
+        Path(settings.landing) / SOURCE.name,
+        "more.csv",
+        f"at,sensor,value\n{clock(200)},a,1\n",
+        300,
+    )
     bring(warehouse, settings)
     second = scraped(watcher)
     # The state is compared with the arrivals that it was computed from.
@@ -339,7 +344,7 @@ def test_an_empty_home_has_metrics(tmp_path: Path) -> None:
 def test_an_unreadable_table_is_reported_and_the_rest_shown(
     warehouse: Warehouse, settings: Settings
 ) -> None:
-    land_some(settings.landing / SOURCE.name, 3)
+    land_some(Path(settings.landing) / SOURCE.name, 3)
     bring(warehouse, settings)
     run_all(warehouse, by_minute)
     first = next(Path(warehouse.path("by_minute"), "_delta_log").glob("0*.json"))
@@ -355,7 +360,7 @@ def test_an_unreadable_table_is_reported_and_the_rest_shown(
 def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    land_some(settings.landing / SOURCE.name, 2)
+    land_some(Path(settings.landing) / SOURCE.name, 2)
     bring(warehouse, settings)
     watcher = Monitor(settings)
 
@@ -365,7 +370,7 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
 
     assert stands() == 0
     other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
-    changed = replace(connector(settings.landing / SOURCE.name), source=other)
+    changed = replace(connector(Path(settings.landing) / SOURCE.name), source=other)
     with pytest.raises(DefinitionError, match="differs from its event log"):
         list(ingest(warehouse, changed))
     assert stands() == 1

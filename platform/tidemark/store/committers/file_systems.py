@@ -6,6 +6,10 @@ from urllib.parse import unquote
 import pyarrow.fs as pafs
 
 
+class FileChangedError(OSError):
+    """A file is not the expected one any more, because it was changed or replaced."""
+
+
 def local_folder(place: str) -> str | None:
     """Return the path of a folder on a disk of this machine; None for an object store."""
     if "://" not in place:

@@ -53,9 +53,7 @@ class ObjectFolder:
     """
 
     def __init__(self, url: str) -> None:
-        scheme, _, rest = url.replace("s3a://", "s3://", 1).partition("://")
-        bucket, _, self._path = rest.rstrip("/").partition("/")
-        self._bucket = f"{scheme}://{bucket}"
+        self._bucket, self._path = split_address(url)
 
     def list_after(self, folder: str, name: str | None = None) -> Iterator[list[ListedFile]]:
         """Yield the files of a subfolder in pages, sorted by name. Each page is one request.
@@ -124,7 +122,7 @@ def _listed_file(file: "ObjectMeta", folder: str) -> ListedFile:
     return ListedFile(name, file["e_tag"] or str(file["last_modified"]))
 
 
-class _FileCache:
+class FileCache:
     """The contents of the files that this process has read last."""
 
     def __init__(self) -> None:
@@ -150,7 +148,14 @@ class _FileCache:
                 self._size -= len(oldest)
 
 
-_cache = _FileCache()
+_cache = FileCache()
+
+
+def split_address(url: str) -> tuple[str, str]:
+    """Return the address of the bucket of a folder, and the path of the folder in it."""
+    scheme, _, rest = url.replace("s3a://", "s3://", 1).partition("://")
+    bucket, _, path = rest.rstrip("/").partition("/")
+    return f"{scheme}://{bucket}", path
 
 
 def open_store(bucket: str) -> ObjectStore:

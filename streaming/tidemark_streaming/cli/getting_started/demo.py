@@ -174,7 +174,7 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
             )
             return
     with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
-        place = settings.landing / SOURCE
+        place = settings.landing_of(SOURCE)
         part = Excerpt(days=days, span=SPAN)
         commits = list(play(store, ingestion, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
@@ -192,7 +192,7 @@ def _ingest_until(
     name = ingestion.source.name
     with step(f"ingest the {name} up to the same time") as work:
         part = Excerpt(end=iso(until), span=SPAN)
-        commits = list(play(store, ingestion, settings.landing / name, part, batch=None))
+        commits = list(play(store, ingestion, settings.landing_of(name), part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
 
 
@@ -222,7 +222,7 @@ def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
     """Return a function that writes an excerpt of the recording to files and ingests them."""
     from tidemark_streaming.ingest.play import play
 
-    return lambda part: play(store, ingestion, settings.landing / SOURCE, part)
+    return lambda part: play(store, ingestion, settings.landing_of(SOURCE), part)
 
 
 def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":

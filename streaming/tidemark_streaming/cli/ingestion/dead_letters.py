@@ -158,7 +158,7 @@ def replay(
     store = home.warehouse()
     with step(f"replay dead letters of {source}") as work:
         done = dead_letters.replay(
-            store, ingestion.connector(home.settings.landing / source), fixed
+            store, ingestion.connector(home.settings.landing_of(source)), fixed
         )
         work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemark.base.addresses import is_address
 from tidemark.base.errors import DataError, DefinitionError, TidemarkError
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, format_seconds, print_warning
@@ -99,11 +101,11 @@ def command(
     if following:
         logs.begin(settings, "ingest")
     ingestion = home.ingestion(source)
-    place = settings.landing / source
+    place = settings.landing_of(source)
     connector = ingestion.connector(place)
     for what, asked in (("loss", accept_loss), ("change", accept_change)):
         connector = _accept(connector, what) if asked else connector
-    if ingestion.play is not None and not place.is_dir():
+    if ingestion.play is not None and not is_address(place) and not Path(place).is_dir():
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )

@@ -79,6 +79,6 @@ def command(
             "The whole recording is loaded by default: use --days or --arrived-to to load a part."
         )
     commits = play(
-        store, ingestion, home.settings.landing / source, part, batch=None if bulk else 1
+        store, ingestion, home.settings.landing_of(source), part, batch=None if bulk else 1
     )
     return ingest_and_report("play", store, ingestion.source, commits, home.settings)

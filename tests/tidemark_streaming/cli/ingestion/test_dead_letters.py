@@ -31,7 +31,7 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "connectors.py").write_text(FEED)
-    land(here.landing / SOURCE.name, "0.csv", HEADER + "".join(f"{r}\n" for r in ROWS), 0)
+    land(Path(here.landing) / SOURCE.name, "0.csv", HEADER + "".join(f"{r}\n" for r in ROWS), 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))

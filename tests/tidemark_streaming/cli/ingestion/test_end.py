@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -86,11 +87,11 @@ def test_all_windows_close_when_the_source_ends(store: Warehouse, here: Settings
 
 
 def test_commands_report_a_source_that_has_ended(store: Warehouse, here: Settings) -> None:
-    (here.landing / "readings").mkdir()
+    (Path(here.landing) / "readings").mkdir()
     assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
     assert "'readings' has ended with arrival 3: it accepts no more" in said("ingest", "readings")
     # Without the end, `follow` would never return.
-    assert list(follow(store, FileConnector(READINGS, here.landing / "readings"))) == []
+    assert list(follow(store, FileConnector(READINGS, Path(here.landing) / "readings"))) == []
     try:
         assert "has ended with arrival 3: no more events will arrive" in said(
             "stream", "ever", "--detach"

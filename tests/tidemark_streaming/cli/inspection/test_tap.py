@@ -39,7 +39,7 @@ def test_tap_shows_the_rows_of_a_running_stream(
     home: Settings, engine: Settings, spark: SparkSession
 ) -> None:
     store = Warehouse(spark, engine.warehouse, home.database)
-    folder = home.landing / SOURCE.name
+    folder = Path(home.landing) / SOURCE.name
     land(folder, "0.csv", f"{HEADER}{clock(0)},a,1\n{clock(30)},b,2\n", 60)
     list(ingest(store, connector(folder)))
     query = continuous.start(store, by_minute)

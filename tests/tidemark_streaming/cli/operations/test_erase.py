@@ -35,11 +35,13 @@ def played(here: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "watched")
         many = "".join(f"{clock(n)},{ANN},{n}\n" for n in range(5))
-        land(here.landing / "sensors", "0.csv", f"{HEADER}{many}{clock(9)},b,1\n", 0)
+        land(Path(here.landing) / "sensors", "0.csv", f"{HEADER}{many}{clock(9)},b,1\n", 0)
         odd = "".join(f"gibberish,{who},x\n" for who in (ANN, *BOBS.values()))
         bobs = "".join(f"{clock(80)},{bob},{n}\n" for bob in BOBS.values() for n in range(2))
-        land(here.landing / "sensors", "1.csv", f"{HEADER}{clock(70)},{ANN},7\n{bobs}{odd}", 1)
-        land(here.landing / "sensors", "2.csv", f"{HEADER}{clock(9000)},b,1\n", 2)
+        land(
+            Path(here.landing) / "sensors", "1.csv", f"{HEADER}{clock(70)},{ANN},7\n{bobs}{odd}", 1
+        )
+        land(Path(here.landing) / "sensors", "2.csv", f"{HEADER}{clock(9000)},b,1\n", 2)
         for words in (["ingest", "sensors"], ["run", "by_minute"], ["run", "by_hour"]):
             assert call(*words).exit_code == 0
 
@@ -71,7 +73,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
     assert "sensors_log" in said
     assert "6" in said
     assert "The bytes of 3 dead letters of 'sensors' were kept" in said
-    assert f"The files in '{here.landing / 'sensors'}' are unchanged" in said
+    assert f"The files in '{Path(here.landing) / 'sensors'}' are unchanged" in said
     assert found(home, ANN)
 
     # A recorded difference of a parity check also contains her name.

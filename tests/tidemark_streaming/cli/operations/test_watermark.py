@@ -57,7 +57,7 @@ def forget() -> None:
 
 
 def land(here: Settings, name: str, text: str) -> None:
-    folder = here.landing / "orders"
+    folder = Path(here.landing) / "orders"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
 
@@ -107,7 +107,7 @@ def test_a_new_project_ignores_an_event_far_in_the_future(
     assert windows() == expected
     assert findings() == []
     for name in ("0.csv", "1.csv"):
-        (here.landing / "orders" / name).unlink()
+        (Path(here.landing) / "orders" / name).unlink()
 
 
 def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back(

@@ -1,14 +1,12 @@
 """The connector: it reads CSV files in `landing/orders`, each of which is one arrival."""
 
-from pathlib import Path
-
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 
 from shop.sources import orders
 
 
-def _connector(landing: Path) -> FileConnector:
+def _connector(landing: str) -> FileConnector:
     return FileConnector(orders, landing, format="csv", options={"header": True})
 
 

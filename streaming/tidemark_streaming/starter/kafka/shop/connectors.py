@@ -1,14 +1,12 @@
 """The connector: it reads JSON objects from the Kafka topic `orders`."""
 
-from pathlib import Path
-
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 
 from shop.sources import orders
 
 
-def _connector(_: Path) -> KafkaConnector:
+def _connector(_: str) -> KafkaConnector:
     return KafkaConnector(orders, topics=["orders"])
 
 

@@ -1,0 +1,21 @@
+"""Recognize the addresses of folders in object stores."""
+
+import re
+
+ADDRESS_FORM = "an address of s3://, s3a://, gs://, az://, abfss:// or abfs://"
+"""The addresses that are allowed, for messages."""
+
+_ADDRESS = re.compile(r"(s3a?|gs|az|abfss?)://[^/\s]+(/.*)?")
+
+
+def is_address(place: str) -> bool:
+    """Return whether a place is an address, and not a path on this machine.
+
+    Raises:
+        ValueError: the address is not one of an object store.
+    """
+    if "://" not in place:
+        return False
+    if _ADDRESS.fullmatch(place) is None:
+        raise ValueError(f"it must be {ADDRESS_FORM}, such as s3://bucket/folder")
+    return True
