@@ -13,6 +13,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
+from tidemark.store.committers.file_systems import file_system
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
@@ -47,6 +48,22 @@ def land(folder: Path, name: str, text: str | bytes, seconds: float) -> Path:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     os.utime(path, (T0 + seconds, T0 + seconds))
     return path
+
+
+def put(place: str, name: str, content: bytes | str) -> None:
+    """Write a file, at present, to a path or to an address of an object store."""
+    files, folder = file_system(place)
+    path = f"{folder}/{name}"
+    files.create_dir(path.rpartition("/")[0])
+    # By default, Arrow compresses a file with such a name.
+    with files.open_output_stream(path, compression=None) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def delete(place: str, name: str) -> None:
+    """Delete a file that `put` has written."""
+    files, folder = file_system(place)
+    files.delete_file(f"{folder}/{name}")
 
 
 def land_some(folder: Path, count: int, seed: int = 5) -> None:

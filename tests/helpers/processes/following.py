@@ -6,8 +6,8 @@ import threading
 from typing import TypeVar
 
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.connector import Connector
 from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.kafka import KafkaConnector
 
 PATIENCE = 120.0
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Following:
     """An ingest that follows its source in a thread until `end` is called."""
 
-    def __init__(self, warehouse: Warehouse, connector: KafkaConnector) -> None:
+    def __init__(self, warehouse: Warehouse, connector: Connector) -> None:
         self._said: queue.Queue[str | Exception] = queue.Queue()
         self._rows: queue.Queue[int | Exception] = queue.Queue()
         self._stop = threading.Event()
@@ -26,7 +26,7 @@ class Following:
         )
         self._thread.start()
 
-    def _follow(self, warehouse: Warehouse, connector: KafkaConnector) -> None:
+    def _follow(self, warehouse: Warehouse, connector: Connector) -> None:
         try:
             for commit in follow(warehouse, connector, on_progress=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))

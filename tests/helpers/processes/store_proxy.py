@@ -43,6 +43,8 @@ class StoreProxy:
         """Seconds by which each request is delayed."""
         self.drops_conditions = False
         """True if the proxy removes the condition that a key must not exist."""
+        self.is_away = False
+        """True if the proxy closes each connection without a reply."""
         self.lost_answers = 0
         """The number of next commits whose answer does not reach the client."""
 
@@ -100,6 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         self.proxy.requests.append(self._parse())
+        if self.proxy.is_away:
+            self.close_connection = True
+            return
         time.sleep(self.proxy.delay)
         length = int(self.headers.get("Content-Length") or 0)
         response = self._session.request(

@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 
-from helpers.data.landing import HEADER, NO_ENGINE, SOURCE
+from helpers.data.landing import HEADER, NO_ENGINE, SOURCE, delete, put
 from helpers.processes.object_store import serve_bucket
 from helpers.processes.refusing_store import serve_refusals
 from helpers.processes.store_proxy import serve_proxy, summarize_requests
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError, StoreError
 from tidemark.store.committers import object_reader
-from tidemark.store.committers.file_systems import file_system
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.connector import DEAD, Chunk
 from tidemark_streaming.files import FileConnector
@@ -45,19 +44,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> str:
 def stored(bucket: str) -> str:
     """Return the address of an empty landing folder in an object store."""
     return f"{bucket}/{uuid4().hex}/in"
-
-
-def put(place: str, name: str, content: bytes | str) -> None:
-    files, folder = file_system(place)
-    path = f"{folder}/{name}"
-    files.create_dir(path.rpartition("/")[0])
-    with files.open_output_stream(path, compression=None) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-def delete(place: str, name: str) -> None:
-    files, folder = file_system(place)
-    files.delete_file(f"{folder}/{name}")
 
 
 def csv_connector(place: str) -> FileConnector:

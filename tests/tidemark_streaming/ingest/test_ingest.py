@@ -16,7 +16,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land, land_some, log_rows
+from helpers.data.landing import (
+    HEADER,
+    SOURCE,
+    T0,
+    clock,
+    connector,
+    land,
+    land_some,
+    log_rows,
+    put,
+)
+from helpers.processes.object_store import serve_bucket
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.instants import INFINITY
@@ -37,17 +48,30 @@ FILES = 7
 
 
 @pytest.fixture(scope="module")
-def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def landing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Yield the path of a folder with files or, for tests `IN_BOTH`, also its address in a
+    store."""
     folder = tmp_path_factory.mktemp("landing")
     land_some(folder, FILES)
-    return folder
+    if getattr(request, "param", "disk") == "disk":
+        yield str(folder)
+        return
+    with serve_bucket() as bucket:
+        for path in sorted(folder.iterdir()):
+            put(f"{bucket}/landing", path.name, path.read_bytes())
+        yield f"{bucket}/landing"
+
+
+IN_BOTH = pytest.mark.parametrize("landing", ["disk", "store"], indirect=True, scope="module")
 
 
 Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
 
 
 @pytest.fixture(scope="module")
-def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
+def expected(engine: Settings, spark: SparkSession, landing: str) -> Log_:
     """Return the event log of an undisturbed ingest with one arrival per commit."""
     warehouse = Warehouse(
         spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}", registered=False
@@ -100,8 +124,9 @@ def test_null_event_times_are_kept_and_unparsable_rows_counted(expected: Log_) -
 
 
 @pytest.mark.parametrize("batch", [None, 3])
+@IN_BOTH
 def test_a_bulk_load_gives_the_same_log(
-    warehouse: Warehouse, landing: Path, expected: Log_, batch: int | None
+    warehouse: Warehouse, landing: str, expected: Log_, batch: int | None
 ) -> None:
     commits = list(ingest(warehouse, connector(landing), batch=batch))
     assert len(commits) == (1 if batch is None else 3)
@@ -111,7 +136,6 @@ def test_a_bulk_load_gives_the_same_log(
 
 KILLED = """
 import os, signal, sys
-from pathlib import Path
 from helpers.data.landing import connector
 from pyspark.sql import SparkSession
 from tidemark.store.event_log.fence import Fence
@@ -134,12 +158,12 @@ def dying(self, *given, **named):
 Fence.append = dying
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("began", flush=True)
-list(ingest(Warehouse(spark, location, database), connector(Path(folder)), batch=int(batch)))
+list(ingest(Warehouse(spark, location, database), connector(folder), batch=int(batch)))
 """
 
 
-def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: int = 1):  # noqa: ANN201
-    arguments = [remote, warehouse.location, warehouse.database, str(landing), where, str(batch)]
+def start(remote: str, warehouse: Warehouse, landing: str, where: str, batch: int = 1):  # noqa: ANN201
+    arguments = [remote, warehouse.location, warehouse.database, landing, where, str(batch)]
     paths = os.pathsep.join(sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, *arguments],
@@ -154,8 +178,9 @@ def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: i
 # Starts a process for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", mostly_nightly(["after timeline", "before timeline"]))
+@IN_BOTH
 def test_a_kill_around_the_commit_loses_and_doubles_nothing(
-    remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str
+    remote: str, warehouse: Warehouse, landing: str, expected: Log_, where: str
 ) -> None:
     with start(remote, warehouse, landing, where, batch=2) as process:
         assert process.wait(120) == -signal.SIGKILL
@@ -170,8 +195,9 @@ def test_a_kill_around_the_commit_loses_and_doubles_nothing(
 
 # Starts and kills many processes.
 @pytest.mark.slow
+@IN_BOTH
 def test_a_kill_at_any_instant_loses_and_doubles_nothing(
-    remote: str, warehouse: Warehouse, landing: Path, expected: Log_
+    remote: str, warehouse: Warehouse, landing: str, expected: Log_
 ) -> None:
     chance = random.Random(11)
     for _ in range(5):
@@ -182,8 +208,9 @@ def test_a_kill_at_any_instant_loses_and_doubles_nothing(
     assert contents(warehouse) == expected
 
 
+@IN_BOTH
 def test_a_concurrent_ingest_is_refused_with_the_firsts_process(
-    warehouse: Warehouse, landing: Path, expected: Log_
+    warehouse: Warehouse, landing: str, expected: Log_
 ) -> None:
     first = ingest(warehouse, connector(landing), batch=4)
     next(first)
@@ -194,7 +221,7 @@ def test_a_concurrent_ingest_is_refused_with_the_firsts_process(
 
 
 def test_an_ingest_ends_after_a_takeover_by_another_machine(
-    warehouse: Warehouse, landing: Path, expected: Log_
+    warehouse: Warehouse, landing: str, expected: Log_
 ) -> None:
     first = ingest(warehouse, connector(landing), batch=2)
     next(first)
@@ -207,7 +234,7 @@ def test_an_ingest_ends_after_a_takeover_by_another_machine(
 
 
 def test_an_ingest_ends_if_another_machine_adds_the_first_arrivals(
-    warehouse: Warehouse, landing: Path
+    warehouse: Warehouse, landing: str
 ) -> None:
     """The ingest creates the tables only when it has read its first arrival."""
 
@@ -357,7 +384,7 @@ def test_a_broken_file_stops_the_ingest_until_it_is_fixed(
 
 
 def test_an_unwritable_warehouse_is_reported(
-    spark: SparkSession, landing: Path, tmp_path: Path
+    spark: SparkSession, landing: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     for location in (tmp_path / "file", Path("/proc/tidemark")):
