@@ -2,10 +2,16 @@
 
 import re
 
-ADDRESS_FORM = "an address of s3://, s3a://, gs://, az://, abfss:// or abfs://"
+ADDRESS_FORM = (
+    "an address of s3://, s3a://, gs://, az://, abfss:// or abfs://, without '//', '.' and '..' as "
+    "parts of its path,"
+)
 """The addresses that are allowed, for messages."""
 
-_ADDRESS = re.compile(r"(s3a?|gs|az|abfss?)://[^/\s]+(/.*)?")
+_PART = r"/(?!\.{1,2}(/|$))[^/]+"
+"""Matches a part of a path. Clients of object stores refuse `.`, `..`, and empty parts."""
+
+_ADDRESS = re.compile(rf"(s3a?|gs|az|abfss?)://[^/\s]+({_PART})*/*")
 
 
 def is_address(place: str) -> bool:
@@ -17,5 +23,5 @@ def is_address(place: str) -> bool:
     if "://" not in place:
         return False
     if _ADDRESS.fullmatch(place) is None:
-        raise ValueError(f"it must be {ADDRESS_FORM}, such as s3://bucket/folder")
+        raise ValueError(f"it must be {ADDRESS_FORM} such as s3://bucket/folder")
     return True

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import obstore
 import pyarrow as pa
+from obstore.exceptions import InvalidPathError
 
+from tidemark.base.errors import DataError
 from tidemark.store.committers.file_systems import FileChangedError
 from tidemark.store.committers.object_files import (
     PAGE_FILES,
     THREADS,
+    describe_error,
     open_store,
     split_address,
     store_errors,
@@ -105,19 +108,28 @@ class BucketFolder:
             pool.shutdown(cancel_futures=True)
 
     def _list(self) -> Iterator[LandedFile]:
+        for found in self._list_objects():
+            name = found["path"].removeprefix(self._path).removeprefix("/")
+            # The folder itself may have an object, as a marker.
+            if name and not any(map(is_skipped, name.split("/"))):
+                yield self._file(
+                    int(found["last_modified"].timestamp() * 1000) * 1_000_000,
+                    name,
+                    found["size"],
+                    _tag_of(found),
+                )
+
+    def _list_objects(self) -> Iterator["ObjectMeta"]:
         store = open_store(self._bucket)
         with store_errors():
-            for page in obstore.list(store, self._path or None, chunk_size=PAGE_FILES):
-                for found in page:
-                    name = found["path"].removeprefix(self._path).removeprefix("/")
-                    # The folder itself may have an object, as a marker.
-                    if name and not any(map(is_skipped, name.split("/"))):
-                        yield self._file(
-                            int(found["last_modified"].timestamp() * 1000) * 1_000_000,
-                            name,
-                            found["size"],
-                            _tag_of(found),
-                        )
+            try:
+                for page in obstore.list(store, self._path or None, chunk_size=PAGE_FILES):
+                    yield from page
+            except InvalidPathError as error:
+                raise DataError(
+                    f"An object in '{self._bucket}' can't be ingested: {describe_error(error)}. "
+                    "Rename the object, or move it out of the folder."
+                ) from None
 
     def _file(self, modified: int, name: str, size: int, tag: str) -> LandedFile:
         key = f"{self._path}/{name}" if self._path else name

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -255,7 +256,29 @@ def test_an_unknown_bucket_is_one_message(bucket: str) -> None:
         csv_connector(f"{bucket}-without-files/in").pending([])
 
 
-@pytest.mark.parametrize("path", ["http://host/in", "s3://", Path("s3://bucket/in")])
+@pytest.mark.parametrize("key", ["x//a.csv", "x/../a.csv"])
+def test_an_object_whose_name_the_client_refuses_is_one_message(stored: str, key: str) -> None:
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/{stored.partition('://')[2]}/{key}"
+    request = requests.Request("PUT", url).prepare()
+    # Without this, the client would normalize the path.
+    request.url = url
+    with requests.Session() as session:
+        session.send(request, timeout=10).raise_for_status()
+    with pytest.raises(DataError, match=rf"in/{re.escape(key)}.*\. Rename the object, or move"):
+        csv_connector(stored).pending([])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "http://host/in",
+        "s3://",
+        "s3://bucket//in",
+        "s3://bucket/a/../in",
+        "s3://bucket/.",
+        Path("s3://bucket/in"),
+    ],
+)
 def test_a_place_that_is_neither_a_path_nor_an_address_is_refused(path: Path | str) -> None:
     with pytest.raises(DefinitionError, match=r"'sensors' has the path '.*': "):
         FileConnector(SOURCE, path)

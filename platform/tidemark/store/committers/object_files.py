@@ -182,4 +182,9 @@ def store_errors() -> Iterator[None]:
     except AlreadyExistsError:
         raise
     except BaseError as error:
-        raise OSError(str(error).partition("\n\nDebug source")[0]) from error
+        raise OSError(describe_error(error)) from error
+
+
+def describe_error(error: BaseError) -> str:
+    """Return the message of an error of the client, without its internal details."""
+    return str(error).partition("\n\nDebug source")[0]

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,22 @@ def test_an_ingest_that_follows_waits_for_the_store(warehouse: Warehouse) -> Non
         assert "The object store does not answer" in following.says()
         proxy.is_away = False
         assert following.says().startswith("The outage ended after")
+        following.end()
+        put(place, "2.csv", f"{HEADER}2023-11-14T22:13:21Z,a,2\n")
+        following.brings(1)
+        following.join()
+
+
+def test_an_ingest_that_follows_polls_every_two_seconds(warehouse: Warehouse) -> None:
+    with serve_bucket() as bucket, serve_proxy() as proxy:
+        place = f"{bucket}/landing/sensors"
+        put(place, "1.csv", f"{HEADER}2023-11-14T22:13:20Z,a,1\n")
+        following = Following(warehouse, connector(place))
+        following.brings(1)
+        with proxy.count() as polls:
+            time.sleep(5)
+        assert {request.kind for request in polls} == {"LIST"}
+        assert len(polls) <= 3
         following.end()
         put(place, "2.csv", f"{HEADER}2023-11-14T22:13:21Z,a,2\n")
         following.brings(1)
