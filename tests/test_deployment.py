@@ -1,11 +1,15 @@
-"""Test the units and the container of `ops`: systemd accepts the units, and commands exist."""
+"""Test the units and the images of `ops`: systemd accepts the units, scripts start the right
+programs, and the commands, packages, files, and classes exist."""
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from helpers.processes.commands import call
 from helpers.suite.pages import ROOT
 from tidemark.base.settings import Settings
+from tidemark.engine.launch.command import pyspark_home
 
 UNITS = sorted((ROOT / "ops/systemd").glob("*.service"))
 CONTAINER = ROOT / "ops/container"
@@ -75,3 +80,109 @@ def test_the_container_files_are_consistent_with_the_project() -> None:
     # All ports are on loopback, so no unreachable port is published.
     assert service["network_mode"] == "host"
     assert "ports" not in service
+
+
+def run_script(name: str, *arguments: str, **environment: str) -> list[str]:
+    """Run a script of the engine's image, and return the words of the command that it becomes.
+
+    The programs that it calls are replaced: they print their arguments.
+    """
+    done = subprocess.run(
+        [CONTAINER / name, *arguments], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A `SPARK_HOME` whose programs, and `java`, print their names and arguments."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("java", "spark-submit"):
+        program = folder / name
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
+        program.chmod(0o755)
+    return tmp_path
+
+
+def has_class(artifact: str, name: str) -> bool:
+    """Return whether one of PySpark's jars contains a Java class."""
+    (jar,) = (pyspark_home() / "jars").glob(f"{artifact}_*.jar")
+    with zipfile.ZipFile(jar) as archive:
+        return f"{name.replace('.', '/')}.class" in archive.namelist()
+
+
+def test_the_script_of_the_engine_starts_a_connect_server(programs: Path) -> None:
+    command = run_script(
+        "start-connect-server.sh",
+        *("--master", "local[2]", "--conf", "a=b c"),
+        SPARK_HOME=str(programs),
+        PATH="/usr/bin:/bin",
+    )
+    assert command[:2] == ["spark-submit", "--class"]
+    assert has_class("spark-connect", command[2])
+    assert command[-5:] == ["--master", "local[2]", "--conf", "a=b c", "spark-internal"]
+
+
+def test_the_entrypoint_starts_an_executor_or_another_command(programs: Path) -> None:
+    environment = {
+        "SPARK_HOME": "/opt/spark",
+        "PATH": f"{programs / 'bin'}:/usr/bin:/bin",
+        "SPARK_JAVA_OPT_0": "-Dspark.driver.port=7078",
+        "SPARK_JAVA_OPT_1": "-Da=b c",
+        "SPARK_EXECUTOR_MEMORY": "2g",
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@engine-server:7078",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "10.1.2.3",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "engine-exec-1",
+    }
+    command = run_script("entrypoint.sh", "executor", **environment)
+    assert command[:5] == [
+        "java",
+        "-Dspark.driver.port=7078",
+        "-Da=b c",
+        "-Xms2g",
+        "-Xmx2g",
+    ]
+    assert command[command.index("-cp") + 1] == "/opt/spark/conf:/opt/spark/jars/*"
+    assert has_class("spark-kubernetes", command[command.index("-cp") + 2])
+    # Without one of Spark's variables, the script ends with its name.
+    del environment["SPARK_DRIVER_URL"]
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        run_script("entrypoint.sh", "executor", **environment)
+    assert "SPARK_DRIVER_URL" in failure.value.stderr
+    assert run_script("entrypoint.sh", "echo", "a b", **environment) == ["a b"]
+
+
+def test_the_jars_of_the_image_fit_spark() -> None:
+    """The object store's client is that of Spark's Hadoop, and no jar is there twice."""
+    image: dict[str, Any] = runpy.run_path(str(CONTAINER / "engine_jars.py"))
+    versions = {jar.artifact: jar.version for jar in image["OBJECT_STORE"]}
+    names = [jar.name for jar in (pyspark_home() / "jars").glob("*.jar")]
+    assert f"hadoop-client-api-{versions['hadoop-aws']}.jar" in names
+    for artifact in versions:
+        assert not any(name.startswith(f"{artifact}-") for name in names)
+
+
+@pytest.mark.parametrize("image", ["engine", "client"])
+def test_the_files_and_packages_of_an_image_exist(image: str) -> None:
+    text = (CONTAINER / f"{image}.Dockerfile").read_text().replace("\\\n", " ")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for line in re.findall(r"^COPY (.+)", text, re.MULTILINE):
+        words = [word for word in line.split() if not word.startswith("--")]
+        for source in words[:-1]:
+            assert source in (".", "tidemark-*.whl") or (CONTAINER / source).is_file(), source
+    for extras in re.findall(r"\.whl\)\[([\w,]+)\]", text):
+        assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    (python,) = re.findall(r"^FROM python:([\d.]+)-", text, re.MULTILINE)
+    assert python in SpecifierSet(project["requires-python"])
+    for removed in re.findall(r"pip uninstall --yes (\S+)", text):
+        assert any(entry.startswith(f"{removed}==") for entry in project["dependencies"])
+    for command in re.findall(r"tidemark (engine-\w+)", text):
+        assert call(command, "--help").exit_code == 0
+    # The user has a number: Kubernetes can't verify a name against `runAsNonRoot`.
+    (number,) = re.findall(r"--uid (\d+)", text)
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == [number]
