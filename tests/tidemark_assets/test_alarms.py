@@ -86,7 +86,7 @@ def test_the_recipe_reports_failed_runs_and_failed_checks_once(
         nonlocal cursor
         hook.clear()
         streams = {"per_minute": StreamState(state, failures)}
-        services = Services({}, streams, {}, {}, disk_free=1, disk_size=1)
+        services = Services({}, disk_free=1, disk_size=1, streams=streams)
         findings = list_findings(HomeState(0, services))
         instance.report_runless_asset_event(evaluate_findings(key.asset_key, findings))
         context = dg.build_sensor_context(instance, cursor, repository_def=held)

@@ -1,7 +1,7 @@
 """The jobs that start and stop streams. Their runs are short: a stream is a query of the engine.
 
-Each stream that should run has a file, its request. If a user starts the stream, the job writes the
-file. If the supervisor starts the stream, it gives the time of the request to the job. The job then
+Each stream that should run has a request. If a user starts the stream, the job makes the request.
+If the supervisor starts the stream, it gives the time of the request to the job. The job then
 does nothing if the stream has been stopped or requested again since that time.
 """
 
@@ -140,7 +140,7 @@ def _start_step(domain: str) -> str:
 def _start_stream(settings: Settings, transform: Definition, request: DesiredStream) -> str:
     """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
-        if continuous.find(store, transform) is not None and not is_orphaned(store.spark):
+        if continuous.find(store, transform) is not None and not is_orphaned(store, transform.name):
             return f"The stream of {transform.name} is already running."
         query = continuous.start(store, transform, admission=request.admission)
         desired_streams.record_start(settings, request, str(query.id), str(query.runId))

@@ -31,9 +31,9 @@ from tidemark_assets.sensors.frame import create_sensor, is_running
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.orchestrator import catch_up
-from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.ingest import ingest_record
 from tidemark_streaming.ingest.ingest import in_warehouse
-from tidemark_streaming.ingest.ingest_files import blocking_error
+from tidemark_streaming.ingest.ingest_record import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
@@ -51,7 +51,7 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
 
     def evaluate(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
-        ingest_files.record_poll(tidemark.settings, name)
+        ingest_record.record_poll(tidemark.settings, name)
         snapshot = tidemark.snapshot()
         timeline = snapshot.timeline(name)
         own = tidemark.settings

@@ -4,10 +4,11 @@ A stream is a query of the engine. It is not a Dagster run, because such a run w
 forever; a short run starts the stream. The sensor `<domain>_supervisor` checks whether the stream
 still runs, restarts it if necessary, and observes its status on the page of its asset. A stream
 that should run and does not is a finding (`tidemark_streaming.findings`). Each stream that should
-run has a file, its request; jobs and the command line write the same files.
+run has a request; jobs and the command line make the same requests.
 """
 
 import json
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from tidemark_assets.metadata.run_metadata import as_timestamp
 from tidemark_assets.sensors.frame import TICK_SECONDS, create_sensor, is_running
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
-from tidemark_streaming.streams import desired_streams, supervisor
+from tidemark_streaming.streams import supervisor
 from tidemark_streaming.streams.desired_streams import renew_lease
 from tidemark_streaming.streams.supervisor import (
     GIVEN_UP,
@@ -61,8 +62,8 @@ def streams(
         tidemark = names.tidemark(context)
         settings, now = tidemark.settings, time.time_ns() // 1000
         known, reported, ran = _known(context.cursor)
-        lease = desired_streams.folder(settings) / f".{domain}_supervisor.lease"
-        renew_lease(lease, f"Dagster in {context.instance.root_directory}", _LEASE_SECONDS)
+        owner = f"Dagster in {context.instance.root_directory} on {socket.gethostname()}"
+        renew_lease(settings, domain, owner, _LEASE_SECONDS)
         starting = is_running(context.instance, start.name)
         found = supervisor.look(settings, transforms, known, now, starting=starting)
         write_statuses(settings, domain, found, now)

@@ -3,14 +3,13 @@
 They are on this machine: next to the tables or, for tables in an object store, in the user's cache.
 """
 
-import errno
 import os
 from pathlib import Path
 
-from tidemark.base.errors import DataError
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.engine.launch import cache
 from tidemark.store.warehouse import Warehouse
+from tidemark.store.workers.record_store import unwritable
 
 _SHARED = cache.folder("locks")
 """The folder of this user's lock files for all warehouses in object stores."""
@@ -44,7 +43,7 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
             path.parent.mkdir(parents=True, exist_ok=True)
         return open_lock(path, writable=writable)
     except OSError as error:
-        raise _unwritable(warehouse, error) from error
+        raise unwritable(warehouse.location, error) from error
 
 
 def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
@@ -52,13 +51,8 @@ def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)
     except OSError as error:
-        raise _unwritable(warehouse, error) from error
+        raise unwritable(warehouse.location, error) from error
 
 
 def read_note(handle: int) -> str:
     return os.pread(handle, 200, 0).decode()
-
-
-def _unwritable(warehouse: Warehouse, error: OSError) -> DataError:
-    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
-    return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")

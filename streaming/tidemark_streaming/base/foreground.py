@@ -1,24 +1,23 @@
 """Long-running commands: record which should run, and find those that ended unexpectedly.
 
 `tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and the commands of extras
-run in a terminal or under a service manager. Each command has a small file in the folder
-`foreground` of the home for as long as the command should run. A lock next to the file is released
-when the process ends. A command that is stopped on purpose removes its file. If a file exists but
-its lock is free, the command was killed, or it ended with an error, which is in the file.
+run in a terminal or under a service manager. Each command has a record in the warehouse
+(`store.workers`). Its wish exists for as long as the command should run, and its owner is the
+process that runs it. A command that is stopped on purpose withdraws the wish. A wish without an
+owner means that the command was killed, or ended with an error, which is in the record.
 """
 
-import json
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from tidemark.base.files import atomic, locks
-from tidemark.base.files.private import make_folder, open_lock
+from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
+from tidemark.store.workers.hold import Hold, OwnedElsewhereError, hold_work, is_free
+from tidemark.store.workers.record import WorkerRecord
+from tidemark.store.workers.record_store import COMMAND, WorkerRecords, worker_records
 
 STREAM, INGEST, SINK = "stream", "ingest", "sink"
 
@@ -47,48 +46,53 @@ class Command:
     runs: bool = True
 
 
+@dataclass(frozen=True)
+class _Report:
+    """What a command reports about itself, see `Command`."""
+
+    error: str | None = None
+    restarts: int = 0
+
+
 class Entry:
-    """The file of a running command.
+    """The record of a running command.
 
     Args:
-        path: the path of the file. None if another process with a command of the same kind and name
-            has the lock, or if the lock file can't be opened: nothing is recorded then.
+        held: the command's hold on its record. None if another process with a command of the same
+            kind and name has the record, or if it can't be written: nothing is recorded then.
     """
 
-    def __init__(self, path: Path | None, command: Command) -> None:
-        self._path = path
-        self._command = command
-        self._write()
+    def __init__(self, held: Hold | None) -> None:
+        self._held = held
+        self._report = _Report()
+
+    def begin(self, wish: Mapping[str, Any]) -> None:
+        """Record that the command should run."""
+        self._change(lambda record: replace(record, wish=wish, report={}))
 
     def mark_waiting(self, error: Exception) -> None:
         """Record the error after which the command waits and retries, or that ends the command."""
         message = next(iter(str(error).splitlines()), type(error).__name__)
-        self._update(replace(self._command, error=message))
+        self._write(replace(self._report, error=message))
 
     def mark_healthy(self, *, again: bool = False) -> None:
         """Record that the command is healthy. If `again` is true, count a restart of its query."""
-        restarts = self._command.restarts + again
-        self._update(replace(self._command, error=None, restarts=restarts))
+        self._write(_Report(restarts=self._report.restarts + again))
 
     def remove(self) -> None:
         """Record that the command should not run any more."""
-        if self._path is not None:
-            with suppress(OSError):
-                self._path.unlink()
+        self._change(lambda record: replace(record, wish=None, report={}))
 
-    def _update(self, command: Command) -> None:
-        if command != self._command:
-            self._command = command
-            self._write()
+    def _write(self, report: _Report) -> None:
+        if report != self._report:
+            self._report = report
+            self._change(lambda record: replace(record, report=asdict(report)))
 
-    def _write(self) -> None:
-        if self._path is None:
-            return
-        values = asdict(self._command)
-        del values["runs"]
-        # A home that can't be written must not end a command.
-        with suppress(OSError):
-            atomic.write(self._path, json.dumps(values))
+    def _change(self, change: Callable[[WorkerRecord], WorkerRecord]) -> None:
+        if self._held is not None:
+            # A warehouse that can't be written must not end a command here.
+            with suppress(TidemarkError):
+                self._held.change(change)
 
 
 @contextmanager
@@ -97,11 +101,13 @@ def running(
 ) -> Iterator[Entry]:
     """Record a command as running for the duration of the block.
 
-    An interrupt or the end of the block counts as an intended end; an error does not.
+    An interrupt or the end of the block counts as an intended end; an error does not. If another
+    machine may still run the command, wait until that is known.
     """
-    path, command = _file(settings, kind, name), Command(kind, name, time.time_ns() // 1000, assets)
-    with _try_lock(path) as own:
-        entry = Entry(path if own else None, command)
+    wish = {"since": time.time_ns() // 1000, "assets": assets}
+    with _try_hold(_records(settings), kind, name) as held:
+        entry = Entry(held)
+        entry.begin(wish)
         try:
             yield entry
         except KeyboardInterrupt:
@@ -114,54 +120,51 @@ def running(
 
 
 def forget(settings: Settings, kind: str, name: str) -> bool:
-    """Delete the file of a command that has ended, so that it is no longer expected to run. Return
-    False if the command still runs or has no file."""
-    path = _file(settings, kind, name)
-    if locks.is_locked(_lock(path)) or not path.exists():
-        return False
-    path.unlink(missing_ok=True)
-    return True
+    """Withdraw the wish for a command, so that it is no longer expected to run. Return False if it
+    was not expected.
+
+    Its process may still run: whether a process on another machine was killed may not be known yet.
+    """
+    was_expected = False
+
+    def withdraw(record: WorkerRecord) -> WorkerRecord:
+        nonlocal was_expected
+        was_expected = record.wish is not None
+        return replace(record, wish=None, report={})
+
+    _records(settings).change(f"{COMMAND}{kind}", name, withdraw)
+    return was_expected
 
 
 def commands(settings: Settings) -> list[Command]:
     """Return the commands that should run, for the database in the settings."""
-    found = list[Command]()
-    for file in sorted(_folder(settings).glob("[!.]*.json")):
-        # The lock is checked before the file is read: a command that ends on purpose removes its
-        # file before it releases the lock.
-        runs = locks.is_locked(_lock(file))
-        try:
-            values: dict[str, Any] = json.loads(file.read_text())
-        except FileNotFoundError:
-            continue
-        values |= {"assets": tuple(values["assets"]), "runs": runs}
-        found.append(Command(**values))
-    return found
+    records = _records(settings).read_all(COMMAND)
+    return [command for record in records if (command := _read_command(record)) is not None]
+
+
+def _read_command(record: WorkerRecord) -> Command | None:
+    if record.wish is None:
+        return None
+    return Command(
+        kind=record.kind.removeprefix(COMMAND),
+        name=record.name,
+        since=record.wish["since"],
+        assets=tuple(record.wish["assets"]),
+        runs=not is_free(record),
+        **record.report,
+    )
 
 
 @contextmanager
-def _try_lock(file: Path) -> Iterator[bool]:
-    """Take the lock next to a file for the duration of a `with` block, without waiting. Yield
-    whether this process has the lock."""
-    try:
-        make_folder(file.parent)
-        handle = open_lock(_lock(file))
-    except OSError:
-        yield False
-        return
-    try:
-        yield locks.take(handle)
-    finally:
-        os.close(handle)
+def _try_hold(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold | None]:
+    """Hold the record of a command for the duration of a `with` block. Yield None if this process
+    can't have it."""
+    with ExitStack() as stack:
+        held: Hold | None = None
+        with suppress(OwnedElsewhereError, TidemarkError):
+            held = stack.enter_context(hold_work(records, f"{COMMAND}{kind}", name))
+        yield held
 
 
-def _folder(settings: Settings) -> Path:
-    return settings.home / "foreground" / settings.database
-
-
-def _file(settings: Settings, kind: str, name: str) -> Path:
-    return _folder(settings) / f"{kind}_{name}.json"
-
-
-def _lock(file: Path) -> Path:
-    return file.with_name(f".{file.stem}.lock")
+def _records(settings: Settings) -> WorkerRecords:
+    return worker_records(settings.warehouse, settings.database)

@@ -32,7 +32,7 @@ from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.derived.connector import DerivedConnector
 from tidemark_streaming.ingest.ingest import Ingested, ingest
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 
 
 @dataclass(frozen=True)

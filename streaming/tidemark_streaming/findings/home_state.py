@@ -5,15 +5,11 @@ Dagster's checks.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
-
-from tidemark.base.errors import StoreError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -23,9 +19,9 @@ from tidemark.store import integrity
 from tidemark.store.integrity import Damage
 from tidemark.store.lineage import Stale
 from tidemark.store.operations import Operation, select_unfinished
-from tidemark.store.refusals import store_failure
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.findings.polls import Answers, Backlog, Backlogs, SinkOverview, Sinks
+from tidemark_streaming.findings.reads import Reads
 from tidemark_streaming.findings.services import ServiceMonitor, Services
 from tidemark_streaming.home import domains
 from tidemark_streaming.home.domains import AvailableDomains
@@ -46,9 +42,6 @@ _DAMAGE_SECONDS = 60.0
 
 _FIRST_CHECK_SECONDS = 600.0
 """Maximum number of seconds to wait for the first of these checks."""
-
-STORE = "object store"
-"""The key in `HomeState.troubles` of a failure of the warehouse's object store."""
 
 _T = TypeVar("_T")
 
@@ -112,35 +105,6 @@ class HomeState:
     damages: Sequence[Damage] = ()
     operations: Sequence[Operation] = ()
     troubles: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-class Reads:
-    """Reads of a home, of which some may fail.
-
-    Args:
-        troubles: the errors so far, see `HomeState`.
-    """
-
-    def __init__(self, troubles: Mapping[str, str]) -> None:
-        self.troubles = dict(troubles)
-
-    def attempt(self, name: str, read: Callable[[], _T]) -> _T | None:
-        """Return the result of a read. If it fails, add its error to `troubles` and return None.
-
-        After the object store of the warehouse has failed once, nothing more is read: each request
-        would wait for its retries.
-        """
-        if STORE in self.troubles:
-            return None
-        try:
-            return read()
-        except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
-            failed = error if isinstance(error, StoreError) else store_failure(error)
-            if failed is None:
-                self.troubles[name] = _first_line(error)
-            else:
-                self.troubles[STORE] = str(failed)
-            return None
 
 
 class HomeReader:
@@ -209,7 +173,7 @@ class HomeReader:
         }
         return HomeState(
             at=time.time_ns() // 1000,
-            services=self._services.read(),
+            services=self._services.read(reads),
             sources=_without_none(sources),
             assets=_without_none(assets),
             sinks=sinks or (),
@@ -289,8 +253,3 @@ class HomeReader:
 
 def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:
     return {name: state for name, state in states.items() if state is not None}
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or the error's type."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -18,7 +18,8 @@ from tidemark_streaming.findings.finding import (
     asset_node,
     source_node,
 )
-from tidemark_streaming.findings.home_state import STORE, HomeState
+from tidemark_streaming.findings.home_state import HomeState
+from tidemark_streaming.findings.reads import STORE
 from tidemark_streaming.streams.stream_states import ENDED, ENGINE_DOWN, UNKNOWN, StreamState
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING
 

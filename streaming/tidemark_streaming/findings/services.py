@@ -1,10 +1,11 @@
-"""The state of the home's processes, streams, ingests and sinks, from files, locks and ports."""
+"""The state of the home's processes, and of all streams, ingests and sinks of the warehouse."""
 
 import shutil
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tidemark.base.settings import Settings
@@ -12,8 +13,8 @@ from tidemark.engine import ManagedProcess
 from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, Command
-from tidemark_streaming.ingest import ingest_files
-from tidemark_streaming.ingest.ingest_files import blocking_error, is_ingesting
+from tidemark_streaming.findings.reads import Reads
+from tidemark_streaming.ingest.ingest_record import blocking_error, is_ingesting, is_polled
 from tidemark_streaming.streams.stream_states import StreamState, read_streams, state_of
 
 EVERY = 2.0
@@ -28,7 +29,7 @@ class IngestState:
     """The ingest of a source.
 
     Args:
-        at_work: true if an ingest of the source runs on this machine.
+        at_work: true if an ingest of the source runs.
         following: the command `ingest --follow` that should run, even if it does not run now; None
             if there is none.
         refused: the error of the newest ingest if it needs manual action, otherwise None.
@@ -57,11 +58,11 @@ class Services:
     """
 
     up: Mapping[str, bool]
-    streams: Mapping[str, StreamState]
-    ingests: Mapping[str, IngestState]
-    sinks: Mapping[str, StreamState]
     disk_free: int
     disk_size: int
+    streams: Mapping[str, StreamState] = field(default_factory=dict[str, StreamState])
+    ingests: Mapping[str, IngestState] = field(default_factory=dict[str, IngestState])
+    sinks: Mapping[str, StreamState] = field(default_factory=dict[str, StreamState])
 
 
 class ServiceMonitor:
@@ -71,33 +72,37 @@ class ServiceMonitor:
         self._settings, self._sources = settings, [*sources]
         self._seen: tuple[float, Services] | None = None
 
-    def read(self) -> Services:
+    def read(self, reads: Reads) -> Services:
         """Return a state that is at most a few seconds old."""
         now = time.monotonic()
         if self._seen is None or now - self._seen[0] > EVERY:
-            self._seen = (now, self._read())
+            self._seen = (now, self._read(reads))
         return self._seen[1]
 
-    def _read(self) -> Services:
-        settings = self._settings
-        up, found = _processes(settings), foreground.commands(settings)
-        of = {(c.kind, c.name): c for c in found}
-        free, size = _disk(settings)
-        return Services(
-            up=up,
-            streams=read_streams(settings, found, engine=up[ENGINE]),
+    def _read(self, reads: Reads) -> Services:
+        up = _processes(self._settings)
+        free, size = _disk(self._settings)
+        services = Services(up, disk_free=free, disk_size=size)
+        add_workers = partial(self._with_workers, services)
+        return reads.attempt("workers", add_workers) or services
+
+    def _with_workers(self, services: Services) -> Services:
+        """Return the services with the workers that the warehouse's records name."""
+        settings, found = self._settings, foreground.commands(self._settings)
+        followed = {command.name: command for command in found if command.kind == INGEST}
+        return replace(
+            services,
+            streams=read_streams(settings, found, engine=services.up[ENGINE]),
             ingests={
                 name: IngestState(
-                    is_ingesting(settings, name),
-                    of.get((INGEST, name)),
-                    blocking_error(settings, name),
-                    by_sensor=ingest_files.is_polled(settings, name, time.time()),
+                    at_work=is_ingesting(settings, name),
+                    following=followed.get(name),
+                    refused=blocking_error(settings, name),
+                    by_sensor=is_polled(settings, name),
                 )
                 for name in self._sources
             },
             sinks={c.name: state_of(c, engine=True) for c in found if c.kind == SINK},
-            disk_free=free,
-            disk_size=size,
         )
 
 

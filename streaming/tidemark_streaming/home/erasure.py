@@ -28,7 +28,7 @@ from tidemark_streaming.dbt import marts
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.streams import desired_streams
 

@@ -38,7 +38,7 @@ from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
 from tidemark_streaming.ingest.arrival_facts import Facts, observe
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FAR = duration("1 hour")

@@ -63,7 +63,7 @@ from tidemark_streaming.ingest.arrival_facts import (
     observe,
 )
 from tidemark_streaming.ingest.computed_columns import compute_columns
-from tidemark_streaming.ingest.ingest_files import lock_ingest, record_error
+from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 from tidemark_streaming.ingest.recorded_arrivals import RecordedArrivals
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.ingest.value_checks import check_values
@@ -147,8 +147,8 @@ def follow(
     behind = then is not None
     silence = Silence(None if source.heartbeat is None else duration(source.heartbeat))
     with (
-        lock_ingest(warehouse, source),
-        record_error(warehouse, source) as begun,
+        lock_ingest(warehouse, source) as held,
+        record_error(held) as begun,
         ExitStack() as planned,
     ):
         while True:
@@ -295,7 +295,7 @@ def _append_empty(log: Log, last: Arrival | None, chunk: Chunk) -> Arrival:
 @contextmanager
 def _open_log(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """Yield the source's log, with this process as its only writer."""
-    with lock_ingest(warehouse, source), record_error(warehouse, source):
+    with lock_ingest(warehouse, source) as held, record_error(held):
         yield _trim_log(warehouse, source)
 
 
@@ -315,7 +315,9 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     log = Log(warehouse, source)
     if is_checked:
         log.replaced = integrity.newest_read(warehouse, source)
-    if warehouse.exists(source.timeline_table):
+    with warehouse.pin(source.timeline_table):
+        if not warehouse.exists(source.timeline_table):
+            return log
         try:
             log.open()
         except DefinitionError:

@@ -24,10 +24,11 @@ class RecordedArrivals(Sequence[Arrival]):
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        newest = log.last() if log.is_open else None
-        count = 0 if newest is None else newest.arrival + 1
-        self._first = max(count - MOST_KEPT, 0)
-        self._kept = log.timeline(self._first - 1, count - 1) if count else []
+        with log.warehouse.pin(log.source.timeline_table):
+            newest = log.last() if log.is_open else None
+            count = 0 if newest is None else newest.arrival + 1
+            self._first = max(count - MOST_KEPT, 0)
+            self._kept = log.timeline(self._first - 1, count - 1) if count else []
         self._oldest_asked = count
 
     def __len__(self) -> int:

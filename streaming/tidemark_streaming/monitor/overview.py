@@ -19,9 +19,10 @@ from tidemark.store import ledger
 from tidemark.store.rows import to_display, to_micros
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.findings.finding import Finding
-from tidemark_streaming.findings.home_state import AssetState, HomeReader, Reads, SourceState
+from tidemark_streaming.findings.home_state import AssetState, HomeReader, SourceState
 from tidemark_streaming.findings.listing import list_findings
 from tidemark_streaming.findings.polls import Backlog, SinkOverview
+from tidemark_streaming.findings.reads import Reads
 from tidemark_streaming.findings.services import Services
 from tidemark_streaming.home.domains import AvailableDomains
 from tidemark_streaming.snapshot import tables

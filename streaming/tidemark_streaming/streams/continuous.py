@@ -71,12 +71,14 @@ _RAISED = re.compile(
 def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
     """Stop the asset's query if the process that should stop it no longer exists.
 
+    If that can't be seen from here, wait until it is known, for less than a minute.
+
     Raises:
         EngineError: the stream is running.
     """
     if find(warehouse, transform) is None:
         return
-    if not is_orphaned(warehouse.spark):
+    if not is_orphaned(warehouse, transform.name):
         raise EngineError(
             f"The stream of '{transform.name}' is already running: stop it with `tidemark stream "
             f"{transform.name} --stop`."

@@ -1,27 +1,21 @@
-"""Requests for streams: one small file per stream that should run.
+"""Requests for streams: which streams should run without a command.
 
-The files are in the folder `streams` of the home. A request outlives the stream, the engine and a
-restart of the machine: the supervisor restarts requested streams that do not run. A request is made
-by writing its file, and canceled by deleting the file; both are atomic. Another file next to a
-request records the query that was last started for the request. A lease file determines which
-supervisor is responsible.
+A request is the wish in the record of a stream (`store.workers`). It outlives the stream, the
+engine and a restart of the machine: the supervisor restarts requested streams that do not run. The
+record also names the query that was last started for the request. The supervisor has a record too:
+its owner is responsible for the streams of a domain.
 """
 
-import fcntl
-import json
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.files import atomic
-from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
+from tidemark.store.workers.owner import Owner
+from tidemark.store.workers.record import SECOND, WorkerRecord
+from tidemark.store.workers.record_store import STREAM, SUPERVISOR, WorkerRecords, worker_records
 
 
 @dataclass(frozen=True)
@@ -62,98 +56,74 @@ def request(settings: Settings, asset: str, admission: Admission = ALL) -> Desir
     """Request an asset's stream. An earlier request and its limits are replaced."""
     now, limits = time.time_ns() // 1000, admission
     wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
-    path = _file(settings, asset)
-    make_folder(path.parent)
-    atomic.write(path, json.dumps(asdict(wanted)))
+    _records(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(wanted)))
     return wanted
 
 
 def cancel(settings: Settings, asset: str) -> bool:
     """Cancel the request for an asset's stream. Return False if there was none."""
-    _start_file(settings, asset).unlink(missing_ok=True)
-    try:
-        _file(settings, asset).unlink()
-    except FileNotFoundError:
-        return False
-    return True
+    was_requested = False
+
+    def withdraw(record: WorkerRecord) -> WorkerRecord:
+        nonlocal was_requested
+        was_requested = record.wish is not None
+        return replace(record, wish=None, report={})
+
+    _records(settings).change(STREAM, asset, withdraw)
+    return was_requested
 
 
 def find(settings: Settings, asset: str) -> DesiredStream | None:
     """Return the request for an asset's stream; None if there is none."""
-    text = _read(_file(settings, asset))
-    return DesiredStream(**json.loads(text)) if text else None
+    return _read_request(_records(settings).read(STREAM, asset))
 
 
 def read_all(settings: Settings) -> dict[str, DesiredStream]:
     """Return all requests, by asset."""
-    files = sorted(folder(settings).glob("[!.]*.json"))
-    found = [DesiredStream(**json.loads(text)) for f in files if (text := _read(f))]
-    return {w.asset: w for w in found}
+    found = map(_read_request, _records(settings).read_all(STREAM))
+    return {request.asset: request for request in found if request is not None}
 
 
 def record_start(settings: Settings, wanted: DesiredStream, query: str, run: str) -> None:
     """Record that a query was started for a request."""
-    file = _start_file(settings, wanted.asset)
-    atomic.write(file, json.dumps(_Start(wanted.since, query, run)))
+    start = _Start(wanted.since, query, run)._asdict()
+    _records(settings).change(
+        STREAM, wanted.asset, lambda record: replace(record, report={"start": start})
+    )
 
 
 def find_start(settings: Settings, asset: str) -> _Start | None:
     """Return the query that was started last for a request of the asset; None if it is unknown."""
-    text = _read(_start_file(settings, asset))
-    return _Start(*json.loads(text)) if text else None
+    start = _records(settings).read(STREAM, asset).report.get("start")
+    return None if start is None else _Start(**start)
 
 
-def folder(settings: Settings) -> Path:
-    """Return the folder of the requests of the settings' database."""
-    return settings.home / "streams" / settings.database
+def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> None:
+    """Take or keep the lease that makes an owner the supervisor of a domain for `lasts` seconds.
 
-
-def _file(settings: Settings, asset: str) -> Path:
-    return folder(settings) / f"{asset}.json"
-
-
-def _start_file(settings: Settings, asset: str) -> Path:
-    return folder(settings) / f".{asset}.query"
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except FileNotFoundError:
-        # The stream was not requested, or its request was canceled since the files were listed.
-        return ""
-
-
-def renew_lease(file: Path, owner: str, lasts: float) -> None:
-    """Take or keep the lease in `file`, which makes its owner the supervisor for `lasts` seconds.
-
-    Unlike a lock, a lease lasts for a time. A supervisor that renews its lease every half minute
-    also holds it between renewals, and a supervisor that died loses its lease after `lasts`
-    seconds. If the recorded time of the last renewal is far in the future, the clock was set back
-    since, and the lease counts as expired. A recorded time slightly in the future is valid, because
-    the clocks of two machines may differ.
+    A supervisor that renews its lease every half minute also holds it between renewals, and a
+    supervisor that died loses its lease after `lasts` seconds.
 
     Raises:
         ConflictError: another supervisor holds the lease.
     """
-    with _lock_lease(file):
-        now = time.time()
-        lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
-        if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
+
+    def renew(record: WorkerRecord) -> WorkerRecord:
+        if record.owner is not None and record.owner.name != owner and record.has_lease:
+            age = max(time.time_ns() // 1000 - (record.until - record.lasts), 0) / SECOND
             raise ConflictError(
-                f"Another supervisor is responsible for these streams: {lease['owner']}, active "
-                f"{max(now - lease['at'], 0):.0f} seconds ago. This supervisor ({owner}) is idle "
-                "until the other one stops."
+                f"Another supervisor is responsible for these streams: {record.owner.name}, active "
+                f"{age:.0f} seconds ago. This supervisor ({owner}) is idle until the other one "
+                "stops."
             )
-        atomic.write(file, json.dumps({"owner": owner, "at": now}))
+        return record.owned_by(Owner(owner), int(lasts * SECOND))
+
+    _records(settings).change(SUPERVISOR, domain, renew)
 
 
-@contextmanager
-def _lock_lease(file: Path) -> Iterator[None]:
-    make_folder(file.parent)
-    lock = open_lock(file.with_name(f".{file.name}.lock"))
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+def _read_request(record: WorkerRecord) -> DesiredStream | None:
+    return None if record.wish is None else DesiredStream(**record.wish)
+
+
+def _records(settings: Settings) -> WorkerRecords:
+    return worker_records(settings.warehouse, settings.database)

@@ -2,23 +2,26 @@
 
 A query that `tidemark stream` started belongs to the process of that command, which stops the query
 at its end. If the process is killed instead, the query continues without its owner: it is orphaned.
-A detached query has no owner and is never orphaned. A query whose owner is on another machine does
-not count as orphaned either, because this machine can't know whether the owner still exists.
+A detached query has no owner and is never orphaned. The process of a command on another machine, or
+in another container, has exited if it does not renew the lease of the command's record any more.
 """
 
 import json
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil
 from pyspark.sql import SparkSession
 
-from tidemark.engine.process import has_exited, process_identity
+from tidemark.store.warehouse import Warehouse
+from tidemark.store.workers.hold import is_free, wait_for_renewal
+from tidemark.store.workers.owner import Process, this_process
+from tidemark.store.workers.record_store import COMMAND, WorkerRecords, worker_records
+from tidemark_streaming.base.foreground import STREAM
 
 _OWNER = "tidemark.stream.owner"
-"""The session setting with the owner: machine, process ID and start time; empty without one."""
+"""The session setting with the owning process; empty without one."""
+
+_KIND = f"{COMMAND}{STREAM}"
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def owned_by_process(spark: SparkSession, is_owned: bool) -> Iterator[None]:
     have started the query first.
     """
     before = spark.conf.get(_OWNER, "")
-    spark.conf.set(_OWNER, _this_process() if is_owned else "")
+    spark.conf.set(_OWNER, json.dumps(this_process()) if is_owned else "")
     try:
         yield
     except BaseException:
@@ -39,26 +42,34 @@ def owned_by_process(spark: SparkSession, is_owned: bool) -> Iterator[None]:
         raise
 
 
-def is_orphaned(spark: SparkSession) -> bool:
-    """Return whether the session's query belongs to a process of this machine that has exited."""
-    owner = spark.conf.get(_OWNER, "")
-    if not owner:
+def is_orphaned(warehouse: Warehouse, asset: str) -> bool:
+    """Return whether the query in the warehouse's session belongs to a process that has exited.
+
+    If this process can't see the owner, wait until the owner renews its lease or loses it.
+    """
+    owner = _read_owner(warehouse.spark)
+    if owner is None:
         return False
-    machine, pid, born = json.loads(owner)
-    if machine != socket.gethostname():
-        return False
-    try:
-        # The system may have given the ID to another process since.
-        return process_identity(pid) != born or has_exited(psutil.Process(pid))
-    except psutil.NoSuchProcess:
+    if owner.is_near:
+        return owner.has_exited
+    records = worker_records(warehouse.location, warehouse.database)
+    if _is_lost(records, asset, owner):
         return True
+    wait_for_renewal(records, records.read(_KIND, asset))
+    return _is_lost(records, asset, owner)
 
 
 def is_own(spark: SparkSession) -> bool:
     """Return whether the session's query belongs to this process."""
-    return spark.conf.get(_OWNER, "") == _this_process()
+    return _read_owner(spark) == this_process()
 
 
-def _this_process() -> str:
-    pid = os.getpid()
-    return json.dumps([socket.gethostname(), pid, process_identity(pid)])
+def _is_lost(records: WorkerRecords, asset: str, owner: Process) -> bool:
+    """Return whether a process has lost the work of an asset's stream, or never had it."""
+    record = records.read(_KIND, asset)
+    return is_free(record) or record.owner is None or record.owner.process != owner
+
+
+def _read_owner(spark: SparkSession) -> Process | None:
+    owner = spark.conf.get(_OWNER, "")
+    return Process(*json.loads(owner)) if owner else None

@@ -5,8 +5,9 @@ status of each requested stream, which says whether to start the stream now. The
 nothing. A stream that ended or could not be started waits before its next start. The wait is half a
 minute, then twice as long each time, up to half an hour. After `TRIES` failures in a row without
 steady work (`STEADY`), the supervisor gives the stream up until a user starts it. If the engine did
-not respond, the stream is restarted as soon as the engine responds again, even during a wait. A
-small file per domain has the latest status, for programs that show streams without the engine.
+not respond, the stream is restarted as soon as the engine responds again, even during a wait. The
+record of each domain's supervisor has the latest status, for programs that show streams without the
+engine.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
@@ -14,10 +15,8 @@ killed. If the stream ends like this again before it has worked steadily, it wai
 stream: probably two definitions alternate, or the stream needs more memory than the machine has.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.errors import PySparkException
@@ -25,9 +24,8 @@ from pyspark.sql.connect.streaming.query import StreamingQuery
 
 from tidemark import engine
 from tidemark.base.errors import EngineError
-from tidemark.base.files import atomic
-from tidemark.base.files.private import make_folder
 from tidemark.base.settings import Settings
+from tidemark.store.workers.record_store import SUPERVISOR, worker_records
 from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.queries import Query
 
@@ -252,11 +250,14 @@ STALE_STATUS = 120_000_000
 def write_statuses(
     settings: Settings, domain: str, streams: Mapping[str, Stream], now: int
 ) -> None:
-    """Store the status of a domain's streams."""
-    file = _status_folder(settings) / f"{domain}.json"
-    make_folder(file.parent)
-    content = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
-    atomic.write(file, json.dumps(content))
+    """Store the status of a domain's streams in the record of the domain's supervisor."""
+    statuses = {asset: asdict(stream) for asset, stream in streams.items()}
+    records = worker_records(settings.warehouse, settings.database)
+    records.change(
+        SUPERVISOR,
+        domain,
+        lambda record: replace(record, report={"at": now, "streams": statuses}),
+    )
 
 
 def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> dict[str, Stream]:
@@ -269,12 +270,8 @@ def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> di
         lasts: the microseconds after which a status is stale.
     """
     found: dict[str, Stream] = {}
-    for file in sorted(_status_folder(settings).glob("[!.]*.json")):
-        content = json.loads(file.read_text())
-        if 0 <= now - content["at"] <= lasts:
-            found |= {asset: Stream(**stream) for asset, stream in content["streams"].items()}
+    for record in worker_records(settings.warehouse, settings.database).read_all(SUPERVISOR):
+        if record.report and 0 <= now - record.report["at"] <= lasts:
+            streams = record.report["streams"].items()
+            found |= {asset: Stream(**stream) for asset, stream in streams}
     return found
-
-
-def _status_folder(settings: Settings) -> Path:
-    return desired_streams.folder(settings) / "status"

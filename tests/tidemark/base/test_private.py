@@ -21,10 +21,10 @@ from tidemark.engine import ManagedProcess
 from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.server import stop
 from tidemark.store import lock_files
+from tidemark.store.upkeep import source_lock
 from tidemark_streaming.base import foreground
 from tidemark_streaming.dbt.marts import Marts
 from tidemark_streaming.home import orchestrator
-from tidemark_streaming.ingest import ingest_files
 from tidemark_streaming.streams import desired_streams
 
 LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
@@ -39,13 +39,13 @@ def used(tmp_path: Path) -> Settings:
     """Return settings of a home in which each kind of process has left its files."""
     settings = Settings(home=tmp_path / "made" / "home")
     home = settings.home
+    orchestrator.prepare(home)
     with (
         foreground.running(settings, foreground.STREAM, "some"),
         lock_folder(home / "alone" / "made"),
     ):
-        desired_streams.renew_lease(home / "leases" / "some", "me", 60)
+        desired_streams.renew_lease(settings, "some", "me", 60)
         desired_streams.request(settings, "some")
-        orchestrator.prepare(home)
         process = ManagedProcess(home, "process")
         process.start(("sleep", "60"), 1, os.environ, tmp_path)
         process.stop()
@@ -55,17 +55,14 @@ def used(tmp_path: Path) -> Settings:
 
 def test_a_home_and_its_locks_are_private(used: Settings) -> None:
     home = used.home
-    locks = [file for file in home.rglob("*") if file.suffix == ".lock"]
-    assert {file.name for file in locks} == {
-        *("engine.lock", "made.lock", ".some.lock", ".stream_some.lock")
-    }
+    locks = [*home.rglob("*.lock")]
+    assert {file.name for file in locks} == {"engine.lock", "made.lock", ".lock"}
     assert {mode(file) for file in locks} == {0o600}
-    folders = [home, home.parent, *(path for path in home.iterdir() if path.is_dir())]
+    workers = Path(used.warehouse) / used.database / "_workers"
+    folders = [home, home.parent, workers, *(path for path in home.iterdir() if path.is_dir())]
     assert {
-        path.name: oct(mode(path)) for path in folders if path.name != "alone"
-    } == dict.fromkeys(
-        ("home", "made", "logs", "pids", "foreground", "streams", "leases", "dagster"), "0o700"
-    )
+        path.name: oct(mode(path)) for path in folders if path.name not in ("alone", "warehouse")
+    } == dict.fromkeys(("home", "made", "logs", "pids", "_workers", "dagster"), "0o700")
 
 
 @needs_a_stranger
@@ -105,7 +102,7 @@ def test_object_store_locks_follow_no_links_in_temporary_folders(
     monkeypatch.setattr(lock_files, "_SHARED", tmp_path / "own")
     warehouse: Any = SimpleNamespace(location="s3://bucket/path", database="some")
     source: Any = SimpleNamespace(name="orders")
-    with ingest_files.lock_ingest(warehouse, source):
+    with source_lock.share_source(warehouse, source):
         assert [*victim.iterdir(), *temporary.glob("*/*")] == []
         for lock in (tmp_path / "own").rglob("*.lock"):
             assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)

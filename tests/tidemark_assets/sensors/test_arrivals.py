@@ -16,6 +16,7 @@ from helpers.data.landing import SOURCE, connector, land
 from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
 from helpers.data.tables import arrive, beat, count, ran
 from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.processes.clocks import shift_clock
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
@@ -29,9 +30,10 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files.folders import open_folder
+from tidemark_streaming.findings.reads import Reads
 from tidemark_streaming.findings.services import ServiceMonitor
-from tidemark_streaming.ingest import ingest_files
-from tidemark_streaming.ingest.ingest_files import record_error
+from tidemark_streaming.ingest import ingest_record
+from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
@@ -102,19 +104,19 @@ def test_a_heartbeat_launches_a_run_only_if_it_changes_a_window(
 
 
 def test_only_an_active_sensor_is_shown_as_the_ingest(
-    instance: dg.DagsterInstance, settings: Settings
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The live page reads the record of each tick. A disabled sensor leaves no record."""
     page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
-    assert not page.read().ingests[name].by_sensor
+    assert not page.read(Reads({})).ingests[name].by_sensor
     ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     ticks.skipped()
-    assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
-    assert not ingest_files.is_polled(
-        settings, name, time.time() + ingest_files.POLL_STALE_SECONDS + 1
-    )
-    # The clock was set back, so the age of the last tick is unknown.
-    assert not ingest_files.is_polled(settings, name, time.time() - 10)
+    assert ServiceMonitor(settings, [name]).read(Reads({})).ingests[name].by_sensor
+    # If the clock was set back, the age of the last tick is unknown.
+    for hours in (0.1, -0.1):
+        with monkeypatch.context() as patch:
+            shift_clock(patch, hours)
+            assert not ingest_record.is_polled(settings, name)
 
 
 def test_no_run_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
@@ -316,11 +318,16 @@ def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
     said = ticks.skipped()
     assert said.startswith("'sensors' is blocked: All rows of 1.csv fail on the column 'at'. The")
     assert "after a successful manual launch of sensors_ingest" in said
-    with record_error(tables, SOURCE):
+    with lock_ingest(tables, SOURCE) as held, record_error(held):
         assert isinstance(ticks.tick(), dg.RunRequest)
     # An error of an asset's run in the ingest process does not block the source.
     land(folder, "3.csv", "at,sensor,value\n", 2)
-    with pytest.raises(DataError), record_error(tables, SOURCE) as ingest, ingest.other_work():
+    with (
+        pytest.raises(DataError),
+        lock_ingest(tables, SOURCE) as held,
+        record_error(held) as ingest,
+        ingest.other_work(),
+    ):
         raise DataError("The table of per_minute can't be written.")
     assert isinstance(ticks.tick(), dg.RunRequest)
 
@@ -401,7 +408,7 @@ def standing(settings: Settings) -> Path:
 
 
 def refuse(tables: Warehouse) -> None:
-    with pytest.raises(DataError), record_error(tables, SOURCE):
+    with pytest.raises(DataError), lock_ingest(tables, SOURCE) as held, record_error(held):
         raise DataError("All rows of 1.csv fail on the column 'at'.")
 
 

@@ -2,7 +2,6 @@
 Inspecting a lock does not block it."""
 
 import fcntl
-import os
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, STREAM, commands
-from tidemark_streaming.ingest.ingest_files import ingest_file, is_ingesting
 
 FOLLOWING = """
 import sys, time
@@ -47,7 +45,8 @@ def test_a_command_is_listed_until_it_is_stopped(settings: Settings) -> None:
         with foreground.running(settings, STREAM, "one") as other:
             other.mark_waiting(DataError("It runs already."))
         assert commands(settings) == [known]
-        assert not foreground.forget(settings, STREAM, "one")
+        assert foreground.forget(settings, STREAM, "one")
+        assert not foreground.forget(settings, STREAM, "one"), "it is not expected any more"
     assert commands(settings) == []
     with pytest.raises(KeyboardInterrupt), foreground.running(settings, STREAM, "one"):
         raise KeyboardInterrupt
@@ -81,26 +80,12 @@ def test_a_killed_command_is_listed(settings: Settings) -> None:
     assert (known.runs, known.error, known.name) == (False, None, "clicks")
 
 
-def test_an_unwritable_home_does_not_stop_a_command(tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("no folder")
-    settings = Settings(home=tmp_path / "home")
+def test_an_unwritable_warehouse_does_not_stop_a_command(tmp_path: Path) -> None:
+    (tmp_path / "warehouse").write_text("no folder")
+    settings = Settings(home=tmp_path, warehouse=str(tmp_path / "warehouse"))
     with foreground.running(settings, STREAM, "one") as entry:
         entry.mark_waiting(DataError("The engine has exited."))
     assert commands(settings) == []
-
-
-def test_a_pid_left_by_a_killed_ingest_is_ignored(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, warehouse=str(tmp_path / "warehouse"))
-    assert not is_ingesting(settings, "clicks")
-    lock = ingest_file(settings.warehouse, settings.database, "clicks", "lock")
-    lock.parent.mkdir(parents=True)
-    # By now, the PID may belong to any process, for example this one.
-    lock.write_text(str(os.getpid()))
-    assert not is_ingesting(settings, "clicks")
-    with lock.open() as handle:
-        assert locks.take(handle.fileno())
-        assert is_ingesting(settings, "clicks")
-    assert not is_ingesting(settings, "clicks")
 
 
 def test_inspecting_a_lock_does_not_block_it(tmp_path: Path) -> None:

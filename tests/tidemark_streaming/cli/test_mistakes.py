@@ -15,7 +15,7 @@ from helpers.processes.commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.ingest.ingest_files import ingest_file, record_error
+from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 ASSET = "departures_hourly"
@@ -158,15 +158,13 @@ def test_status_shows_why_a_source_is_blocked() -> None:
     """An ingest was refused, and waits for an operator."""
     settings = Settings()
     place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
-    refused = ingest_file(settings.warehouse, settings.database, "flights", "refused")
-    refused.parent.mkdir(parents=True)
-    with pytest.raises(DataError), record_error(place, flights):
+    with pytest.raises(DataError), lock_ingest(place, flights) as held, record_error(held):
         raise DataError("File '[b].csv' of source 'flights' can't be read.")
     shown = " ".join(call("status").stdout.split())
     assert "flights is blocked: File '[b].csv' of source 'flights' can't be read." in shown
     (finding,) = json.loads(call("status", "--json").stdout)["findings"]
     assert (finding["kind"], finding["node"]) == ("blocked_source", "source flights")
-    with record_error(place, flights):
+    with lock_ingest(place, flights) as held, record_error(held):
         pass
     assert "is blocked" not in call("status").stdout
 

@@ -171,20 +171,20 @@ def test_a_stream_of_a_killed_process_is_replaced(
     store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
     for _ in range(2):
         with streaming() as process:
-            assert not is_orphaned(session)
+            assert not is_orphaned(store, ASSET)
             with monkeypatch.context() as back:
                 shift_clock(back, -1)
-                assert not is_orphaned(session), "nor is it when the clock was set back"
+                assert not is_orphaned(store, ASSET), "nor is it when the clock was set back"
             if not runs:
                 assert "already running" in call("stream", ASSET).stderr
             process.kill()
         query = find(store, departures_hourly)
         assert query is not None
-        assert is_orphaned(session)
+        assert is_orphaned(store, ASSET)
         runs.append(str(query.runId))
     assert runs[0] != runs[1]
     # A detached stream also takes its place, and is not orphaned.
     assert call("stream", ASSET, "--detach").exit_code == 0
-    assert not is_orphaned(session)
+    assert not is_orphaned(store, ASSET)
     assert "already running" in call("stream", ASSET).stderr
     assert call("stream", ASSET, "--stop").exit_code == 0

@@ -36,7 +36,7 @@ from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
 from tidemark_streaming.findings.listing import list_findings
-from tidemark_streaming.ingest.ingest_files import ingest_file, record_error
+from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.streams import desired_streams
 from till.sources import located_payments, movements, orders, paid_orders
@@ -121,10 +121,8 @@ def test_a_blocked_source_is_one_finding_although_its_ingest_has_stopped(
     settings: Settings,
 ) -> None:
     place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
-    file = ingest_file(settings.warehouse, settings.database, "orders", "refused")
-    file.parent.mkdir(parents=True)
     end_with_an_error(settings, INGEST, "orders")
-    with pytest.raises(DataError), record_error(place, orders):
+    with pytest.raises(DataError), lock_ingest(place, orders) as held, record_error(held):
         raise DataError("All rows of 1.csv fail.")
     assert found_in(settings) == [("blocked_source", "error", "source orders")]
 

@@ -31,7 +31,7 @@ from tidemark_streaming.streams.stream_states import StreamState
 
 HOUR, MINUTE = duration("1 hour"), duration("1 minute")
 NOW = 500_000 * HOUR
-SERVICES = Services({}, {}, {}, {}, disk_free=50, disk_size=100)
+SERVICES = Services({}, disk_free=50, disk_size=100)
 QUIET = HomeState(NOW, SERVICES)
 SOURCE = SourceState(SourceSnapshot("orders", 1, 1, NOW, NOW, None, NOW, NOW, 1, 0, {}, {}, 0))
 ASSET = AssetState(AssetSnapshot("hourly", "orders", 0, NOW, 1, 0, 1, 0, 0, 0, 0, None, None))

@@ -31,7 +31,7 @@ from tidemark.store.upkeep.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.metrics import METRICS, exposition
 from tidemark_streaming.monitor.overview import Monitor

@@ -18,15 +18,15 @@ from helpers.processes.ending import GONE, end_with_an_error
 from helpers.suite.held import held
 from helpers.suite.scrapes import Values, scraped, seen, value, watcher
 from tidemark.base.errors import DataError
-from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.warehouse import Warehouse
+from tidemark.store.workers.hold import hold_work
+from tidemark.store.workers.record_store import worker_records
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, STREAM
 from tidemark_streaming.findings import polls
-from tidemark_streaming.ingest.ingest_files import ingest_file
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.monitor import page
 from tidemark_streaming.sink.position import Position
@@ -158,9 +158,7 @@ def test_streams_and_ingests_of_running_commands_are_reported(
     both = (one.name, "two")
     with foreground.running(settings, INGEST, "clicks", both):
         assert now() == (1, 1, 0), "no ingest is at work yet"
-        lock = ingest_file(settings.warehouse, settings.database, "clicks", "lock")
-        with lock.open("w") as handle:
-            assert locks.take(handle.fileno())
+        with hold_work(worker_records(settings.warehouse, settings.database), "ingest", "clicks"):
             assert now() == (1, 1, 1)
     end_with_an_error(settings, INGEST, "clicks", both)
     assert now() == (0, 0, 0)

@@ -27,7 +27,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.cli.processing.stream import is_finished
 from tidemark_streaming.ingest.ingest import follow, ingest
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.streams import continuous
 from tidemark_streaming.streams.direct import Direct
 

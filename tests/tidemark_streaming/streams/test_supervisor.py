@@ -227,31 +227,29 @@ def test_running_streams_stay_running_if_the_engine_is_silent(
     assert (found["two"].state, found["two"].error) == (STARTING, "The engine does not answer.")
 
 
-def test_a_lease_has_one_owner_until_it_expires(tmp_path: Path) -> None:
-    lease = tmp_path / "folder" / "lease"
-    renew_lease(lease, "this", 0.2)
-    renew_lease(lease, "this", 0.2)
+def test_a_lease_has_one_owner_until_it_expires(settings: Settings) -> None:
+    renew_lease(settings, "shop", "this", 0.2)
+    renew_lease(settings, "shop", "this", 0.2)
     with pytest.raises(
         ConflictError, match=r"Another supervisor .*: this, active \d+ seconds ago\."
     ):
-        renew_lease(lease, "that", 60)
+        renew_lease(settings, "shop", "that", 60)
     time.sleep(0.25)
-    renew_lease(lease, "that", 0.2)
+    renew_lease(settings, "shop", "that", 0.2)
     with pytest.raises(ConflictError, match=r"This supervisor \(this\) is idle until"):
-        renew_lease(lease, "this", 60)
+        renew_lease(settings, "shop", "this", 60)
 
 
 def test_a_lease_is_lost_if_the_clock_is_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = tmp_path / "lease"
     with monkeypatch.context() as ahead:
         shift_clock(ahead, 1)
-        renew_lease(lease, "this", 120)
-    renew_lease(lease, "that", 120)
+        renew_lease(settings, "shop", "this", 120)
+    renew_lease(settings, "shop", "that", 120)
     with monkeypatch.context() as ahead:
         shift_clock(ahead, 0.01)
-        renew_lease(lease, "that", 120)
+        renew_lease(settings, "shop", "that", 120)
     # The clocks of two machines may differ by this much.
     with pytest.raises(ConflictError, match=r"that, active 0 seconds ago"):
-        renew_lease(lease, "this", 120)
+        renew_lease(settings, "shop", "this", 120)

@@ -36,6 +36,11 @@ def take(handle: int) -> bool:
     return True
 
 
+def wait_and_take(handle: int) -> None:
+    """Take the lock of an open file as soon as no other process holds it."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+
 def try_take(handle: int) -> bool:
     """Take the lock of an open file. Return False if another process holds or shares it."""
     return _try_lock(handle, fcntl.LOCK_EX)

@@ -14,11 +14,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore, from_url
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import ObjectMeta, PutMode
 
 _SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
 """How the names of the environment variables begin that configure a client."""
@@ -61,7 +61,7 @@ class ObjectFolder:
         Args:
             name: list only files with names after this one.
         """
-        place = self._absolute(folder)
+        place = self._absolute(folder).rstrip("/")
         offset = None if name is None else f"{place}/{name}"
         with store_errors():
             for page in obstore.list(self._store, place, offset=offset, chunk_size=PAGE_FILES):
@@ -105,6 +105,29 @@ class ObjectFolder:
             return None
         return created["e_tag"]
 
+    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+        """Return the content and the tag of a file; None if it does not exist."""
+        try:
+            with store_errors():
+                found = obstore.get(self._store, self._absolute(path))
+                return bytes(found.bytes()), _tag(found.meta)
+        except FileNotFoundError:
+            return None
+
+    def swap(self, path: str, content: bytes, tag: str | None) -> str | None:
+        """Replace a file if it has a tag. Return its new tag; None if it has another tag now.
+
+        Args:
+            tag: the tag that the file must have; None if it must not exist.
+        """
+        mode: PutMode = "create" if tag is None else {"e_tag": tag}
+        try:
+            with store_errors():
+                written = obstore.put(self._store, self._absolute(path), content, mode=mode)
+        except (AlreadyExistsError, PreconditionError):
+            return None
+        return written["e_tag"]
+
     def _read(self, path: str) -> bytes:
         with store_errors():
             return bytes(obstore.get(self._store, self._absolute(path)).bytes())
@@ -119,7 +142,11 @@ class ObjectFolder:
 
 def _listed_file(file: "ObjectMeta", folder: str) -> ListedFile:
     name = file["path"].removeprefix(f"{folder}/")
-    return ListedFile(name, file["e_tag"] or str(file["last_modified"]))
+    return ListedFile(name, _tag(file))
+
+
+def _tag(file: "ObjectMeta") -> str:
+    return file["e_tag"] or str(file["last_modified"])
 
 
 class FileCache:
@@ -179,7 +206,7 @@ def store_errors() -> Iterator[None]:
     """Raise errors of the client as `OSError`, so that `store.refusals` explains them."""
     try:
         yield
-    except AlreadyExistsError:
+    except (AlreadyExistsError, PreconditionError):
         raise
     except BaseError as error:
         raise OSError(describe_error(error)) from error

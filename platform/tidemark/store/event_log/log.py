@@ -95,10 +95,12 @@ class Log:
 
     def open(self) -> None:
         """Become the log's writer, unless this log is already. Create the tables if necessary."""
-        if not self.is_open:
+        if self.is_open:
+            return
+        with self.warehouse.pin(self.source.timeline_table):
             self.create()
             self.recover()
-            self.is_open = True
+        self.is_open = True
 
     def create(self) -> None:
         """Create the tables if they do not exist; add columns that the source has gained."""
@@ -363,9 +365,11 @@ class Log:
 
         The timeline is read only if it is not as this log's last commit has left it.
         """
-        if self.warehouse.identity(self.source.timeline_table) == self._written:
-            return
-        newest = self.last()
+        timeline = self.source.timeline_table
+        with self.warehouse.pin(timeline):
+            if self.warehouse.identity(timeline) == self._written:
+                return
+            newest = self.last()
         if arrival.follows != ("" if newest is None else newest.arrival_id):
             raise taken_over(self.source)
 

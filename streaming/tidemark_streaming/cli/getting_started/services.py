@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.process import Record
     from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
+    from tidemark_streaming.streams.stream_states import StreamState
 
 _HIDDEN = (
     "source",
@@ -136,7 +137,7 @@ def status() -> Output:
         "processes": processes,
         "sources": [_source_row(source.snapshot) for source in state.sources.values()],
         "assets": [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in assets],
-        "streams": _streams(settings, engine=processes[0]["running"]),
+        "streams": _streams(settings, state.services.streams),
         "findings": [finding.to_json() for finding in list_findings(state)],
     }
     return Output(data, lambda: _show_status(settings, data, assets))
@@ -221,14 +222,12 @@ def _show_findings(findings: "Iterable[Mapping[str, Any]]") -> None:
         out().print(f"[{style}]{message}[/]", soft_wrap=True)
 
 
-def _streams(settings: Settings, *, engine: bool) -> list[dict[str, Any]]:
+def _streams(settings: Settings, found: "Mapping[str, StreamState]") -> list[dict[str, Any]]:
     """Return the streams that run or should run, with their states."""
-    from tidemark_streaming.base import foreground
     from tidemark_streaming.streams import queries
-    from tidemark_streaming.streams.stream_states import UNKNOWN, read_streams
+    from tidemark_streaming.streams.stream_states import UNKNOWN
     from tidemark_streaming.streams.supervisor import RUNNING
 
-    found = read_streams(settings, foreground.commands(settings), engine=engine)
     # Without a supervisor, only the engine knows whether a stream runs.
     unknown = [asset for asset, stream in found.items() if stream.state == UNKNOWN]
     running = queries.running(settings, unknown) if unknown else {}

@@ -131,7 +131,7 @@ def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
     """Wait for an erasure, and keep ingests of a derived source from running, while tables are
     dropped. Nothing can run on tables without a definition."""
     from tidemark.store.upkeep.source_lock import share_source
-    from tidemark_streaming.ingest.ingest_files import lock_ingest
+    from tidemark_streaming.ingest.ingest_record import lock_ingest
 
     kind, _, name = owner.partition(" ")
     with ExitStack() as locks:

@@ -141,7 +141,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
     from tidemark.engine import ManagedProcess
-    from tidemark_streaming.ingest.ingest_files import is_ingesting
+    from tidemark_streaming.ingest.ingest_record import is_ingesting
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     timeline = Snapshot(settings).timeline(source)
@@ -153,7 +153,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     if is_ingesting(settings, source) or ManagedProcess(settings.home, "daemon").running():
         return None
     return (
-        f"Nothing on this machine ingests '{source}' at present. Use `tidemark ingest {source} "
+        f"Nothing ingests '{source}' at present. Use `tidemark ingest {source} "
         f"--follow`, or Dagster's sensor `{source}_landing`."
     )
 

@@ -23,7 +23,7 @@ from tidemark.define.source import Source
 from tidemark.store.upkeep import erasures, source_lock
 from tidemark.store.upkeep.source_lock import lock_source, share_source
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 
 Lock = Callable[[Warehouse, Source], AbstractContextManager[None]]
 OTHER: Any = SimpleNamespace(name="clicks")

@@ -15,7 +15,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.processing.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.ingest.ingest_files import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 DOMAIN = """
@@ -62,7 +62,7 @@ def test_ending_a_source_needs_arrivals_confirmation_and_no_ingest(
     assert "Nothing has arrived for 'readings' yet" in said("end", "readings", code=2)
     ingest(store, READINGS, ARRIVALS, ends=False)
     assert "pass --yes" in said("end", "readings", code=2)
-    assert "Nothing on this machine ingests 'readings'" in (
+    assert "Nothing ingests 'readings' at present" in (
         explain_missing_ingest(here, "readings") or ""
     )
     with lock_ingest(store, READINGS):

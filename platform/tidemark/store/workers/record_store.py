@@ -1,0 +1,144 @@
+"""Read and change the records of a database's workers."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from threading import Lock
+
+from tidemark.base.errors import DataError
+from tidemark.store.committers.file_systems import local_folder
+from tidemark.store.refusals import store_failure
+from tidemark.store.workers.record import WorkerRecord
+from tidemark.store.workers.shared_folder import SharedFile, open_folder
+
+FOLDER = "_workers"
+"""The folder of a database that holds the records."""
+
+_LISTING_SECONDS = 30.0
+"""Seconds for which a listing of an object store is reused."""
+
+INGEST = "ingest"
+"""The kind of the work that only one process does for a source: it changes the event log."""
+
+POLL = "poll"
+"""The kind of the sensor that polls a source."""
+
+STREAM = "stream"
+"""The kind of an asset's stream that runs without a command."""
+
+SUPERVISOR = "supervisor"
+"""The kind of the work that restarts the streams of a domain."""
+
+COMMAND = "command_"
+"""How the kinds of long-running commands begin."""
+
+Change = Callable[[WorkerRecord], WorkerRecord]
+"""Returns the changed record, or raises an error to leave the record as it is."""
+
+
+class WorkerRecords:
+    """The records of a database's workers.
+
+    Each method raises `StoreError` if an object store fails, and `DataError` if a disk does.
+
+    Args:
+        place: the path or address of the database's folder.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._folder = open_folder(f"{place}/{FOLDER}")
+        self._listing_lasts = 0.0 if local_folder(place) is not None else _LISTING_SECONDS
+        self._listed_at = -self._listing_lasts
+        self._files = dict[str, SharedFile]()
+        self._lock = Lock()
+
+    def read(self, kind: str, name: str) -> WorkerRecord:
+        """Return the record of a worker. It is empty if nothing was recorded yet."""
+        file_name = _file_name(kind, name)
+        with self._explained_errors():
+            file = self._folder.read(file_name)
+        with self._lock:
+            if file is None:
+                self._files.pop(file_name, None)
+            else:
+                self._files[file_name] = file
+        return _parse(kind, name, file)
+
+    def read_all(self, *kinds: str) -> list[WorkerRecord]:
+        """Return the records whose kinds begin with one of `kinds`, sorted by kind and name."""
+        with self._lock:
+            if not self._listing_lasts or time.monotonic() - self._listed_at > self._listing_lasts:
+                with self._explained_errors():
+                    self._files = self._folder.read_all(self._files)
+                self._listed_at = time.monotonic()
+            files = sorted(self._files.items())
+        found = (WorkerRecord.from_json(file.content) for _, file in files)
+        return [record for record in found if record.kind.startswith(kinds)]
+
+    def change(self, kind: str, name: str, change: Change) -> WorkerRecord:
+        """Change a record, and return it.
+
+        Args:
+            change: is called with the current record; again if another process has changed the
+                record in the meantime.
+        """
+        while True:
+            changed = self.change_known(self.read(kind, name), change)
+            if changed is not None:
+                return changed
+
+    def change_known(self, before: WorkerRecord, change: Change) -> WorkerRecord | None:
+        """Change a record that was read or written before, without reading it again, and return it.
+        Return None, without a change, if it has changed in the meantime.
+        """
+        file_name = _file_name(before.kind, before.name)
+        with self._lock:
+            seen = self._files.get(file_name)
+        if _parse(before.kind, before.name, seen) != before:
+            return None
+        after = change(before)
+        if after == before:
+            return before
+        after = replace(after, revision=before.revision + 1)
+        with self._explained_errors():
+            written = self._folder.swap(file_name, after.to_json(), seen)
+        if written is None:
+            return None
+        with self._lock:
+            self._files[file_name] = written
+        return after
+
+    @contextmanager
+    def _explained_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise store_failure(error) or unwritable(self._place, error) from error
+
+
+def unwritable(place: str, error: OSError) -> DataError:
+    """Return the error for a folder of the warehouse in which no file can be written."""
+    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
+    return DataError(f"Warehouse '{place}' can't be written: {why.lower()}.")
+
+
+@lru_cache(maxsize=64)
+def worker_records(location: str, database: str) -> WorkerRecords:
+    """Return the records of the workers of a database.
+
+    Args:
+        location: the folder (or bucket) of the warehouse.
+    """
+    return WorkerRecords(f"{location.rstrip('/')}/{database}")
+
+
+def _file_name(kind: str, name: str) -> str:
+    return f"{kind}.{name}.json"
+
+
+def _parse(kind: str, name: str, file: SharedFile | None) -> WorkerRecord:
+    return WorkerRecord(kind, name) if file is None else WorkerRecord.from_json(file.content)

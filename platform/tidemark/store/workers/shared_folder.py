@@ -1,0 +1,116 @@
+"""A folder of small files that several machines change by comparing and swapping.
+
+An object store compares the tag of a file with the tag that the writer has read. On a disk, a lock
+makes reading and replacing one step.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tidemark.base.files import atomic, locks
+from tidemark.base.files.private import make_folder, open_lock
+from tidemark.store.committers.file_systems import local_folder
+from tidemark.store.committers.object_files import ObjectFolder
+
+_LOCK = ".lock"
+
+
+class SharedFile(NamedTuple):
+    """A file as it was read.
+
+    Args:
+        tag: differs for each content.
+    """
+
+    content: bytes
+    tag: str
+
+
+class SharedFolder(Protocol):
+    """A folder whose files are replaced one at a time. Files are never deleted."""
+
+    def read(self, name: str) -> SharedFile | None:
+        """Return a file; None if it does not exist."""
+        ...
+
+    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+        """Return all files, by name.
+
+        Args:
+            known: files that were read before. A file with the same tag need not be read again.
+        """
+        ...
+
+    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+        """Replace a file if it is still as it was seen. Return the new file; None if the file has
+        changed.
+
+        Args:
+            seen: the file as it was read; None if it did not exist.
+        """
+        ...
+
+
+def open_folder(place: str) -> SharedFolder:
+    """Return the shared folder at a path or address."""
+    folder = local_folder(place)
+    return _StoreFolder(ObjectFolder(place)) if folder is None else _DiskFolder(Path(folder))
+
+
+class _DiskFolder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> SharedFile | None:
+        try:
+            content = (self._folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return SharedFile(content, "")
+
+    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+        names = (file.name for file in sorted(self._folder.glob("[!.]*.json")))
+        return {name: file for name in names if (file := self.read(name)) is not None}
+
+    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+        # The tables next to the folder may be readable for other users.
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
+        with _hold_lock(self._folder / _LOCK):
+            if self.read(name) != seen:
+                return None
+            atomic.write(self._folder / name, content.decode())
+        return SharedFile(content, "")
+
+
+@contextmanager
+def _hold_lock(file: Path) -> Iterator[None]:
+    handle = open_lock(file)
+    try:
+        locks.wait_and_take(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _StoreFolder:
+    def __init__(self, folder: ObjectFolder) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> SharedFile | None:
+        found = self._folder.read_tagged(name)
+        return None if found is None else SharedFile(*found)
+
+    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+        tags = {f.name: f.tag for page in self._folder.list_after("") for f in page}
+        same = {n: f for n, f in known.items() if tags.get(n) == f.tag}
+        read = {name: self.read(name) for name in tags if name not in same}
+        return same | {name: file for name, file in read.items() if file is not None}
+
+    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+        tag = None if seen is None else seen.tag
+        new_tag = self._folder.swap(name, content, tag)
+        return None if new_tag is None else SharedFile(content, new_tag)
