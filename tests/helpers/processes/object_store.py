@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic, sleep
 from uuid import uuid4
 
@@ -13,14 +12,32 @@ import requests
 
 from tidemark.engine.ports import free_port
 
+_SERVER = """
+import threading
+from moto.s3.responses import S3Response
+from moto.server import main
+
+write_lock, put_object = threading.Lock(), S3Response.put_object
+
+
+def put_atomically(response):
+    with write_lock:
+        return put_object(response)
+
+
+S3Response.put_object = put_atomically
+main()
+"""
+"""An object store compares and writes in one step. Moto does not: of two writers with the same
+condition, both may succeed."""
+
 
 @contextmanager
 def serve_bucket() -> Iterator[str]:
     """Yield the address of a bucket, which environment variables make accessible."""
     port = free_port()
-    server = Path(sys.executable).with_name("moto_server")
     running = subprocess.Popen(
-        [server, "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
