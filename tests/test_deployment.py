@@ -186,3 +186,13 @@ def test_the_files_and_packages_of_an_image_exist(image: str) -> None:
     # The user has a number: Kubernetes can't verify a name against `runAsNonRoot`.
     (number,) = re.findall(r"--uid (\d+)", text)
     assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == [number]
+
+
+def test_the_docs_name_each_file_and_an_existing_server() -> None:
+    page = (ROOT / "docs/deployment.md").read_text()
+    files = [*CONTAINER.iterdir(), *(ROOT / "ops/kubernetes").iterdir()]
+    unnamed = [file.name for file in files if file.is_file() and file.name not in page]
+    assert unnamed == []
+    commands = page + (ROOT / "docs/managed_platforms.md").read_text()
+    for server in set(re.findall(r"--class (\S+)", commands)):
+        assert has_class("spark-connect", server)

@@ -104,8 +104,12 @@ def test_documented_error_messages_occur_in_the_code() -> None:
 
 CELL_END = re.compile(r"(?<!\\)\|")
 PAGES = ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
-OF_OTHER_PROGRAMS = {"--event-time-start", "--event-time-end", "--help", "--version"}
-"""Options of dbt and of typer."""
+OF_OTHER_PROGRAMS = {
+    *("--event-time-start", "--event-time-end"),
+    *("--help", "--version"),
+    *("--class", "--deploy-mode", "--master", "--name", "--properties-file"),
+}
+"""Options of dbt, of typer, and of `spark-submit`."""
 
 
 def options_of(command: Any) -> Iterator[str]:  # noqa: ANN401 (click's own)
