@@ -159,4 +159,4 @@ def _stop_stream(settings: Settings, transform: Definition) -> bool:
 @contextmanager
 def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
     with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
-        yield Warehouse(spark, settings.warehouse, settings.database)
+        yield Warehouse.of(settings, spark)

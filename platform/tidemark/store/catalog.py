@@ -3,6 +3,7 @@
 Tidemark itself finds tables by location and does not need the catalog.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -13,6 +14,11 @@ from pyspark.sql import SparkSession
 from tidemark.base.errors import DataError
 
 _RunInBackground = Callable[[Callable[[], None]], Future[None]]
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:(//)?")
+
+_COMMENT = "The tables of Tidemark in "
+"""The beginning of a database's comment, which the location of its tables follows."""
 
 
 class Catalog:
@@ -58,6 +64,34 @@ class Catalog:
             self._pending = before
             wait(own)
 
+    def check_location(self) -> None:
+        """Raise an error if the database of this name has the tables of another warehouse.
+
+        Several projects may use one engine, and its catalog has one database of a name.
+        """
+        try:
+            rows = self._spark.sql(f"DESCRIBE DATABASE `{self._database}`").collect()
+        except PySparkException as error:
+            if error.getCondition() != "SCHEMA_NOT_FOUND":
+                raise
+            return
+        # The names of the columns differ between kinds of engines.
+        comment = dict(rows).get("Comment") or ""
+        found = comment.removeprefix(_COMMENT)
+        if found == comment or _is_same_place(found, self._path("")):
+            return
+        raise DataError(
+            f"The database '{self._database}' of the engine's catalog has the tables in "
+            f"'{found}', not those in '{self._path('')}': set TIDEMARK_DATABASE to another name, "
+            "if another project uses this engine. If you moved the warehouse, first remove the "
+            f"database from the catalog with `DROP DATABASE {self._database} CASCADE`, which keeps "
+            "the files of Tidemark's tables."
+        )
+
+    def _create_database(self) -> None:
+        comment = _quote(f"{_COMMENT}{self._path('')}")
+        self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}` COMMENT {comment}")
+
     def wait_until_registered(self) -> None:
         for entry in self._pending or ():
             entry.result()
@@ -67,7 +101,7 @@ class Catalog:
 
         An in-memory catalog loses its tables when its server stops.
         """
-        self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
+        self._create_database()
         known = {
             row["tableName"]
             for row in self._spark.sql(f"SHOW TABLES IN `{self._database}`").collect()
@@ -77,18 +111,18 @@ class Catalog:
                 self._register(table)
 
     def unregister(self, table: str) -> None:
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
+        self._create_database()
         self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
 
     def _register(self, table: str) -> None:
         place, path = self._name(table), self._path(table)
         if not self._begun:
-            self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
+            self._create_database()
             self._begun = True
-        if self._unless_there(f"CREATE TABLE {place} USING delta LOCATION '{path}'"):
+        if self._unless_there(f"CREATE TABLE {place} USING delta LOCATION {_quote(path)}"):
             return
         found = self._spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
-        if not str(found).rstrip("/").endswith(path.split("://")[-1]):
+        if not _is_same_place(str(found), path):
             raise DataError(
                 f"Table '{table}' can't be registered: the engine's catalog has it at another "
                 f"location, '{found}'. Set the warehouse to the location of its tables, or choose "
@@ -107,3 +141,19 @@ class Catalog:
                 raise
             return False
         return True
+
+
+def _quote(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _is_same_place(first: str, second: str) -> bool:
+    """Return True if two addresses of a folder differ only in their scheme or a final slash."""
+    return _strip_scheme(first) == _strip_scheme(second)
+
+
+def _strip_scheme(address: str) -> str:
+    scheme = _SCHEME.match(address)
+    return address[scheme.end() if scheme else 0 :].rstrip("/")

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
 from tidemark.define.tables import TableName, clash
 from tidemark.engine.queries.planning import Planner, Planning
 from tidemark.store import claims
@@ -79,6 +80,18 @@ class Warehouse(Committer):
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
         self.catalog = Catalog(spark, database, self.path, self.run_in_background)
+
+    @classmethod
+    def of(cls, settings: Settings, spark: SparkSession) -> "Warehouse":
+        """Return the warehouse of a project.
+
+        Raises:
+            DataError: the database in the engine's catalog is another project's.
+        """
+        warehouse = cls(spark, settings.warehouse, settings.database)
+        if settings.is_remote:
+            warehouse.catalog.check_location()
+        return warehouse
 
     @property
     def place(self) -> Place:

@@ -156,7 +156,7 @@ class Home:
                     raise EngineLostError from error
                 raise
             work.note = f"Spark {spark.version}"
-        return Warehouse(spark, settings.warehouse, settings.database)
+        return Warehouse.of(settings, spark)
 
 
 def parse_range(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,3 +170,18 @@ def test_an_error_of_a_function_names_the_line_in_the_project(project: Project) 
 def test_the_engine_fits_although_it_lacks_the_project(project: Project) -> None:
     done = project.call("engine-check")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_second_project_with_the_same_database_is_refused_before_any_work(
+    project: Project, tmp_path: Path
+) -> None:
+    project.write_tax("10")
+    project.land(13)
+    second = Project(tmp_path, project.address)
+    shutil.copytree(project.folder / "stall", tmp_path / "stall")
+    shutil.copy(project.folder / "tidemark.toml", tmp_path)
+    second.write_tax("10")
+    for command in (("ingest", "sales"), ("run", "sales_hourly"), ("engine-check",)):
+        done = second.call(*command)
+        assert done.returncode == 2
+        assert "set TIDEMARK_DATABASE to another name" in " ".join(done.stderr.split())

@@ -1,6 +1,7 @@
 """Tests of tables: a repeated write counts once, and unusable tables are refused."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,24 @@ def test_a_database_registered_at_another_location_is_refused(
     moved = Warehouse(spark, str(tmp_path), warehouse.database)
     with pytest.raises(DataError, match="catalog has it at another location"):
         moved.create("numbers", "n BIGINT")
+
+
+@pytest.mark.parametrize("folder", ["tables", "Ann's (secret) curls"])
+def test_a_database_with_the_tables_of_another_warehouse_is_found_before_any_work(
+    spark: SparkSession, tmp_path: Path, folder: str
+) -> None:
+    name = f"test_{uuid4().hex[:12]}"
+    settings = Settings(
+        home=tmp_path, remote="sc://localhost", warehouse=str(tmp_path / folder), database=name
+    )
+    Warehouse.of(settings, spark).create("numbers", "n BIGINT")
+    same = settings.model_copy(update={"warehouse": f"file://{settings.warehouse}/"})
+    Warehouse.of(same, spark).register("numbers")
+    moved = settings.model_copy(update={"warehouse": str(tmp_path / "moved")})
+    with pytest.raises(DataError, match="set TIDEMARK_DATABASE to another name") as raised:
+        Warehouse.of(moved, spark)
+    locations = [Warehouse(spark, it.warehouse, name).path("") for it in (settings, moved)]
+    assert f"'{locations[0]}', not those in '{locations[1]}'" in str(raised.value)
 
 
 def test_rows_with_other_columns_than_the_table_are_refused(

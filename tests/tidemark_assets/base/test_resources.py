@@ -12,6 +12,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from helpers.processes.failing_engine import FAULTS, serve
 from tidemark.base.settings import Settings
+from tidemark.store.catalog import Catalog
 from tidemark_assets.base import steps
 from tidemark_assets.base.resources import Tidemark, TidemarkResource, resource
 from tidemark_assets.base.steps import failing_with_message
@@ -102,6 +103,8 @@ def test_a_step_whose_engine_is_lost_is_retried_with_a_new_session(
     # Sessions of earlier tests would be found.
     monkeypatch.setattr(ConnectSession, "_default_session", None)
     monkeypatch.setattr(ConnectSession, "_active_session", threading.local())
+    # The engine of this test answers no query.
+    monkeypatch.setattr(Catalog, "check_location", lambda _: None)
     sessions: list[str] = []
 
     with serve() as (engine, port):

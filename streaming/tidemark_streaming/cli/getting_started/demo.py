@@ -280,7 +280,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     from tidemark_streaming.streams import continuous
 
     spark = engine.session(settings, continuous.session_id(settings, transform.name))
-    store = Warehouse(spark, settings.warehouse, settings.database)
+    store = Warehouse.of(settings, spark)
     # A killed demo or the user may have started the query already: use it.
     query = continuous.find(store, transform)
     ours = query is None

@@ -89,7 +89,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
         own = home.ensure(settings, lane, work.show)
         spark = home.session(own)
         try:
-            tables = Warehouse(spark, own.warehouse, own.database)
+            tables = Warehouse.of(own, spark)
             found = query.start(tables, lane, own.home, trigger)
         except Exception:
             # The supervisor may retry this many times.
