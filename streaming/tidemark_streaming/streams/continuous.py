@@ -45,6 +45,7 @@ from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
+from tidemark.store.committers.file_systems import local_folder
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals, read_arrivals
 from tidemark.store.refusals import explain_unwritable
 from tidemark.store.state import State
@@ -66,6 +67,11 @@ _RAISED = re.compile(
     r"tidemark(?:_\w+)?(?:\.\w+)*\.(?P<kind>\w+): (?P<message>.+)|[\w.]+(?:Error|Exception): .+"
 )
 """A traceback line with an exception. For Tidemark's errors, it captures class and message."""
+
+
+_STORE_POLLING_DELAY = "1s"
+"""The pause between two polls of a table in an object store, whose operator charges for each
+listing. The engine's own setting is for tables on a disk."""
 
 
 def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
@@ -104,6 +110,8 @@ def start(
         watched: true if this process owns the query and will stop it (see `query_owner`).
     """
     stop_orphan(warehouse, transform)
+    if local_folder(warehouse.location) is None:
+        warehouse.spark.conf.set("spark.sql.streaming.pollingDelay", _STORE_POLLING_DELAY)
     table = _followed_table(warehouse, transform)
     _clear_stale_checkpoint(warehouse, transform, table)
     run = with_settings(_batch(warehouse.place, transform, admission))

@@ -207,6 +207,22 @@ def test_a_stream_over_a_source_without_arrivals_is_refused(warehouse: Warehouse
         continuous.start(warehouse, PER_MINUTE)
 
 
+def test_a_stream_in_an_object_store_polls_less_often(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuous, "local_folder", lambda _: None)
+    monkeypatch.setattr(continuous, "_STORE_POLLING_DELAY", "10min")
+    ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
+    continuous.start(warehouse, PER_MINUTE)
+    wait_for(warehouse, PER_MINUTE, 0)
+    # The stream does not wait after a poll that has found something.
+    time.sleep(2)
+    ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
+    time.sleep(3)
+    assert State(warehouse, PER_MINUTE).last().after.at.arrival == 0
+    assert continuous.stop(warehouse, PER_MINUTE)
+
+
 def test_an_error_in_a_run_ends_the_stream_with_its_message(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
