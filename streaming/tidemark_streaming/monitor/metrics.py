@@ -248,8 +248,8 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "tidemark_ingest_up",
         ("source",),
-        "1 while an ingest of the source runs on this machine; 0 if `tidemark ingest --follow` "
-        "exited without being stopped; absent otherwise.",
+        "1 while an ingest of the source runs; 0 if `tidemark ingest --follow` exited without "
+        "being stopped; absent otherwise.",
         lambda s: (
             ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
         ),

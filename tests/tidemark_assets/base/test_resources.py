@@ -53,7 +53,7 @@ def test_a_step_gets_the_settings_that_the_resource_shows(
     assert shown == (str(tmp_path / "here"), "theirs", "sc://host:15002", None)
     got = made(tidemark).settings
     assert (got.home, got.database, got.engine_port) == (settings.home, "theirs", 15102)
-    assert got.landing == tmp_path / "landing"
+    assert got.landing == str(tmp_path / "landing")
     # The full address, with its token, stays in the settings and is not shown to Dagster.
     assert got.remote == settings.remote
 

@@ -30,6 +30,7 @@ from tidemark_streaming.connector import Connector
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest import ingest as module
 from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.ingest_record import Ingest
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.snapshot.staleness import find_stale_source
 from tidemark_streaming.snapshot.tables import Tables
@@ -153,6 +154,7 @@ class Scene:
         """Ingest the source in another process, perhaps on another machine."""
         with _checked_nodes(set()), pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "lock_ingest", lambda *_: nullcontext())
+            patch.setattr(module, "record_error", lambda _: nullcontext(Ingest()))
             list(ingest(self._open(), self._connector, batch=None))
 
     def send_and_poll(self, count: int) -> None:

@@ -138,10 +138,11 @@ def command(
 def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     """Return a message if the stream's source has ended or no process ingests it, otherwise None.
 
-    Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
+    Dagster's sensor starts short ingests, so a sensor that polls counts as an ingest, and so does a
+    running daemon, whose sensors may not have polled yet.
     """
     from tidemark.engine import ManagedProcess
-    from tidemark_streaming.ingest.ingest_record import is_ingesting
+    from tidemark_streaming.ingest.ingest_record import is_ingesting, is_polled
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     timeline = Snapshot(settings).timeline(source)
@@ -150,7 +151,9 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
             "will arrive."
         )
-    if is_ingesting(settings, source) or ManagedProcess(settings.home, "daemon").running():
+    if is_ingesting(settings, source) or is_polled(settings, source):
+        return None
+    if ManagedProcess(settings.home, "daemon").running():
         return None
     return (
         f"Nothing ingests '{source}' at present. Use `tidemark ingest {source} "

@@ -15,7 +15,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.processing.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.ingest.ingest_record import lock_ingest
+from tidemark_streaming.ingest.ingest_record import lock_ingest, record_poll
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 DOMAIN = """
@@ -69,6 +69,9 @@ def test_ending_a_source_needs_arrivals_confirmation_and_no_ingest(
         assert explain_missing_ingest(here, "readings") is None
         assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
     assert explain_missing_ingest(here, "readings") is not None
+    # A sensor that polls, on any machine, will ingest.
+    record_poll(here, "readings")
+    assert explain_missing_ingest(here, "readings") is None
     assert Snapshot(here).newest_arrival("readings") == 2
 
 
