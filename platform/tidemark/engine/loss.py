@@ -6,6 +6,8 @@ error condition, as a failed assertion, or as a usage error of its closed channe
 through one method of the client, which `recognize_loss` replaces.
 """
 
+import logging
+import os
 import warnings
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -53,6 +55,10 @@ def recognize_loss(spark: SparkSession) -> None:
     lost. The client is closed then, so that nothing uses the session again."""
     # The client warns before it raises the same error.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+    if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
+        # The client's log of such errors is off by default. Libraries that configure logging, such
+        # as Dagster and uvicorn, turn it on.
+        logging.getLogger("pyspark.sql.connect.logging").disabled = True
     session: Any = spark
     # Spark's session creates its client itself, and accepts no other class.
     session.client.__class__ = _Client

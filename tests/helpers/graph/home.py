@@ -536,7 +536,8 @@ class Home:
     def do_backup(self, _: Part) -> None:
         folder = self.folder.with_name(f"{self.folder.name}-backup")
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(self.folder, folder)
+        # Files that are being replaced, such as records of workers, vanish during the copy.
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns(".*.json.*"))
         known = deepcopy((self.sent, self.histories, self.promoted, self.built))
         self.backup = Backup(folder, *known)
         shutil.rmtree(self.backup.marts, ignore_errors=True)

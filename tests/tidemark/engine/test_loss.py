@@ -73,6 +73,8 @@ def session(served: tuple[FailingEngine, int]) -> Iterator[tuple[FailingEngine, 
     """Yield an engine, and a session on it."""
     engine, port = served
     engine.fault = None
+    # As a library that configures logging leaves it.
+    logging.getLogger("pyspark.sql.connect.logging").disabled = False
     spark = open_session(Channel(f"sc://127.0.0.1:{port}"))
     client_of(spark).set_retry_policies([DefaultPolicy(max_retries=1)])
     # The client learns the server's id of the session.
