@@ -17,7 +17,7 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.store.workers.hold import Hold, OwnedElsewhereError, hold_work, is_free
 from tidemark.store.workers.record import WorkerRecord
-from tidemark.store.workers.record_store import COMMAND, WorkerRecords, worker_records
+from tidemark.store.workers.record_store import COMMAND, WorkerRecords, records_of
 
 STREAM, INGEST, SINK = "stream", "ingest", "sink"
 
@@ -48,7 +48,7 @@ class Command:
 
 @dataclass(frozen=True)
 class _Report:
-    """What a command reports about itself, see `Command`."""
+    """The report of a command about itself, see `Command`."""
 
     error: str | None = None
     restarts: int = 0
@@ -105,7 +105,7 @@ def running(
     machine may still run the command, wait until that is known.
     """
     wish = {"since": time.time_ns() // 1000, "assets": assets}
-    with _try_hold(_records(settings), kind, name) as held:
+    with _try_hold(records_of(settings), kind, name) as held:
         entry = Entry(held)
         entry.begin(wish)
         try:
@@ -132,13 +132,13 @@ def forget(settings: Settings, kind: str, name: str) -> bool:
         was_expected = record.wish is not None
         return replace(record, wish=None, report={})
 
-    _records(settings).change(f"{COMMAND}{kind}", name, withdraw)
+    records_of(settings).change(f"{COMMAND}{kind}", name, withdraw)
     return was_expected
 
 
 def commands(settings: Settings) -> list[Command]:
     """Return the commands that should run, for the database in the settings."""
-    records = _records(settings).read_all(COMMAND)
+    records = records_of(settings).read_all(COMMAND)
     return [command for record in records if (command := _read_command(record)) is not None]
 
 
@@ -164,7 +164,3 @@ def _try_hold(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold | N
         with suppress(OwnedElsewhereError, TidemarkError):
             held = stack.enter_context(hold_work(records, f"{COMMAND}{kind}", name))
         yield held
-
-
-def _records(settings: Settings) -> WorkerRecords:
-    return worker_records(settings.warehouse, settings.database)

@@ -14,7 +14,7 @@ from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, Command
 from tidemark_streaming.findings.reads import Reads
-from tidemark_streaming.ingest.ingest_record import blocking_error, is_ingesting, is_polled
+from tidemark_streaming.ingest.ingest_record import read_ingests
 from tidemark_streaming.streams.stream_states import StreamState, read_streams, state_of
 
 EVERY = 2.0
@@ -95,12 +95,12 @@ class ServiceMonitor:
             streams=read_streams(settings, found, engine=services.up[ENGINE]),
             ingests={
                 name: IngestState(
-                    at_work=is_ingesting(settings, name),
+                    at_work=ingest.at_work,
                     following=followed.get(name),
-                    refused=blocking_error(settings, name),
-                    by_sensor=is_polled(settings, name),
+                    refused=ingest.refused,
+                    by_sensor=ingest.by_sensor,
                 )
-                for name in self._sources
+                for name, ingest in read_ingests(settings, self._sources).items()
             },
             sinks={c.name: state_of(c, engine=True) for c in found if c.kind == SINK},
         )

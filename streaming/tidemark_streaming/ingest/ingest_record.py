@@ -9,9 +9,10 @@ Dagster's sensor of a source renews a record at each tick. Without it, Tidemark 
 whether the sensor is on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.base.settings import Settings
@@ -22,7 +23,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.store.workers.hold import Hold, OwnedElsewhereError, hold_work, is_free
 from tidemark.store.workers.owner import Owner
 from tidemark.store.workers.record import SECOND, WorkerRecord
-from tidemark.store.workers.record_store import INGEST, POLL, WorkerRecords, worker_records
+from tidemark.store.workers.record_store import INGEST, POLL, records_of, worker_records
 
 _REFUSED = "refused"
 """The report of an ingest that ended with an error that requires manual action."""
@@ -53,7 +54,7 @@ def lock_ingest(warehouse: Warehouse, source: Source) -> Iterator[Hold]:
 
 def is_ingesting(settings: Settings, source: str) -> bool:
     """Return whether an ingest of a source runs at present."""
-    return any(record.name == source and not is_free(record) for record in _read_all(settings))
+    return not is_free(records_of(settings).read(INGEST, source))
 
 
 class Ingest:
@@ -93,8 +94,7 @@ def record_error(held: Hold) -> Iterator[Ingest]:
 
 def blocking_error(settings: Settings, source: str) -> str | None:
     """Return the message of the error that blocks a source; None if the source is not blocked."""
-    found = (record.report.get(_REFUSED) for record in _read_all(settings) if record.name == source)
-    return next(found, None)
+    return records_of(settings).read(INGEST, source).report.get(_REFUSED)
 
 
 POLL_STALE_SECONDS = 120.0
@@ -104,13 +104,42 @@ POLL_STALE_SECONDS = 120.0
 def record_poll(settings: Settings, source: str) -> None:
     """Record that a sensor polls a source now."""
     lasts = int(POLL_STALE_SECONDS * SECOND)
-    _records(settings).change(POLL, source, lambda record: record.owned_by(Owner("sensor"), lasts))
+    records_of(settings).change(
+        POLL, source, lambda record: record.owned_by(Owner("sensor"), lasts)
+    )
 
 
 def is_polled(settings: Settings, source: str) -> bool:
     """Return whether a sensor polled a source in the last two minutes."""
-    found = _records(settings).read_all(POLL)
-    return any(record.name == source and record.has_lease for record in found)
+    return records_of(settings).read(POLL, source).has_lease
+
+
+class RecordedIngest(NamedTuple):
+    """The ingest of a source, as the records show it.
+
+    Args:
+        at_work: see `is_ingesting`.
+        refused: see `blocking_error`.
+        by_sensor: see `is_polled`.
+    """
+
+    at_work: bool
+    refused: str | None
+    by_sensor: bool
+
+
+def read_ingests(settings: Settings, sources: Iterable[str]) -> dict[str, RecordedIngest]:
+    """Return the ingest of each source, from one listing of the records."""
+    found = records_of(settings).read_all(INGEST, POLL)
+    records = {(record.kind, record.name): record for record in found}
+    ingests = dict[str, RecordedIngest]()
+    for source in sources:
+        ingest = records.get((INGEST, source), WorkerRecord(INGEST, source))
+        poll = records.get((POLL, source), WorkerRecord(POLL, source))
+        ingests[source] = RecordedIngest(
+            not is_free(ingest), ingest.report.get(_REFUSED), poll.has_lease
+        )
+    return ingests
 
 
 def _report(held: Hold, error: str | None) -> None:
@@ -120,11 +149,3 @@ def _report(held: Hold, error: str | None) -> None:
     # An error here is ignored: if the disk is full, the ingest itself reports it.
     with suppress(TidemarkError):
         held.change(change)
-
-
-def _read_all(settings: Settings) -> list[WorkerRecord]:
-    return _records(settings).read_all(INGEST)
-
-
-def _records(settings: Settings) -> WorkerRecords:
-    return worker_records(settings.warehouse, settings.database)

@@ -15,7 +15,7 @@ from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
 from tidemark.store.workers.owner import Owner
 from tidemark.store.workers.record import SECOND, WorkerRecord
-from tidemark.store.workers.record_store import STREAM, SUPERVISOR, WorkerRecords, worker_records
+from tidemark.store.workers.record_store import STREAM, SUPERVISOR, records_of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def request(settings: Settings, asset: str, admission: Admission = ALL) -> Desir
     """Request an asset's stream. An earlier request and its limits are replaced."""
     now, limits = time.time_ns() // 1000, admission
     wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
-    _records(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(wanted)))
+    records_of(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(wanted)))
     return wanted
 
 
@@ -69,32 +69,32 @@ def cancel(settings: Settings, asset: str) -> bool:
         was_requested = record.wish is not None
         return replace(record, wish=None, report={})
 
-    _records(settings).change(STREAM, asset, withdraw)
+    records_of(settings).change(STREAM, asset, withdraw)
     return was_requested
 
 
 def find(settings: Settings, asset: str) -> DesiredStream | None:
     """Return the request for an asset's stream; None if there is none."""
-    return _read_request(_records(settings).read(STREAM, asset))
+    return _read_request(records_of(settings).read(STREAM, asset))
 
 
 def read_all(settings: Settings) -> dict[str, DesiredStream]:
     """Return all requests, by asset."""
-    found = map(_read_request, _records(settings).read_all(STREAM))
+    found = map(_read_request, records_of(settings).read_all(STREAM))
     return {request.asset: request for request in found if request is not None}
 
 
 def record_start(settings: Settings, wanted: DesiredStream, query: str, run: str) -> None:
     """Record that a query was started for a request."""
     start = _Start(wanted.since, query, run)._asdict()
-    _records(settings).change(
+    records_of(settings).change(
         STREAM, wanted.asset, lambda record: replace(record, report={"start": start})
     )
 
 
 def find_start(settings: Settings, asset: str) -> _Start | None:
     """Return the query that was started last for a request of the asset; None if it is unknown."""
-    start = _records(settings).read(STREAM, asset).report.get("start")
+    start = records_of(settings).read(STREAM, asset).report.get("start")
     return None if start is None else _Start(**start)
 
 
@@ -118,12 +118,8 @@ def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> No
             )
         return record.owned_by(Owner(owner), int(lasts * SECOND))
 
-    _records(settings).change(SUPERVISOR, domain, renew)
+    records_of(settings).change(SUPERVISOR, domain, renew)
 
 
 def _read_request(record: WorkerRecord) -> DesiredStream | None:
     return None if record.wish is None else DesiredStream(**record.wish)
-
-
-def _records(settings: Settings) -> WorkerRecords:
-    return worker_records(settings.warehouse, settings.database)

@@ -25,7 +25,7 @@ from pyspark.sql.connect.streaming.query import StreamingQuery
 from tidemark import engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.store.workers.record_store import SUPERVISOR, worker_records
+from tidemark.store.workers.record_store import SUPERVISOR, records_of
 from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.queries import Query
 
@@ -252,8 +252,7 @@ def write_statuses(
 ) -> None:
     """Store the status of a domain's streams in the record of the domain's supervisor."""
     statuses = {asset: asdict(stream) for asset, stream in streams.items()}
-    records = worker_records(settings.warehouse, settings.database)
-    records.change(
+    records_of(settings).change(
         SUPERVISOR,
         domain,
         lambda record: replace(record, report={"at": now, "streams": statuses}),
@@ -270,7 +269,7 @@ def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> di
         lasts: the microseconds after which a status is stale.
     """
     found: dict[str, Stream] = {}
-    for record in worker_records(settings.warehouse, settings.database).read_all(SUPERVISOR):
+    for record in records_of(settings).read_all(SUPERVISOR):
         if record.report and 0 <= now - record.report["at"] <= lasts:
             streams = record.report["streams"].items()
             found |= {asset: Stream(**stream) for asset, stream in streams}

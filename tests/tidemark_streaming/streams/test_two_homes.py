@@ -1,8 +1,6 @@
-"""What a process records about streams, supervisors and ingests, another home of the same warehouse
-sees."""
+"""Records of streams, supervisors and ingests are seen from another home of the same warehouse."""
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-from helpers.processes.object_store import serve_bucket
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
 from tidemark.run.admission import Admission
@@ -33,18 +30,12 @@ from tidemark_streaming.streams.supervisor import RUNNING, Stream
 SOURCE: Any = SimpleNamespace(name="orders")
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_bucket() as address:
-        yield address
-
-
 @pytest.fixture(params=["disk", "store"])
 def homes(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Settings, Settings]:
     """Return the settings of two homes with one warehouse, whose caches are separate."""
-    # Each home reads what the other one has written, as processes of two machines do.
+    # Each home lists the records again, as processes of two machines do.
     monkeypatch.setattr(record_store, "_LISTING_SECONDS", 0.0)
     warehouse = str(tmp_path / "warehouse")
     if request.param == "store":

@@ -1,4 +1,4 @@
-"""The record of a worker: what should run, who runs it, and what was reported about it."""
+"""The record of a worker: the wish that it runs, its owner, and its report."""
 
 import json
 import time

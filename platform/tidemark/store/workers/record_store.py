@@ -9,6 +9,7 @@ from functools import lru_cache
 from threading import Lock
 
 from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
 from tidemark.store.committers.file_systems import local_folder
 from tidemark.store.refusals import store_failure
 from tidemark.store.workers.record import WorkerRecord
@@ -134,6 +135,11 @@ def worker_records(location: str, database: str) -> WorkerRecords:
         location: the folder (or bucket) of the warehouse.
     """
     return WorkerRecords(f"{location.rstrip('/')}/{database}")
+
+
+def records_of(settings: Settings) -> WorkerRecords:
+    """Return the records of the workers of a project's database."""
+    return worker_records(settings.warehouse, settings.database)
 
 
 def _file_name(kind: str, name: str) -> str:
