@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from helpers.kafka.topics import Topics
+from helpers.processes.object_store import serve_bucket
 from helpers.suite.durations import Durations
 from helpers.suite.fast import FAST_WITH_ENGINE
 from helpers.suite.interruption import HOMES, Interruption
@@ -215,3 +216,10 @@ def shared(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse
 
 def _empty(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
     return Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", catalogued)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """Yield the address of a bucket, which environment variables make accessible."""
+    with serve_bucket() as address:
+        yield address

@@ -28,8 +28,8 @@ def put_atomically(response):
 S3Response.put_object = put_atomically
 main()
 """
-"""An object store compares and writes in one step. Moto does not: of two writers with the same
-condition, both may succeed."""
+"""The program of the server. Each write compares and replaces in one step, as in an object store.
+Moto does not do this by itself: of two writers with the same condition, both may succeed."""
 
 
 @contextmanager

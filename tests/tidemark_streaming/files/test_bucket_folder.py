@@ -4,7 +4,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,6 @@ import pytest
 import requests
 
 from helpers.data.landing import HEADER, NO_ENGINE, SOURCE, delete, put
-from helpers.processes.object_store import serve_bucket
 from helpers.processes.refusing_store import serve_refusals
 from helpers.processes.store_proxy import serve_proxy, summarize_requests
 from tidemark.base import thresholds
@@ -27,12 +26,6 @@ from tidemark_streaming.connector import DEAD, Chunk
 from tidemark_streaming.files import FileConnector
 
 ROW = "2023-11-14T22:13:20Z,a,{}\n"
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_bucket() as address:
-        yield address
 
 
 @pytest.fixture(params=["disk", "store"])

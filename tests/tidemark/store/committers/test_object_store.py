@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from helpers.processes.object_store import serve_bucket
 from helpers.processes.store_proxy import serve_proxy
 from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
@@ -28,13 +27,6 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 pytestmark = pytest.mark.slow
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """Yield the address of a bucket, which environment variables make accessible."""
-    with serve_bucket() as address:
-        yield address
 
 
 @pytest.fixture

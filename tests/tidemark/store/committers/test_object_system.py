@@ -1,6 +1,6 @@
 """Tests that Arrow finds the same files in an object store as on a disk."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,7 +9,6 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.processes.object_store import serve_bucket
 from tidemark.base.errors import StoreError
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import translate_refusals
@@ -22,12 +21,6 @@ FILES = {
     "one/empty": b"",
     "other/part-0/rows.parquet": b"55555",
 }
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_bucket() as address:
-        yield address
 
 
 @pytest.fixture(params=["disk", "store"])

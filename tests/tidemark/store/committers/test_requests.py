@@ -15,7 +15,6 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from helpers.processes.object_store import serve_bucket
 from helpers.processes.store_proxy import StoreProxy, serve_proxy, summarize_requests
 from tidemark.engine.launch import cache
 from tidemark.store.committers.committer import Committer
@@ -24,12 +23,6 @@ from tidemark.store.committers.log_copy import LogCopy
 
 COMMITS = 12
 """The number of commits to a table, so that one of them writes a checkpoint."""
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_bucket() as address:
-        yield address
 
 
 @pytest.fixture

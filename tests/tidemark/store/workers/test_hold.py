@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from uuid import uuid4
 import pytest
 
 from helpers.processes.clocks import shift_clock
-from helpers.processes.object_store import serve_bucket
 from tidemark.store.workers import hold, record_store
 from tidemark.store.workers.hold import OwnedElsewhereError, hold_work, is_free
 from tidemark.store.workers.owner import Owner, Process
@@ -35,12 +33,6 @@ with hold_work(WorkerRecords(place), "ingest", "orders"):
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with serve_bucket() as address:
-        yield address
 
 
 @pytest.fixture(params=["disk", "store"])

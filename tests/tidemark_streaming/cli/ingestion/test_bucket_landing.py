@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from helpers.processes.commands import call
 from helpers.processes.following import Following
 from helpers.processes.object_store import serve_bucket
 from helpers.processes.refusing_store import serve_refusals
-from helpers.processes.store_proxy import serve_proxy
+from helpers.processes.store_proxy import StoreProxy, serve_proxy
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
@@ -75,36 +76,35 @@ def test_a_refusal_of_the_store_ends_each_ingest(
     assert "Traceback" not in ended.stderr
 
 
-def test_an_ingest_that_follows_waits_for_the_store(warehouse: Warehouse) -> None:
+@contextmanager
+def follow_bucket(warehouse: Warehouse) -> Iterator[tuple[StoreProxy, Following]]:
+    """Follow a bucket, after its first file was ingested. At the end, ingest another file."""
     with serve_bucket() as bucket, serve_proxy() as proxy:
         place = f"{bucket}/landing/sensors"
         put(place, "1.csv", f"{HEADER}2023-11-14T22:13:20Z,a,1\n")
         following = Following(warehouse, connector(place))
         following.brings(1)
+        yield proxy, following
+        following.end()
+        put(place, "2.csv", f"{HEADER}2023-11-14T22:13:21Z,a,2\n")
+        following.brings(1)
+        following.join()
+
+
+def test_an_ingest_that_follows_waits_for_the_store(warehouse: Warehouse) -> None:
+    with follow_bucket(warehouse) as (proxy, following):
         proxy.is_away = True
         assert "The object store does not answer" in following.says()
         proxy.is_away = False
         assert following.says().startswith("The outage ended after")
-        following.end()
-        put(place, "2.csv", f"{HEADER}2023-11-14T22:13:21Z,a,2\n")
-        following.brings(1)
-        following.join()
 
 
 def test_an_ingest_that_follows_polls_every_two_seconds(warehouse: Warehouse) -> None:
-    with serve_bucket() as bucket, serve_proxy() as proxy:
-        place = f"{bucket}/landing/sensors"
-        put(place, "1.csv", f"{HEADER}2023-11-14T22:13:20Z,a,1\n")
-        following = Following(warehouse, connector(place))
-        following.brings(1)
+    with follow_bucket(warehouse) as (proxy, _):
         with proxy.count() as polls:
             time.sleep(5)
         assert {request.kind for request in polls} == {"LIST"}
         assert len(polls) <= 3
-        following.end()
-        put(place, "2.csv", f"{HEADER}2023-11-14T22:13:21Z,a,2\n")
-        following.brings(1)
-        following.join()
 
 
 def test_a_recording_is_not_played_into_a_bucket(warehouse: Warehouse) -> None:
