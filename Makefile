@@ -58,6 +58,7 @@ lint: setup
 	.venv/bin/basedpyright
 	.venv/bin/lint-imports
 	$(PYTHON) tools/lint_language.py
+	$(PYTHON) tools/readability.py
 
 bench: setup
 	$(PYTHON) -m benchmarks
