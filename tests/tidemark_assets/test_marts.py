@@ -342,6 +342,14 @@ def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) 
     assert call("marts", MART, "--full-refresh").exit_code == 0
 
 
+@pytest.mark.nightly
+def test_an_erasure_rebuilds_marts_after_the_catalog_was_lost(platform: Platform) -> None:
+    platform.forget_catalog()
+    erased = call("erase", "flights", "--where", "tailnum = 'N725MQ'", "--yes")
+    assert erased.exit_code == 0, erased.stderr
+    assert platform.mart() == platform.counted()
+
+
 def _run_dbt(*arguments: str) -> bool:
     tidemark = Path(sys.executable).with_name("tidemark")
     done = subprocess.run([tidemark, "dbt", *arguments], capture_output=True, text=True)

@@ -132,8 +132,9 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
 def prepare(spark: "SparkSession", settings: Settings) -> None:
     """Set up a session that another library may have opened.
 
-    The session reports the loss of its engine as `EngineLostError`, soon if the engine is on this
-    machine, and excludes an optimizer rule that can lose rows.
+    The session reports the loss of its engine as `EngineLostError`, within seconds if the engine is
+    on this machine and otherwise within a minute, and excludes an optimizer rule that can lose
+    rows.
     """
     from tidemark.engine.channel import RenewedToken
     from tidemark.engine.loss import recognize_loss
@@ -142,7 +143,9 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     recognize_loss(spark)
-    if settings.remote is None:
+    if settings.is_remote:
+        limit_remote_retries(spark)
+    else:
         limit_retries(spark)
     if is_renewable(settings):
         policy = RenewedToken(partial(renew_token, settings))
@@ -158,6 +161,17 @@ def limit_retries(spark: "SparkSession") -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
+
+
+def limit_remote_retries(spark: "SparkSession") -> None:
+    """Let requests of a session fail within a minute, because its engine is on another machine.
+
+    The retries last half a minute: longer than the interruption of a connection. A server that
+    exits loses its sessions, so that retries can't succeed once it is back.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=7, max_backoff=8_000)])
 
 
 def _leave(spark: "SparkSession", url: str, release: bool) -> None:

@@ -34,6 +34,8 @@ from tidemark_streaming.dbt import sources as dbt_sources
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidemark.store.warehouse import Warehouse
+
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Excludes unit tests: they test the project's code, so they are not part of a build."""
@@ -220,16 +222,20 @@ class Marts:
 
     def build(
         self,
+        warehouse: "Warehouse",
         address: str,
         names: Sequence[str],
         *,
-        session: "SparkSession | None" = None,
         full_refresh: bool = False,
     ) -> list[Outcome]:
         """Build marts, with the models that they read, and test them.
 
+        dbt finds tables by name. Those that the engine's catalog lacks are registered first. The
+        loss of the engine ends the build.
+
         Args:
-            session: a session on the same engine; with it, the loss of the engine ends the build.
+            warehouse: the tables that the marts read, with a session on the engine.
+            address: the engine's address.
 
         Returns:
             The result of each model and test.
@@ -240,14 +246,15 @@ class Marts:
         from tidemark.engine.loss import raise_if_lost
 
         _ = self.manifest
+        warehouse.restore()
         selected = ["--select", *(f"+{name}" for name in names)]
         with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
             shutil.copy(self.target / "partial_parse.msgpack", scratch)
             variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
             refresh = ["--full-refresh"] if full_refresh else []
-            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables, session)
-            if session is not None and _has_failed(Path(scratch)):
-                raise_if_lost(session)
+            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables, warehouse.spark)
+            if _has_failed(Path(scratch)):
+                raise_if_lost(warehouse.spark)
             found = outcomes(Path(scratch), output)
         self._note(found)
         return found

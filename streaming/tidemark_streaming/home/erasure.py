@@ -107,7 +107,7 @@ def erase(
         if built:
             on_progress(f"rebuild {', '.join(built)}")
             project = marts.Marts(settings)
-            found = project.build(address, built, session=warehouse.spark, full_refresh=True)
+            found = project.build(warehouse, address, built, full_refresh=True)
             marts.refuse(marts.describe_failure(found))
 
     with ExitStack() as locked:

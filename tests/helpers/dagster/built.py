@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidemark.store.warehouse import Warehouse
+
 Runs = Callable[[Sequence[str], Mapping[str, str], object], str]
 
 
@@ -21,3 +23,8 @@ def leaving(*results: Mapping[str, Any]) -> Runs:
         return ""
 
     return run
+
+
+def unregistered(session: Any = None) -> Warehouse:  # noqa: ANN401 (a build that does not fail needs none)
+    """Return a warehouse whose tables are not in the catalog, for builds of nothing."""
+    return Warehouse(session, "/none", registered=False)

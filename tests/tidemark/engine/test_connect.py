@@ -15,12 +15,14 @@ import grpc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.connect.client import retries
 
-from helpers.processes.failing_engine import FailingEngine, serve
+from helpers.processes.failing_engine import FAULTS, FailingEngine, serve
 from tidemark import engine as spark_engine
-from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.errors import DefinitionError, EngineError, EngineLostError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address
+from tidemark.engine.channel import open_session
+from tidemark.engine.connect import address, prepare
 from tidemark.engine.ports import free_port
 from tidemark.engine.probe import DEADLINE, Answer, channel, probe
 from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
@@ -278,3 +280,23 @@ def test_the_homes_token_is_created_once_and_is_private(tmp_path: Path) -> None:
     assert len(tokens) == 1
     assert stat.S_IMODE((settings.home / "token").stat().st_mode) == 0o600
     assert [file.name for file in settings.home.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize(("place", "shortest", "longest"), [("here", 1, 10), ("elsewhere", 20, 50)])
+def test_requests_of_a_session_fail_within_a_minute_after_the_loss_of_the_engine(
+    place: str, shortest: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float]()
+    monkeypatch.setattr(retries.Retrying.__init__, "__defaults__", (waits.append,))
+    settings = Settings(home=tmp_path)
+    with serve() as (engine, port):
+        url = f"sc://localhost:{port}"
+        spark = open_session(channel(url))
+        remote = None if place == "here" else url
+        prepare(spark, settings.model_copy(update={"remote": remote}))
+        engine.fault = FAULTS["UNAVAILABLE"]
+        with pytest.raises(EngineLostError):
+            spark.range(1).collect()
+        client: Any = spark
+        client.client.close()
+    assert shortest < sum(waits) < longest

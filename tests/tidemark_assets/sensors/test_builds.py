@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from helpers.dagster.built import leaving
+from helpers.dagster.built import leaving, unregistered
 from helpers.dagster.ticks import of_part
 from tidemark.base.settings import Settings
 from tidemark_assets.marts import builds_reporter
@@ -27,8 +27,8 @@ def test_builds_of_each_database_are_reported_once(
 ) -> None:
     monkeypatch.setattr(marts, "run", leaving(MADE))
     one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
-    other.build("sc://localhost:1", [])
-    one.build("sc://localhost:1", [])
+    other.build(unregistered(), "sc://localhost:1", [])
+    one.build(unregistered(), "sc://localhost:1", [])
     ticks = of_part(builds_reporter(one, some_marts), instance, settings)
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."
@@ -38,5 +38,5 @@ def test_builds_of_each_database_are_reported_once(
     assert ticks.skipped() == "No new builds."
     ticks.sensor = of_part(builds_reporter(one, some_marts), instance, settings).sensor
     assert ticks.skipped() == "No new builds."
-    one.build("sc://localhost:1", [])
+    one.build(unregistered(), "sc://localhost:1", [])
     assert ticks.skipped() == "Reported 1 marts and tests."

@@ -15,7 +15,7 @@ from dbt.artifacts.schemas.results import NodeStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.dagster.built import leaving
+from helpers.dagster.built import leaving, unregistered
 from helpers.processes.failing_engine import FAULTS, serve
 from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings, bundled_dbt_project
@@ -33,10 +33,10 @@ def test_a_build_is_recorded_for_its_own_database(
     monkeypatch.setattr(marts, "run", leaving())
     one = Settings(home=tmp_path, database="one")
     other = one.model_copy(update={"database": "other"})
-    Marts(one).build("sc://localhost:1", [])
+    Marts(one).build(unregistered(), "sc://localhost:1", [])
     assert len(Marts(one).builds(0)) == 1
     assert Marts(other).builds(0) == []
-    Marts(other).build("sc://localhost:1", [])
+    Marts(other).build(unregistered(), "sc://localhost:1", [])
     assert len(Marts(one).builds(0)) == len(Marts(other).builds(0)) == 1
 
 
@@ -46,13 +46,13 @@ def test_a_build_record_survives_the_cleanup_of_old_project_states(
     """dbt's files of a project state are deleted after a week."""
     monkeypatch.setattr(marts, "run", leaving())
     settings = Settings(home=tmp_path)
-    Marts(settings).build("sc://localhost:1", [])
+    Marts(settings).build(unregistered(), "sc://localhost:1", [])
     long_ago = time.time() - WEEK - 60
     for place in (settings.home / "marts").iterdir():
         os.utime(place, (long_ago, long_ago))
-    Marts(settings).build("sc://localhost:1", [])
+    Marts(settings).build(unregistered(), "sc://localhost:1", [])
     again = settings.model_copy(update={"database": "other"})
-    Marts(again).build("sc://localhost:1", [])
+    Marts(again).build(unregistered(), "sc://localhost:1", [])
     assert len(Marts(settings).builds(0)) == 2
 
 
@@ -66,13 +66,14 @@ def test_a_failed_build_is_the_loss_of_its_engine_if_that_is_lost(
     project = Marts(Settings(home=tmp_path))
     with serve() as (engine, port):
         session = open_session(Channel(f"sc://127.0.0.1:{port}"))
+        warehouse = unregistered(session)
         engine.fault = FAULTS["SESSION_NOT_FOUND"] if is_lost else None
         if is_lost and status is NodeStatus.Error:
             with pytest.raises(EngineLostError):
-                project.build("sc://localhost:1", [], session=session)
+                project.build(warehouse, "sc://localhost:1", [])
             assert project.builds(0) == []
         else:
-            (outcome,) = project.build("sc://localhost:1", [], session=session)
+            (outcome,) = project.build(warehouse, "sc://localhost:1", [])
             assert outcome.status == status
             assert len(project.builds(0)) == 1
         client: Any = session

@@ -42,14 +42,13 @@ def marts(
     if unknown:
         raise DefinitionError(f"There is no mart '{unknown[0]}'. Available: {', '.join(known)}.")
     store = home.warehouse()
-    store.restore()
     missing = project.missing(store.exists)
     buildable = [name for name in known if name not in missing]
     builder.refuse(builder.lacking(missing, asked or ([] if buildable else known)))
     chosen = asked or buildable
     with step(f"build {', '.join(chosen)}") as work:
         address = engine.ensure(home.settings)
-        found = project.build(address, chosen, session=store.spark, full_refresh=full_refresh)
+        found = project.build(store, address, chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in found if o.kind == "test")
         work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
     for name in sorted(set(known) - set(chosen)) if not asked else ():
