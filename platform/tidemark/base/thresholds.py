@@ -22,7 +22,7 @@ SMALL_BATCH_BYTES = 4 << 20
 Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
 """
 
-IN_MEMORY_PARTIALS = 50_000
+IN_MEMORY_PARTIALS = 250_000
 """Up to this number of stored partials or window rows, this process merges them in memory.
 
 If there are more, the engine merges them. Benchmark: `benchmarks.increments --growth` (below) and

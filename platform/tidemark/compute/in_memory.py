@@ -8,7 +8,7 @@ the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` 
 
 | | supported in memory |
 | --- | --- |
-| runs | increments |
+| runs | all: an increment changes windows, every other run replaces them |
 | windows | windows of a transform (not of a roll-up) that don't merge and are all up to date |
 | | through the same arrival |
 | firings | none, or each arrival; whether a commit changes any window, with any aggregate |
@@ -99,12 +99,11 @@ def is_supported(transform: Definition, marker: CommitInfo) -> bool:
 
 
 def has_supported_firings(transform: Definition, marker: CommitInfo) -> bool:
-    """Return whether `changes_nothing` can determine if a commit changes windows."""
+    """Return whether this module knows which windows have fired after a commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None
         and not transform.window.merges
-        and marker.recomputed is None
         and not (marker.before.covers or marker.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
     )
@@ -129,24 +128,30 @@ def compute_changes(
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
-    The rows also have `IS_DELETED`, which is false, and `SLACK`, the possible rounding errors.
-    Return None if only the engine can compute the rows.
+    A commit that recomputes windows changes all of them. The rows also have `IS_DELETED`, which is
+    false, and `SLACK`, the possible rounding errors. Return None if only the engine can compute the
+    rows.
 
     Args:
         partials: all partials, after the commit, of the windows that the commit can change.
-        marker: the record of an increment for which `is_supported` returns True.
+        marker: the record of a commit for which `is_supported` returns True.
     """
     if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
     at = marker.after.at
-    fired = _select_fired(_select_open_windows(partials, transform, marker), transform, at)
+    is_increment = marker.recomputed is None
+    if is_increment:
+        partials = _select_open_windows(partials, transform, marker)
+    fired = _select_fired(partials, transform, at)
     merging = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
     known = [m for m in merging if m is not None]
     if len(known) < len(merging):
         return None
     rows = _finish_windows(_merge_by_window(fired, transform, known), transform, known, at)
-    changed = _mask_changes(rows["window_end"], rows["_fired"].to_numpy(), transform, marker)
-    rows = rows.filter(pa.array(changed)).drop_columns(["_fired"])
+    if is_increment:
+        changed = _mask_changes(rows["window_end"], rows["_fired"].to_numpy(), transform, marker)
+        rows = rows.filter(pa.array(changed))
+    rows = rows.drop_columns(["_fired"])
     stamps = {
         "as_of": at.arrival,
         "commit_number": marker.commit_number,

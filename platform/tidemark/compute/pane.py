@@ -195,9 +195,13 @@ def _check_aggregates(transform: WindowedTransform) -> None:
     user consists of columns, whose texts also show which functions they call.
     """
     for name, aggregate in transform.aggregates.items():
-        result = aggregate.finish(aggregate.merge(aggregate.partial()))
+        # The steps are checked one by one. Their composition repeats the partial wherever a step
+        # uses it, so its text can have millions of characters.
+        partial = F.col(name)
+        steps = (aggregate.partial(), aggregate.merge(partial), aggregate.finish(partial))
         # The quotes around a column's text are not quotes of SQL.
-        fault = find_nondeterminism(str(result).removeprefix("Column<'"))
+        faults = [find_nondeterminism(str(step).removeprefix("Column<'")) for step in steps]
+        fault = next(filter(None, faults), None)
         if fault is not None:
             raise DefinitionError(
                 f"Asset '{transform.name}': the aggregate '{name}', {aggregate}, {fault}. Windows "

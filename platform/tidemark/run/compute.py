@@ -318,7 +318,11 @@ def _compute_in_memory(
     if partials is None:
         return None
     if not in_memory.is_supported(transform, marker):
-        has_rows = marked or not in_memory.changes_nothing(partials, transform, marker)
+        has_rows = (
+            marked
+            or marker.recomputed is not None
+            or not in_memory.changes_nothing(partials, transform, marker)
+        )
         return None if has_rows else _no_windows(asset)
     rows = in_memory.compute_changes(partials, transform, marker)
     if rows is None or not marked:

@@ -22,7 +22,7 @@ from tidemark.compute.pane import as_of
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.aggregates.totals import ROUNDING
-from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, IS_DELETED, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.firings import Count, EachArrival, Never
 from tidemark.define.triggers.trigger import Trigger
@@ -167,6 +167,16 @@ def ordered(rows: pa.Table) -> list[dict[str, Any]]:
 
 INCREMENT = between(4, 7)
 MARKERS = (INCREMENT, between(3, 9), between(None, 6), between(5, 200))
+CAUSES = (Cause.BACKFILL, Cause.CORRECTION, Cause.ERASURE, Cause.BACKFILL)
+
+
+def assert_same_rows(rows: pa.Table, engines: DataFrame) -> None:
+    names = [n for n in rows.column_names if n not in ("as_of", "commit_number", "quality")]
+    assert {SLACK, IS_DELETED} < {*names}
+    fetched = fetch(engines.withColumn("revision", F.col("revision").cast("int")).select(names))
+    for name in {*names} - {SLACK}:
+        assert rows.schema.field(name).type == fetched.schema.field(name).type, name
+    assert ordered(rows.select(names)) == ordered(fetched)
 
 
 @pytest.mark.parametrize("case", range(len(TRIGGERS)))
@@ -181,17 +191,14 @@ def test_rows_computed_in_memory_equal_the_engines(shared: Warehouse, case: int)
     stored = to_dataframe(warehouse.spark, unsettled(partials, transform, marker))
     now, then = as_of(marker.after), as_of(marker.before)
     log = Log(warehouse, transform.source)
-    engines = fetch(
-        aligned.compute_changes(stored, transform, log, now, then).withColumn(
-            "revision", F.col("revision").cast("int")
-        )
-    )
-    names = [n for n in found.column_names if n not in ("as_of", "commit_number", "quality")]
-    assert SLACK in names
-    engines = engines.select(names)
-    for name in {*names} - {SLACK}:
-        assert found.schema.field(name).type == engines.schema.field(name).type, name
-    assert ordered(found.select(names)) == ordered(engines)
+    assert_same_rows(found, aligned.compute_changes(stored, transform, log, now, then))
+    replacement = Replacement(cause=CAUSES[case], commit_number=3, after=marker.after)
+    replaced = in_memory.compute_changes(partials, transform, replacement)
+    assert replaced is not None
+    assert replaced.num_rows >= found.num_rows
+    every_partial = to_dataframe(warehouse.spark, partials)
+    engines = aligned.finish_windows(every_partial, transform, log, now)
+    assert_same_rows(replaced, engines.withColumn(IS_DELETED, F.lit(False)))
     keys = fetch(
         to_dataframe(warehouse.spark, found).select(keys_as_json(transform.keys).alias("keys"))
     )
@@ -334,7 +341,8 @@ def test_in_memory_computation_supports_only_some_definitions() -> None:
         TimelinePosition(3, T0), (BackfilledRange(T0, T0 + MINUTE, TimelinePosition(5, T0)),)
     )
     assert not asked(replace(INCREMENT, before=ahead))
-    assert not asked(Replacement(cause=Cause.BACKFILL, ranges=((T0, T0 + MINUTE),)))
+    assert asked(Replacement(cause=Cause.BACKFILL, ranges=((T0, T0 + MINUTE),)))
+    assert not asked(Replacement(cause=Cause.BACKFILL, after=ahead))
 
 
 def test_a_small_increment_sends_one_query(

@@ -1,6 +1,6 @@
 """Tests that windows computed in memory equal the oracle, for histories from Hypothesis."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,11 +15,12 @@ from tidemark.compute import in_memory
 from tidemark.define import aggregates as agg
 from tidemark.define.classification import LATE, ON_TIME, TOO_LATE
 from tidemark.define.helper_columns import ADMITTED, IS_DELETED, SLOT, VERDICT
+from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.firings import EachArrival, Firing, Never
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Tumbling
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
-from tidemark.store.commits.kinds import Increment
+from tidemark.store.commits.kinds import Cause, Increment, Replacement
 from tidemark.store.rows import INSTANT
 
 SECOND = 1_000_000
@@ -180,6 +181,30 @@ def expected(
     )["windows"]
 
 
+def make_transform(early: Side, late: Side, lateness: int) -> WindowedTransform:
+    return replace(
+        PER_MINUTE,
+        window=Tumbling(f"{SIZE} seconds"),
+        allowed_lateness=lateness * SECOND,
+        trigger=Trigger(early[0], late[0]),
+        aggregates=AGGREGATES,
+        function=same,
+    )
+
+
+def by_window(rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    return {(row["window_start"], row["sensor"]): row for row in rows}
+
+
+def told(rows: pa.Table, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the columns of rows that the oracle has, in the form in which it has them."""
+    found: list[dict[str, Any]] = []
+    for row in rows.to_pylist():
+        bounds = {name: iso(instant(row[name])) for name in names if name.startswith("window_")}
+        found.append({name: row[name] for name in names} | bounds)
+    return found
+
+
 @given(
     st.lists(ARRIVALS, min_size=1, max_size=8),
     st.integers(0, 8),
@@ -191,14 +216,7 @@ def expected(
 def test_an_increment_changes_the_oracles_earlier_rows_into_its_later_rows(
     history: list[Arrival], cut: int, early: Side, late: Side, lateness: int, ends: bool
 ) -> None:
-    transform = replace(
-        PER_MINUTE,
-        window=Tumbling(f"{SIZE} seconds"),
-        allowed_lateness=lateness * SECOND,
-        trigger=Trigger(early[0], late[0]),
-        aggregates=AGGREGATES,
-        function=same,
-    )
+    transform = make_transform(early, late, lateness)
     cut = min(cut, len(history))
     marks = watermarks(history)
     through = INFINITY if ends else marks[-1]
@@ -213,20 +231,41 @@ def test_an_increment_changes_the_oracles_earlier_rows_into_its_later_rows(
     changes = in_memory.compute_changes(rows, transform, marker)
     assert changes is not None
     assert in_memory.changes_nothing(rows, transform, marker) == (changes.num_rows == 0)
-
-    def by_window(rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        return {(row["window_start"], row["sensor"]): row for row in rows}
-
     before = by_window(expected(history[:cut], early, late, lateness, ends=False))
     after = by_window(expected(history, early, late, lateness, ends))
     names = next(iter(after.values()), {}).keys()
-    changed: list[dict[str, Any]] = []
-    for row in changes.to_pylist():
-        stamps = (row[IS_DELETED], row["as_of"], row["commit_number"])
-        assert stamps == (False, len(history) - 1, 3)
-        bounds = {name: iso(instant(row[name])) for name in names if name.startswith("window_")}
-        changed.append({name: row[name] for name in names} | bounds)
+    stamps = changes.select([IS_DELETED, "as_of", "commit_number"]).to_pylist()
+    stamp = {IS_DELETED: False, "as_of": len(history) - 1, "commit_number": 3}
+    assert stamps == [stamp] * changes.num_rows
+    changed = told(changes, names)
     assert before | by_window(changed) == after
     # No row is written again that stays as it is.
     same_rows = [key for key, row in by_window(changed).items() if before.get(key) == row]
     assert same_rows == []
+
+
+@given(
+    st.lists(ARRIVALS, min_size=1, max_size=8),
+    st.sampled_from(FIRINGS),
+    st.sampled_from(FIRINGS),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_a_replacement_has_all_of_the_oracles_rows(
+    history: list[Arrival], early: Side, late: Side, lateness: int, ends: bool
+) -> None:
+    transform = make_transform(early, late, lateness)
+    at = TimelinePosition(len(history) - 1, INFINITY if ends else watermarks(history)[-1])
+    # The position before a replacement makes no difference: all windows are recomputed.
+    marker = Replacement(
+        cause=Cause.BACKFILL, commit_number=3, before=Coverage(at), after=Coverage(at)
+    )
+    assert in_memory.is_supported(transform, marker)
+    stored = list(partials(history, transform.trigger, lateness))
+    rows = in_memory.compute_changes(
+        pa.Table.from_pylist(stored, schema=PARTIALS), transform, marker
+    )
+    assert rows is not None
+    oracles = expected(history, early, late, lateness, ends)
+    names = oracles[0].keys() if oracles else ()
+    assert by_window(told(rows, names)) == by_window(oracles)
