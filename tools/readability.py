@@ -128,7 +128,7 @@ class Code:
                 if measure == self.listed:
                     line = text.splitlines()[node.lineno - 1]
                     self.listing.append(f"{file}:{node.lineno}: {line.strip()}")
-            if _bound_name(node):
+            if bound_name(node):
                 self.totals["names"] += 1
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.totals["functions"] += 1
@@ -192,7 +192,7 @@ def _find_hits(node: ast.AST) -> Iterator[str]:
     is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     if is_function and "_" not in node.name.strip("_"):
         yield "one-word"
-    if _bound_name(node) in FILLERS:
+    if bound_name(node) in FILLERS:
         yield "fillers"
 
 
@@ -203,7 +203,7 @@ def _assigns_tuple(node: ast.AST) -> bool:
     return isinstance(node.targets[0], ast.Tuple)
 
 
-def _bound_name(node: ast.AST) -> str | None:
+def bound_name(node: ast.AST) -> str | None:
     """Return the name of the variable or parameter that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         return node.id

@@ -22,7 +22,7 @@ def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) ->
         checks: the checks to examine, such as
             `context.repository_def.asset_graph.asset_check_keys`.
     """
-    found = dict[str, str]()
+    descriptions = dict[str, str]()
     for key in sorted(checks, key=lambda key: key.to_user_string()):
         record = instance.get_latest_asset_check_evaluation_record(key)
         event = None if record is None else record.event
@@ -33,5 +33,5 @@ def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) ->
             and evaluation.severity is dg.AssetCheckSeverity.ERROR
         ):
             name = f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
-            found[name] = evaluation.description or "The check failed."
-    return found
+            descriptions[name] = evaluation.description or "The check failed."
+    return descriptions

@@ -24,15 +24,15 @@ __all__ = ["WindowedDomains"]
 _VARIABLE = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
 
 
-def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
+def _variable(_: dg.ResolutionContext, reference: str | None) -> str | None:
     """Return the name of the variable that holds a secret. No file or page then has the secret.
 
-    Raise an error if `given` is not a reference to a variable.
+    Raise an error if `reference` is not a reference to a variable.
     """
-    if given is None:
+    if reference is None:
         return None
-    if found := _VARIABLE.fullmatch(given.strip()):
-        return found[1]
+    if match := _VARIABLE.fullmatch(reference.strip()):
+        return match[1]
     raise DefinitionError(
         "The `token` of WindowedDomains is a secret, so it must refer to an environment variable: "
         "write, for example, `token: '{{ env.TIDEMARK_TOKEN }}'`."
@@ -76,9 +76,9 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         all_of_them = context.component_tree.get_all_components(WindowedDomains)
-        alike = [one for one in all_of_them if one.key_prefix == self.key_prefix]
+        alike = [component for component in all_of_them if component.key_prefix == self.key_prefix]
         if len(alike) > 1:
-            named = [domain for one in alike for domain in one.domains]
+            named = [domain for component in alike for domain in component.domains]
             prefix = f"`key_prefix: {self.key_prefix}`" if self.key_prefix else "no `key_prefix`"
             raise DefinitionError(
                 f"This project has {len(alike)} WindowedDomains components with {prefix}. Let one "
@@ -87,12 +87,13 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
             )
         places: dict[str, Any] = {"home": self.home, "database": self.database}
         places |= {"engine_port": self.engine_port, "remote": self.remote}
-        settings = Settings(**{name: place for name, place in places.items() if place is not None})
+        settings = Settings(**{name: value for name, value in places.items() if value is not None})
         tidemark = resource(settings, self.token)
-        given, prefix = {"tidemark": tidemark}, self.key_prefix
-        found = build_definitions(self.domains, given, in_process=False, key_prefix=prefix)
-        return (
-            dg.Definitions.merge(found, kept_small(with_prefix(prefix)))
-            if self.maintenance
-            else found
+        component_resources = {"tidemark": tidemark}
+        prefix = self.key_prefix
+        definitions = build_definitions(
+            self.domains, component_resources, in_process=False, key_prefix=prefix
         )
+        if self.maintenance:
+            return dg.Definitions.merge(definitions, kept_small(with_prefix(prefix)))
+        return definitions

@@ -57,11 +57,11 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
         settings = Settings()
         # This raises an error if two tables have one name, even in different domains.
         packages.load_importable(settings.domains)
-        given = {"tidemark": resource(settings)}
-        found = build_definitions([domain], given, key_prefix=key_prefix)
+        domain_resources = {"tidemark": resource(settings)}
+        definitions = build_definitions([domain], domain_resources, key_prefix=key_prefix)
         if domain == settings.domains[0]:
-            found = dg.Definitions.merge(found, maintenance(with_prefix(key_prefix)))
-        return found
+            definitions = dg.Definitions.merge(definitions, maintenance(with_prefix(key_prefix)))
+        return definitions
 
     return dg.definitions(load)
 
@@ -90,15 +90,15 @@ def build_definitions(
             assets or sources. Also if two tables have one name, or if the prefix is invalid.
     """
     names = with_prefix(key_prefix)
-    known = {d: (packages.load([d]), _presentation(d)) for d in domains}
+    loaded = {d: (packages.load([d]), _presentation(d)) for d in domains}
     # This raises an error if two tables have one name, even in different domains.
-    packages.load_importable(known)
+    packages.load_importable(loaded)
     return dg.Definitions.merge(
         dg.Definitions(
             jobs=decisions.quarantine_jobs(
                 (
                     (transform, show.partitions_of(name))
-                    for found, show in known.values()
+                    for found, show in loaded.values()
                     for name, transform in found.transforms.items()
                     if transform.checks
                 ),
@@ -110,43 +110,43 @@ def build_definitions(
             },
             executor=dg.in_process_executor if in_process else None,
         ),
-        *(part for domain, given in known.items() for part in _parts(domain, *given, names)),
+        *(part for domain, given in loaded.items() for part in _parts(domain, *given, names)),
     )
 
 
 def _parts(
-    domain: str, found: packages.Domains, show: DagsterOptions, names: Names
+    domain: str, domains: packages.Domains, show: DagsterOptions, names: Names
 ) -> Iterator[dg.Definitions]:
     group = domain.rpartition(".")[2]
-    for option, of in (("partitions", show.by_asset), ("the automation", show.automation)):
-        if unknown := [asset for asset in of if asset not in found.transforms]:
+    for option, configured in (("partitions", show.by_asset), ("the automation", show.automation)):
+        if unknown := [asset for asset in configured if asset not in domains.transforms]:
             raise DefinitionError(
                 f"Domain '{domain}' sets {option} for an asset '{unknown[0]}', which it does not "
-                f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
+                f"define; it defines: {', '.join(sorted(domains.transforms)) or 'none'}."
             )
-    strange = [source for source in show.arrives_within if source not in found.ingestions]
+    strange = [source for source in show.arrives_within if source not in domains.ingestions]
     if strange:
         raise DefinitionError(
             f"Domain '{domain}' sets `arrives_within` for '{strange[0]}', for which it has no "
-            f"connector; it has connectors for: {', '.join(sorted(found.ingestions)) or 'none'}."
+            f"connector; it has connectors for: {', '.join(sorted(domains.ingestions)) or 'none'}."
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    for ingestion in found.ingestions.values():
+    for ingestion in domains.ingestions.values():
         connector = ingestion.connector(ingestion.source.name)
         if not isinstance(connector, DerivedConnector):
             assets.append(connector_asset(connector, group, show, names))
         assets.append(source_assets(ingestion, group, show, names))
         assets += reference_assets(ingestion.source, group, show, names)
-    for t in found.transforms.values():
+    for t in domains.transforms.values():
         match t:
             case RollUp():
                 assets.append(rollup_assets(t, group, show, names))
             case _:
                 assets.append(transform_assets(base_transform(t), group, show, names))
     yield dg.Definitions(assets=assets)
-    yield from _automation(group, found, show, names)
+    yield from _automation(group, domains, show, names)
     for extra in import_modules(_EXTRAS):
-        yield from extra.definitions(group, found, show, names)
+        yield from extra.definitions(group, domains, show, names)
 
 
 def _presentation(domain: str) -> DagsterOptions:
@@ -166,26 +166,27 @@ def _presentation(domain: str) -> DagsterOptions:
 
 
 def _automation(
-    domain: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
+    domain: str, domains: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
     """Yield the sensors and jobs of a domain, and the checks that its assets' pages can run."""
     reporters = list[Reporter]()
-    for ingestion in found.ingestions.values():
+    for ingestion in domains.ingestions.values():
         yield arrivals.landing(ingestion, names)
         reporters.append(ingests_reporter(ingestion.source, names))
         if isinstance(ingestion.connector(ingestion.source.name), KafkaConnector):
             reporters.append(lag_reporter(ingestion, names))
     derived = {
         ingestion.source.name: ingestion.source
-        for ingestion in found.ingestions.values()
+        for ingestion in domains.ingestions.values()
         if isinstance(ingestion.source, DerivedSource)
     }
     # The assets that are computed from the log. Roll-ups follow these assets.
-    counted = {name: t for name, t in found.transforms.items() if t.follows is None}
+    counted = {name: t for name, t in domains.transforms.items() if t.follows is None}
     if counted or derived:
         yield rebuilds.rebuilds(domain, counted, names, derived)
-    if found.transforms:
-        transforms, partitions = found.transforms, show.partitions_of
+    if domains.transforms:
+        transforms = domains.transforms
+        partitions = show.partitions_of
         within = duration(show.fresh_within)
         yield arrivals.arrivals(domain, transforms, partitions, names)
         reporters.append(partitions_reporter(transforms, partitions, within, names))
@@ -204,8 +205,8 @@ def _automation(
                 reporters.append(sink_reporter(transform, names))
             yield dg.Definitions(asset_checks=checks)
     if reporters:
-        yield dg.Definitions(asset_checks=findings_checks(found, names))
-        reporters.append(findings_reporter(domain, found, names))
+        yield dg.Definitions(asset_checks=findings_checks(domains, names))
+        reporters.append(findings_reporter(domain, domains, names))
         description = (
             "Reports ingests, runs and builds of streams and the command line: ingested arrivals, "
             "partitions when they close and when late events change them, the state of Kafka "

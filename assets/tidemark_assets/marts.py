@@ -49,7 +49,7 @@ def definitions() -> dg.Definitions:
     assets = mart_assets(settings)
     return dg.Definitions(
         assets=assets,
-        sensors=[mart_sensor(settings, each) for each in assets],
+        sensors=[mart_sensor(settings, mart) for mart in assets],
         resources={"tidemark": resource(settings)},
         executor=dg.in_process_executor,
     )
@@ -72,17 +72,20 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     """
     if not marts.present(settings):
         return []
-    project, names = Marts(settings), with_prefix(key_prefix)
+    project = Marts(settings)
+    names = with_prefix(key_prefix)
     manifest = project.manifest
     _check_model_names(manifest, domains.load_importable(settings.domains))
     _check_test_names(manifest)
-    place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
+    dbt_project = DbtProject(
+        project.folder, target_path=project.target, profiles_dir=project.profiles
+    )
 
     @dbt_assets(
         manifest=manifest,
         name=names.own("marts"),
         dagster_dbt_translator=MartTranslator(key_prefix),
-        project=place,
+        project=dbt_project,
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
@@ -94,10 +97,10 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     return [build]
 
 
-def _check_model_names(manifest: Mapping[str, Any], known: Domains) -> None:
+def _check_model_names(manifest: Mapping[str, Any], domains: Domains) -> None:
     """Refuse a model with the name of an asset, because Dagster would show both as one asset."""
-    logs = {source.log_table for source in known.all_sources()}
-    assets = {*known.transforms, *logs}
+    logs = {source.log_table for source in domains.all_sources()}
+    assets = {*domains.transforms, *logs}
     for node in manifest["nodes"].values():
         if node["resource_type"] == "model" and node["name"] in assets:
             raise DefinitionError(
@@ -113,7 +116,8 @@ def _check_test_names(manifest: Mapping[str, Any]) -> None:
     tests = [node for node in nodes.values() if node["resource_type"] == "test"]
     counts = Counter((test["attached_node"], test["name"]) for test in tests)
     for test in tests:
-        model, name = test["attached_node"], test["name"]
+        model = test["attached_node"]
+        name = test["name"]
         if model is not None and counts[model, name] > 1:
             raise DefinitionError(
                 f"Model '{model.rpartition('.')[2]}' has {counts[model, name]} tests named "
@@ -255,14 +259,16 @@ def _build_events(
 
     Models and tests that no longer exist are left out.
     """
-    keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
+    keys = {k.path[-1]: k for k in assets.keys}
+    tests = {k.name: k for k in assets.check_keys}
     for outcome in build.outcomes:
         if outcome.kind == "model" and outcome.good and outcome.name in keys:
             took = dg.MetadataValue.float(outcome.seconds)
             metadata = {"made by": "the command line", "Execution Duration": took}
             yield dg.AssetMaterialization(keys[outcome.name], metadata=metadata)
         elif outcome.kind == "test" and outcome.status != "skipped" and outcome.name in tests:
-            check, warned = tests[outcome.name], outcome.status == "warn"
+            check = tests[outcome.name]
+            warned = outcome.status == "warn"
             yield dg.AssetCheckEvaluation(
                 asset_key=check.asset_key,
                 check_name=check.name,

@@ -44,18 +44,19 @@ class Reader(dg.IOManager):
 
     def load_input(self, context: dg.InputContext) -> object:
         table = context.asset_key.path[-1]
-        wanted = context.dagster_type.typing_type
+        requested_type = context.dagster_type.typing_type
         ways = _converters()
-        if wanted not in ways:
+        if requested_type not in ways:
             raise dg.Failure(
                 f"The windows of '{table}' can be loaded as a pandas or Polars DataFrame or as an "
-                f"Arrow table, not as {getattr(wanted, '__name__', wanted)}: change the type of "
+                f"Arrow table, not as {getattr(requested_type, '__name__', requested_type)}: "
+                "change the type of "
                 "the parameter.",
                 allow_retries=False,
             )
         with failing_with_message():
             rows = self._read(table, context)
-        return ways[wanted](rows)
+        return ways[requested_type](rows)
 
     def _read(self, table: str, context: dg.InputContext) -> pa.Table:
         bounds = list[Condition]()

@@ -16,7 +16,8 @@ from tidemark_streaming.base.origin_guard import OriginGuard
 
 def main() -> None:
     """Serve Dagster's web interface until a signal ends the process."""
-    hosts, unguarded = Settings().allowed_hosts, DagsterWebserver.build_middleware
+    hosts = Settings().allowed_hosts
+    unguarded = DagsterWebserver.build_middleware
 
     def build_middleware(self: DagsterWebserver[Any, Any]) -> list[Middleware]:
         return [Middleware(OriginGuard, hosts=hosts), *unguarded(self)]

@@ -123,7 +123,9 @@ def processing_time(timestamp: int, before: int | None) -> int:
         before: the processing time of the previous arrival; None for the first arrival.
     """
     clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
-    return clamped if before is None else max(clamped, before)
+    if before is None:
+        return clamped
+    return max(clamped, before)
 
 
 class Connector(Protocol):
@@ -279,7 +281,8 @@ class Excerpt:
     speed: float | None = None
 
     def __post_init__(self) -> None:
-        day, step = duration("1 day"), duration(self.span)
+        day = duration("1 day")
+        step = duration(self.span)
         if step <= 0 or (day % step and step % day):
             raise DefinitionError(f"span must divide a day or be whole days (got '{self.span}').")
         if self.speed is not None and not 0 < self.speed < math.inf:

@@ -30,10 +30,14 @@ def literal(text: str) -> str:
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     # Markdown removes one space at both ends.
     pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{pad}{line}{pad}{fence}" if line else ""
+    if line:
+        return f"{fence}{pad}{line}{pad}{fence}"
+    return ""
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -59,8 +59,9 @@ class TidemarkResource:
     def tables(self) -> Warehouse:
         """The warehouse without the engine, for code that does not use the engine."""
         no_spark = cast(SparkSession, None)
-        place, database = str(self.settings.warehouse), self.settings.database
-        return Warehouse(no_spark, place, database, registered=False)
+        location = str(self.settings.warehouse)
+        database = self.settings.database
+        return Warehouse(no_spark, location, database, registered=False)
 
     def snapshot(self, *transforms: Definition) -> Snapshot:
         """Return a reader of the tables that does not use the engine, for sensors and checks."""
@@ -96,13 +97,13 @@ class Tidemark(dg.ConfigurableResource[TidemarkResource]):
     )
 
     def create_resource(self, context: dg.InitResourceContext) -> TidemarkResource:
-        given: dict[str, Any] = {"home": self.home, "database": self.database}
-        given["engine_port"] = self.engine_port
+        settings: dict[str, Any] = {"home": self.home, "database": self.database}
+        settings["engine_port"] = self.engine_port
         if self.remote is not None and self.remote != _strip_parameters(Settings().remote):
-            given["remote"] = self.remote
+            settings["remote"] = self.remote
         if self.token is not None:
-            given["token"] = self.token
-        return TidemarkResource(Settings(**given))
+            settings["token"] = self.token
+        return TidemarkResource(Settings(**settings))
 
 
 def resource(settings: Settings, token: str | None = None) -> Tidemark:
@@ -122,4 +123,6 @@ def resource(settings: Settings, token: str | None = None) -> Tidemark:
 
 def _strip_parameters(remote: str | None) -> str | None:
     """Return an address without its parameters, which include the token."""
-    return None if remote is None else remote.partition("/;")[0]
+    if remote is None:
+        return None
+    return remote.partition("/;")[0]

@@ -52,18 +52,18 @@ def find_closed_partitions(
         return []
     last = min(watermark, newest_event, instant(newest.end) - 1)
     key: str | None = _key_at(partitions, last)
-    found: list[Span] = []
-    while key is not None and len(found) < count:
+    closed: list[Span] = []
+    while key is not None and len(closed) < count:
         span = _span(partitions, key)
         if window.last_window_end(span.end) <= watermark:
-            found.append(span)
+            closed.append(span)
         before = partitions.get_prev_partition_window(as_datetime(span.start))
         key = None if before is None else _key_at(partitions, instant(before.start))
-    return found[::-1]
+    return closed[::-1]
 
 
-def _key_at(partitions: dg.TimeWindowPartitionsDefinition, at: int) -> str:
-    return partitions.get_partition_key_for_timestamp(at / 1e6)
+def _key_at(partitions: dg.TimeWindowPartitionsDefinition, instant_micros: int) -> str:
+    return partitions.get_partition_key_for_timestamp(instant_micros / 1e6)
 
 
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> Span:

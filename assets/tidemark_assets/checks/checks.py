@@ -45,13 +45,13 @@ def check_names(transform: Definition) -> dict[str, str]:
     Names of checks have only letters, digits and `_`. A minus sign is written as a word, because
     `between(x, -5, 5)` and `between(x, 5, 5)` are different checks.
     """
-    found: dict[str, str] = {}
+    check_names_: dict[str, str] = {}
     for expectation in transform.checks:
         signed = re.sub(r"-(?=\d)", "minus_", expectation.name)
         plain = re.sub(r"\W+", "_", signed).strip("_")
         numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
-        found[expectation.name] = next(n for n in numbered if n not in found.values())
-    return found
+        check_names_[expectation.name] = next(n for n in numbered if n not in check_names_.values())
+    return check_names_
 
 
 def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
@@ -82,25 +82,25 @@ def current_results(
     results = results_since(snapshot, transform.name, last["commit_number"] - _RECENT)
     failing = check_results.open_failures(snapshot, transform, results)
     for expectation in transform.checks:
-        own = [r for r in results if r.expectation == expectation.name]
+        own_results = [r for r in results if r.expectation == expectation.name]
         failures = {
-            place: found_failures[expectation.name]
-            for place, found_failures in failing.items()
+            window: found_failures[expectation.name]
+            for window, found_failures in failing.items()
             if expectation.name in found_failures
         }
-        yield _evaluation(names, transform, expectation, last, failures, _whole(own, last))
+        yield _evaluation(names, transform, expectation, last, failures, _whole(own_results, last))
 
 
-def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
+def _whole(own_results: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
     """Return an expectation's result in the last run, if the rows failed it only as a whole.
 
     Such a result lists no failing rows. Return None in all other cases.
 
     Args:
-        own: the results of the expectation, the newest last.
+        own_results: the results of the expectation, the newest last.
         last: the last run's row of the ledger.
     """
-    newest = own[-1] if own else None
+    newest = own_results[-1] if own_results else None
     if (
         newest is None
         or newest.commit_number != last["commit_number"]
@@ -117,13 +117,18 @@ def _evaluation(
     expectation: Expectation,
     last: Mapping[str, Any],
     failures: Mapping[check_results.Place, str],
-    whole: CheckResult | None,
+    failed_result: CheckResult | None,
 ) -> dg.AssetCheckEvaluation:
-    passed, failing = not failures and whole is None, sorted(failures.items())
-    description = literal(whole.observed) if whole is not None else _describe_failures(failing)
+    passed = not failures and failed_result is None
+    failing = sorted(failures.items())
+    description = (
+        literal(failed_result.observed)
+        if failed_result is not None
+        else _describe_failures(failing)
+    )
     metadata: dict[str, Any] = {
         "expected": expectation.expected,
-        "failed": len(failing) if whole is None else whole.rows_failed,
+        "failed": len(failing) if failed_result is None else failed_result.rows_failed,
         "through arrival": last["through_arrival"],
         "run": last["run"],
     }
@@ -147,35 +152,36 @@ def draw_history(
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return a picture of the results of a run and of the runs before it; {} without results."""
     newest = results_since(snapshot, transform.name, facts.commit_number - _DRAWN)
-    found = [result for result in newest if result.commit_number <= facts.commit_number]
-    if not found:
+    shown = [result for result in newest if result.commit_number <= facts.commit_number]
+    if not shown:
         return {}
-    drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")
+    drawn = picture_checks.history(shown, title=f"Validation results of {transform.name}, by run")
     return {"history": embed_svg("history", to_svg(drawn))}
 
 
 def _expectation_metadata(expectation: Expectation) -> dict[str, Any]:
-    found: dict[str, Any] = {"expected": expectation.expected, "level": expectation.level}
+    metadata: dict[str, Any] = {"expected": expectation.expected, "level": expectation.level}
     if expectation.notes:
-        found["notes"] = dg.MetadataValue.md(expectation.notes)
+        metadata["notes"] = dg.MetadataValue.md(expectation.notes)
     if expectation.meta:
-        found["meta"] = dg.MetadataValue.json(dict(expectation.meta))
-    return found
+        metadata["meta"] = dg.MetadataValue.json(dict(expectation.meta))
+    return metadata
 
 
 def _description(expectation: Expectation) -> str:
-    effect = (
-        "a warning: rows that fail are published and marked"
-        if expectation.level == WARNING
-        else "rows that fail are quarantined"
-    )
+    if expectation.level == WARNING:
+        effect = "a warning: rows that fail are published and marked"
+    else:
+        effect = "rows that fail are quarantined"
     blame = f"; a failure is {FAULT_TEXT}" if expectation.name in INTEGRITY_CHECKS else ""
     summary = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
-    return f"{expectation.description} {summary}" if expectation.description else summary
+    if expectation.description:
+        return f"{expectation.description} {summary}"
+    return summary
 
 
 def _table(failing: Sequence[tuple[check_results.Place, str]]) -> dg.TableMetadataValue:
-    lines = [(iso(at), keys, seen) for (at, keys), seen in failing[:_SHOWN]]
+    lines = [(iso(start), keys, seen) for (start, keys), seen in failing[:_SHOWN]]
     more = [(f"… and {len(failing) - _SHOWN:,} more",)] if failing[_SHOWN:] else []
     return as_table(("window", "keys", "observed"), [*lines, *more])
 

@@ -88,15 +88,15 @@ def report_new_comparisons(
     rows = [] if table is None else table.sort_by("number").to_pylist()
     if record != present:
         number = -1
-    found = [Comparison.from_row(row) for row in rows if row["number"] > number][
+    new_comparisons = [Comparison.from_row(row) for row in rows if row["number"] > number][
         :MAX_COMPARISONS_PER_TICK
     ]
     events = [
         parity_result(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
-        for c in found
+        for c in new_comparisons
         if c.report.asset in transforms
     ]
-    return events, (present, max([number, *(c.number for c in found)]))
+    return events, (present, max([number, *(c.number for c in new_comparisons)]))
 
 
 def _span(comparison: Comparison) -> str:

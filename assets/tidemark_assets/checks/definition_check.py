@@ -45,20 +45,20 @@ def compare_definitions(
 ) -> dg.AssetCheckEvaluation:
     """Return the result of the check whether the current definition wrote an asset's tables."""
     try:
-        found = find_differences(warehouse, transform)
+        changes = find_differences(warehouse, transform)
     except DataError as error:
         # The asset has not run yet, or its tables have no record of their definition.
         return _evaluation(names, transform, str(error))
-    if found.same:
+    if changes.same:
         return _evaluation(names, transform, SAME)
-    return _evaluation(names, transform, _describe(found), found)
+    return _evaluation(names, transform, _describe(changes), changes)
 
 
 def report_new_results(
     warehouse: Warehouse,
     transforms: Iterable[Definition],
     runs: Sequence[Mapping[str, Any]],
-    known: dict[str, list[str | None]],
+    last_results: dict[str, list[str | None]],
     names: Names,
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the check's result for each asset with a new definition in the code or a new message.
@@ -67,55 +67,56 @@ def report_new_results(
 
     Args:
         runs: the new rows of the ledger, and some earlier ones.
-        known: by asset, the definition, the run and the message at the last call. This function
-            updates them.
+        last_results: by asset, the definition, the run and the message at the last call. This
+            function updates them.
     """
     newest = {r["asset"]: str(r["run"]) for r in runs}
     for transform in transforms:
         if transform.follows is not None:
             continue
-        name, definition = transform.name, fingerprint(transform)
-        before, run, description = known.get(name, [None, None, None])
-        now = newest.get(name, run)
-        if (before, run) == (definition, now) and description is not None:
+        name = transform.name
+        definition = fingerprint(transform)
+        before, run, description = last_results.get(name, [None, None, None])
+        current_run = newest.get(name, run)
+        if (before, run) == (definition, current_run) and description is not None:
             continue
-        found = compare_definitions(warehouse, transform, names)
-        if (before, description) != (definition, found.description):
-            yield found
-        known[name] = [definition, now, found.description]
+        evaluation = compare_definitions(warehouse, transform, names)
+        if (before, description) != (definition, evaluation.description):
+            yield evaluation
+        last_results[name] = [definition, current_run, evaluation.description]
 
 
-def parts(found: Changes) -> dg.TableMetadataValue:
+def parts(changes: Changes) -> dg.TableMetadataValue:
     """Return a table of the parts of the definition that differ."""
-    rows = [(c.part, c.before, c.after) for c in found.differences]
+    rows = [(c.part, c.before, c.after) for c in changes.differences]
     return as_table(("part", "in the tables", "in the code"), rows)
 
 
-def _describe(found: Changes) -> str:
+def _describe(changes: Changes) -> str:
     sentences: list[str] = []
-    if found.differences:
-        named = ", ".join(str(c) for c in found.differences)
+    if changes.differences:
+        named = ", ".join(str(c) for c in changes.differences)
         sentences.append(
             f"The definition in the code differs from that of the tables in {named}: "
-            f"{EFFECT_TEXTS[found.effect]}."
+            f"{EFFECT_TEXTS[changes.effect]}."
         )
-    if found.earlier_through is not None:
+    if changes.earlier_through is not None:
         sentences.append(
-            f"Events through arrival {found.earlier_through:,} were computed by an earlier "
+            f"Events through arrival {changes.earlier_through:,} were computed by an earlier "
             "definition."
         )
-    return " ".join(sentences).format(asset=found.asset)
+    return " ".join(sentences).format(asset=changes.asset)
 
 
 def _evaluation(
-    names: Names, transform: Definition, description: str, found: Changes | None = None
+    names: Names, transform: Definition, description: str, changes: Changes | None = None
 ) -> dg.AssetCheckEvaluation:
-    stops = found is not None and found.effect is Effect.REBUILD
+    stops = changes is not None and changes.effect is Effect.REBUILD
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
         check_name=CURRENT,
-        passed=found is None,
+        passed=changes is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,
         description=description,
-        metadata={"differences": parts(found)} if found is not None else {},
+        metadata={"differences": parts(changes)} if changes is not None else {},
     )

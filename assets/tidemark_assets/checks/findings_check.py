@@ -21,29 +21,30 @@ from tidemark_streaming.home.domains import AvailableDomains, Domains
 NO_FINDINGS = "no_findings"
 
 
-def keys_by_node(known: Domains, names: Names = PLAIN) -> dict[str, dg.AssetKey]:
+def keys_by_node(domains: Domains, names: Names = PLAIN) -> dict[str, dg.AssetKey]:
     """Return the keys of a domain's event logs and assets, by the node that findings name."""
-    sources = (ingestion.source for ingestion in known.ingestions.values())
+    sources = (ingestion.source for ingestion in domains.ingestions.values())
     logs = {source_node(source.name): names.key(source.log_table) for source in sources}
     tables = {
         asset_node(name): names.key(definition.table)
-        for name, definition in known.transforms.items()
+        for name, definition in domains.transforms.items()
     }
     return logs | tables
 
 
-def findings_checks(known: Domains, names: Names = PLAIN) -> list[dg.AssetChecksDefinition]:
+def findings_checks(domains: Domains, names: Names = PLAIN) -> list[dg.AssetChecksDefinition]:
     """Return the check `no_findings` of each event log and asset of a domain."""
     return [
-        _findings_check(known, node, key, names) for node, key in keys_by_node(known, names).items()
+        _findings_check(domains, node, key, names)
+        for node, key in keys_by_node(domains, names).items()
     ]
 
 
 def _findings_check(
-    known: Domains, node: str, key: dg.AssetKey, names: Names
+    domains: Domains, node: str, key: dg.AssetKey, names: Names
 ) -> dg.AssetChecksDefinition:
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
-        reader = HomeReader(tidemark.settings, AvailableDomains(known), patience=BROKERS_SECONDS)
+        reader = HomeReader(tidemark.settings, AvailableDomains(domains), patience=BROKERS_SECONDS)
         findings = [f for f in list_findings(reader.read()) if f.node == node]
         return evaluate_findings(key, findings)
 

@@ -55,9 +55,11 @@ def freshness(
         within: how far the watermark may be behind the newest event, in microseconds.
     """
     if newest is None:
-        behind, description = 0, "No event has arrived yet."
+        behind = 0
+        description = "No event has arrived yet."
     elif watermark is None:
-        behind, description = within + 1, "No run has processed the arrivals yet."
+        behind = within + 1
+        description = "No run has processed the arrivals yet."
     else:
         behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
         description = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."

@@ -54,18 +54,19 @@ def check_arrivals(
 
     letters = {a.arrival: a.dead_letters for a in arrivals if a.dead_letters}
     count = sum(letters.values())
-    undecodable = (
-        f"{format_count(count, 'row')} could not be decoded, the first in arrival {min(letters)}: "
-        f"`tidemark dead-letters list {source.name}` shows why."
-        if letters
-        else ""
-    )
+    if letters:
+        undecodable = (
+            f"{format_count(count, 'row')} could not be decoded, the first in arrival "
+            f"{min(letters)}: `tidemark dead-letters list {source.name}` shows why."
+        )
+    else:
+        undecodable = ""
     counts = {"dead letters": count, "arrivals with dead letters": len(letters)}
     yield evaluation(NO_DEAD_LETTERS, undecodable, "All rows could be decoded.", counts)
-    found = (find(snapshot, source), future_timestamps(snapshot, source, arrivals))
+    warnings = (find(snapshot, source), future_timestamps(snapshot, source, arrivals))
     yield evaluation(
         NO_FUTURE_EVENTS,
-        " ".join(str(each) for each in found if each is not None),
+        " ".join(str(warning_text) for warning_text in warnings if warning_text is not None),
         "The watermark is not ahead of the clock.",
         {"events dated ahead": sum(a.future_timestamps for a in arrivals)},
     )

@@ -31,12 +31,12 @@ RUNS = "lane_runs"
 
 
 def definitions(
-    group: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
+    group: str, domains: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
     """Yield the topics of a domain's lanes with their checks, and the sensor that reports lanes."""
-    if lanes := found.pipelines_of(Lane):
+    if lanes := domains.pipelines_of(Lane):
         yield dg.Definitions(
-            assets=_assets(lanes, found, group, show, names),
+            assets=_assets(lanes, domains, group, show, names),
             sensors=[
                 reporting_sensor(
                     names,
@@ -50,13 +50,13 @@ def definitions(
 
 
 def _assets(
-    lanes: Mapping[str, Lane], found: Domains, group: str, show: DagsterOptions, names: Names
+    lanes: Mapping[str, Lane], domains: Domains, group: str, show: DagsterOptions, names: Names
 ) -> list[dg.AssetSpec]:
     """Return the topics of lanes, and the external assets of their sources unless the domain also
     ingests these sources."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
     for lane in lanes.values():
-        if lane.source.name not in found.ingestions:
+        if lane.source.name not in domains.ingestions:
             before = [connector_asset(lane.connector, group, show, names)]
             before += reference_assets(lane.source, group, show, names)
             specs |= {spec.key: spec for spec in before}
@@ -133,7 +133,7 @@ def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Itera
 
 
 def _describe_topic(lane: Lane, topic: str) -> str:
-    values = [value for value, to in lane.routes.items() if to.name == topic]
+    values = [value for value, target in lane.routes.items() if target.name == topic]
     if not values:
         return (
             f"Records that {lane} can't decode or that are not valid, with their bytes and the "

@@ -34,7 +34,7 @@ def corrections(
         """The assets to correct."""
 
     def correct(step: Step[CorrectConfig], transform: Definition) -> Correction | None:
-        found = run.correct(step.tidemark.warehouse, transform, most=_SHOWN, reported=True)
+        found = run.correct(step.tidemark.warehouse, transform, max_listed=_SHOWN, reported=True)
         if found is None:
             step.context.log.info(f"No window of {transform.name} is missing a too-late event.")
         else:
@@ -59,30 +59,30 @@ def corrections(
     return dg.Definitions(jobs=[job])
 
 
-def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
-    if not done:
+def _table(corrected: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
+    if not corrected:
         return dg.MetadataValue.text("No window is missing a too-late event.")
     rows = [
         (
             asset,
-            found.windows,
-            found.total,
-            format_count(found.facts.too_late, "event"),
-            f"{found.facts.seconds:.1f}",
+            correction.windows,
+            correction.total,
+            format_count(correction.facts.too_late, "event"),
+            f"{correction.facts.seconds:.1f}",
         )
-        for asset, found in done.items()
+        for asset, correction in corrected.items()
     ]
     return as_table(("asset", "windows", "values", "too late", "seconds"), rows)
 
 
-def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
+def _changes(corrected: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
     metadata: dict[str, dg.TableMetadataValue] = {}
-    for asset, found in done.items():
+    for asset, correction in corrected.items():
         rows: list[tuple[object, ...]] = [
-            (c.window_start, pairs(c.keys), c.column, c.before, c.after) for c in found.changes
+            (c.window_start, pairs(c.keys), c.column, c.before, c.after) for c in correction.changes
         ]
-        if found.total > len(found.changes):
-            rows.append((f"… and {found.total - len(found.changes):,} more",))
+        if correction.total > len(correction.changes):
+            rows.append((f"… and {correction.total - len(correction.changes):,} more",))
         columns = ("window", "keys", "column", "before", "after")
         metadata[f"changes of {asset}"] = as_table(columns, rows)
     return metadata

@@ -78,16 +78,17 @@ def _job(
     assets: Mapping[str, _Asset],
     names: Names,
 ) -> dg.JobDefinition:
-    asked = (choice("assets_with_expectations", assets), Field(description="The asset."))
+    asset_field = (choice("assets_with_expectations", assets), Field(description="The asset."))
 
-    class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
+    class DecisionConfig(create_model("Decision", __base__=Decision, asset=asset_field)):
         """The asset, and its quarantined windows to release or discard."""
 
     def decide(step: Step[DecisionConfig]) -> None:
-        tidemark, (transform, partitions) = step.tidemark, assets[step.config.asset]
+        tidemark = step.tidemark
+        (transform, partitions) = assets[step.config.asset]
         starts = action(tidemark.warehouse, transform, _choice(step.config))
-        made = find_definition(tidemark.warehouse, transform)
-        tags = provenance_tags(step.context, names, transform, made, step.context.run_id)
+        definition = find_definition(tidemark.warehouse, transform)
+        tags = provenance_tags(step.context, names, transform, definition, step.context.run_id)
         step.context.log.info(
             f"{format_count(len(starts), 'window')} of {step.config.asset}: {step.context.op.name}."
         )

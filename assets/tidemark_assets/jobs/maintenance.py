@@ -51,28 +51,29 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
 
 
 def _maintain(step: Step[MaintenanceConfig]) -> None:
-    retention, done = int(step.config.retention_days * DAY), list[MaintenanceResult]()
+    retention = int(step.config.retention_days * DAY)
+    results = list[MaintenanceResult]()
     for table in maintain(step.tidemark.warehouse, step.config.tables, retention=retention):
         step.context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
-        done.append(table)
-    freed = sum(table.freed for table in done)
-    step.context.add_output_metadata({"tables": _to_markdown(done), "bytes freed": freed})
-    if (trouble := combine_errors(done)) is not None:
+        results.append(table)
+    freed = sum(table.freed for table in results)
+    step.context.add_output_metadata({"tables": _to_markdown(results), "bytes freed": freed})
+    if (trouble := combine_errors(results)) is not None:
         raise trouble
 
 
-def _to_markdown(done: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:
+def _to_markdown(results: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:
     """Return the results as a table."""
     columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [
         (
-            each.table,
-            each.before,
-            f"{each.after:,}{' (busy)' if each.busy else ''}",
-            each.removed,
-            each.freed,
-            each.spared,
+            result.table,
+            result.before,
+            f"{result.after:,}{' (busy)' if result.busy else ''}",
+            result.removed,
+            result.freed,
+            result.spared,
         )
-        for each in done
+        for result in results
     ]
     return as_table(columns, rows)

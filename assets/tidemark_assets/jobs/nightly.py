@@ -64,8 +64,10 @@ def nightly(
             return None
         return _row(days, *_verify_and_recompute(step, transform, days))
 
-    def describe(done: Mapping[str, tuple[object, ...] | None]) -> dict[str, dg.MetadataValue[Any]]:
-        return {"nightly": as_table(_COLUMNS, [row for row in done.values() if row is not None])}
+    def describe(
+        results: Mapping[str, tuple[object, ...] | None],
+    ) -> dict[str, dg.MetadataValue[Any]]:
+        return {"nightly": as_table(_COLUMNS, [row for row in results.values() if row is not None])}
 
     job = asset_job(
         names,
@@ -131,19 +133,21 @@ def _closed_days(
 def _verify_and_recompute(
     step: Step[Any], transform: Definition, days: list[Span]
 ) -> tuple[ParityReport, RunFacts]:
-    names, warehouse = step.names, step.tidemark.warehouse
-    start, end = days[0].start, days[-1].end
+    names = step.names
+    warehouse = step.tidemark.warehouse
+    start = days[0].start
+    end = days[-1].end
     verified = parity(warehouse, transform, start, end)
     step.log(parity_result(names, verified, _span(days), "the nightly job"))
     facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
-    found = run_metadata.partition_metadata(
+    by_partition = run_metadata.partition_metadata(
         warehouse, base_transform(transform), facts, begins, end
     )
     tags = provenance_tags(step.context, names, transform, fingerprint(transform), facts.run)
-    own = names.key(transform.table)
-    for key, metadata in found.items():
-        step.log(dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags))
+    table_key = names.key(transform.table)
+    for key, metadata in by_partition.items():
+        step.log(dg.AssetMaterialization(table_key, partition=key, metadata=metadata, tags=tags))
     # The sensor `<domain>_reports` skips this run, because the job reports the run here.
     step.log(*checks.current_results(names, step.tidemark.snapshot(), transform))
     return verified, facts

@@ -42,6 +42,10 @@ _SHOWN = 20
 NONE = "All tables were made by the definitions in the code."
 
 
+_CHANGED = "those whose tables were made by another definition"
+"""The default choice of assets."""
+
+
 def rebuilds(
     domain: str,
     transforms: Mapping[str, Definition],
@@ -55,25 +59,69 @@ def rebuilds(
     Args:
         derived: the derived sources to rebuild, by name.
     """
-    by_default = "those whose tables were made by another definition"
-    or_stale = f"{by_default}, and derived sources that are stale"
+    jobs = [
+        _rebuild_job(domain, transforms, names, derived),
+        _promotion_job(domain, transforms, names, derived),
+    ]
+    if transforms:
+        jobs.append(_preview_job(domain, transforms, names))
+        jobs.append(_rollback_job(domain, transforms, names))
+    return dg.Definitions(jobs=jobs)
+
+
+def _rebuild_job(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    names: Names,
+    derived: Mapping[str, DerivedSource],
+) -> dg.JobDefinition:
     # Derived sources come first, because assets read them.
     nodes: Mapping[str, _Node] = {**derived, **transforms}
+    by_default = f"{_CHANGED}, and derived sources that are stale"
 
-    class RebuildConfig(of_assets(domain, nodes, by_default=or_stale, default=())):
+    class RebuildConfig(of_assets(domain, nodes, by_default=by_default, default=())):
         """The assets and derived sources to rebuild."""
 
-    class PreviewConfig(of_assets(domain, transforms, by_default=by_default, default=())):
-        """The assets and the windows to compare."""
+    def choose(step: Step[RebuildConfig]) -> list[str]:
+        if step.config.assets:
+            return step.config.assets
+        warehouse = step.tidemark.warehouse
+        return [*_find_stale(warehouse, derived), *_find_changed(warehouse, transforms)]
 
-        start: str | None = Field(
-            default=None,
-            description="The first window start, ISO 8601 in UTC; all windows by default.",
-        )
-        end: str | None = Field(default=None, description="The exclusive end of the window starts.")
+    return asset_job(
+        names,
+        f"{domain}_rebuild",
+        f"{domain}_rebuilds",
+        "Computes new tables of assets and derived sources with the definition in the code, "
+        "next to the existing tables, and shows what would change. Streams continue to run; "
+        "nothing is replaced.",
+        RebuildConfig,
+        nodes,
+        _rebuild,
+        _describe_rebuilt,
+        choose,
+    )
 
-    class SwapConfig(of_assets(domain, transforms, by_default=None)):
-        """The assets whose tables are replaced."""
+
+def _rebuild(step: Step[Any], node: _Node) -> _Rebuilt:
+    warehouse = step.tidemark.warehouse
+    if isinstance(node, DerivedSource):
+        for _ in source_rebuild.rebuild(warehouse, node):
+            pass
+        return source_rebuild.describe_rebuilt(warehouse, node)
+    status = run.rebuild(warehouse, node)
+    changes = compute_changes(warehouse, node, max_listed=_SHOWN)
+    step.log(compare_definitions(warehouse, node, step.names))
+    return status, changes
+
+
+def _promotion_job(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    names: Names,
+    derived: Mapping[str, DerivedSource],
+) -> dg.JobDefinition:
+    nodes: Mapping[str, _Node] = {**derived, **transforms}
 
     class PromotionConfig(of_assets(domain, nodes, by_default=None)):
         """The assets and derived sources whose rebuilt tables are promoted."""
@@ -87,33 +135,9 @@ def rebuilds(
             ),
         )
 
-    def choose(step: Step[Any]) -> list[str]:
-        return step.config.assets or _find_changed(step.tidemark.warehouse, transforms)
-
-    def choose_nodes(step: Step[RebuildConfig]) -> list[str]:
-        if step.config.assets:
-            return step.config.assets
-        warehouse = step.tidemark.warehouse
-        return [*_find_stale(warehouse, derived), *_find_changed(warehouse, transforms)]
-
-    def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
-        start = None if step.config.start is None else instant(step.config.start)
-        end = None if step.config.end is None else instant(step.config.end)
-        return compute_changes(step.tidemark.warehouse, transform, start, end, most=_SHOWN)
-
-    def rebuild(step: Step[RebuildConfig], node: _Node) -> _Rebuilt:
-        warehouse = step.tidemark.warehouse
-        if isinstance(node, DerivedSource):
-            for _ in source_rebuild.rebuild(warehouse, node):
-                pass
-            return source_rebuild.describe_rebuilt(warehouse, node)
-        made = run.rebuild(warehouse, node)
-        found = compute_changes(warehouse, node, most=_SHOWN)
-        step.log(compare_definitions(warehouse, node, names))
-        return made, found
-
     def promote(step: Step[PromotionConfig], node: _Node) -> RunFacts | PromotedSource:
-        warehouse, keep_backup = step.tidemark.warehouse, step.config.keep_backup
+        warehouse = step.tidemark.warehouse
+        keep_backup = step.config.keep_backup
         if isinstance(node, DerivedSource):
             if not keep_backup:
                 raise source_rebuild.no_backup(node)
@@ -122,65 +146,76 @@ def rebuilds(
         _report(step, node)
         return facts
 
-    def roll_back(step: Step[SwapConfig], transform: Definition) -> RunFacts:
+    return asset_job(
+        names,
+        f"{domain}_promote",
+        f"{domain}_promotions",
+        "Replaces the assets' tables with the rebuilt ones, in one commit each, including what "
+        "has arrived since. For assets, it can be undone for seven days. Everything that reads "
+        "a promoted derived source is stale until it is recomputed.",
+        PromotionConfig,
+        nodes,
+        promote,
+        _describe_swaps,
+    )
+
+
+def _preview_job(
+    domain: str, transforms: Mapping[str, Definition], names: Names
+) -> dg.JobDefinition:
+    class PreviewConfig(of_assets(domain, transforms, by_default=_CHANGED, default=())):
+        """The assets and the windows to compare."""
+
+        start: str | None = Field(
+            default=None,
+            description="The first window start, ISO 8601 in UTC; all windows by default.",
+        )
+        end: str | None = Field(default=None, description="The exclusive end of the window starts.")
+
+    def choose(step: Step[PreviewConfig]) -> list[str]:
+        return step.config.assets or _find_changed(step.tidemark.warehouse, transforms)
+
+    def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
+        start = None if step.config.start is None else instant(step.config.start)
+        end = None if step.config.end is None else instant(step.config.end)
+        return compute_changes(step.tidemark.warehouse, transform, start, end, max_listed=_SHOWN)
+
+    return asset_job(
+        names,
+        f"{domain}_diff",
+        f"{domain}_previews",
+        "Reports how the definitions in the code differ from those of the tables, and "
+        "which windows would change. It writes nothing.",
+        PreviewConfig,
+        transforms,
+        preview,
+        lambda changes: {"changes": _preview_table(changes), **_to_markdown(changes)},
+        choose,
+    )
+
+
+def _rollback_job(
+    domain: str, transforms: Mapping[str, Definition], names: Names
+) -> dg.JobDefinition:
+    class RollbackConfig(of_assets(domain, transforms, by_default=None)):
+        """The assets whose tables are replaced."""
+
+    def roll_back(step: Step[RollbackConfig], transform: Definition) -> RunFacts:
         facts = run.roll_back(step.tidemark.warehouse, transform)
         _report(step, transform)
         return facts
 
-    jobs = [
-        asset_job(
-            names,
-            f"{domain}_rebuild",
-            f"{domain}_rebuilds",
-            "Computes new tables of assets and derived sources with the definition in the code, "
-            "next to the existing tables, and shows what would change. Streams continue to run; "
-            "nothing is replaced.",
-            RebuildConfig,
-            nodes,
-            rebuild,
-            _describe_rebuilt,
-            choose_nodes,
-        ),
-        asset_job(
-            names,
-            f"{domain}_promote",
-            f"{domain}_promotions",
-            "Replaces the assets' tables with the rebuilt ones, in one commit each, including what "
-            "has arrived since. For assets, it can be undone for seven days. Everything that reads "
-            "a promoted derived source is stale until it is recomputed.",
-            PromotionConfig,
-            nodes,
-            promote,
-            _describe_swaps,
-        ),
-    ]
-    if transforms:
-        jobs += [
-            asset_job(
-                names,
-                f"{domain}_diff",
-                f"{domain}_previews",
-                "Reports how the definitions in the code differ from those of the tables, and "
-                "which windows would change. It writes nothing.",
-                PreviewConfig,
-                transforms,
-                preview,
-                lambda found: {"changes": _preview_table(found), **_to_markdown(found)},
-                choose,
-            ),
-            asset_job(
-                names,
-                f"{domain}_rollback",
-                f"{domain}_rollbacks",
-                "Restores the assets' tables from before their last promotion. Restore the earlier "
-                "code too: runs with the later code are refused.",
-                SwapConfig,
-                transforms,
-                roll_back,
-                _describe_swaps,
-            ),
-        ]
-    return dg.Definitions(jobs=jobs)
+    return asset_job(
+        names,
+        f"{domain}_rollback",
+        f"{domain}_rollbacks",
+        "Restores the assets' tables from before their last promotion. Restore the earlier "
+        "code too: runs with the later code are refused.",
+        RollbackConfig,
+        transforms,
+        roll_back,
+        _describe_swaps,
+    )
 
 
 def _report(step: Step[Any], transform: Definition) -> None:
@@ -189,52 +224,55 @@ def _report(step: Step[Any], transform: Definition) -> None:
 
 
 def _describe_swaps(
-    done: Mapping[str, RunFacts | PromotedSource],
+    results: Mapping[str, RunFacts | PromotedSource],
 ) -> dict[str, dg.TableMetadataValue]:
-    assets = {name: facts for name, facts in done.items() if isinstance(facts, RunFacts)}
-    sources = [made for made in done.values() if isinstance(made, PromotedSource)]
+    assets = {name: facts for name, facts in results.items() if isinstance(facts, RunFacts)}
+    sources = [source for source in results.values() if isinstance(source, PromotedSource)]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [
         (a, f.commit_number, f.through_arrival, f.windows, f.quarantined) for a, f in assets.items()
     ]
     metadata = {"tables": as_table(columns, rows)} if rows else {}
     if sources:
-        promoted = [(made.source, made.arrivals, ", ".join(made.stale)) for made in sources]
+        promoted = [(source.source, source.arrivals, ", ".join(source.stale)) for source in sources]
         columns = ("derived source", "arrivals", "stale until recomputed")
         metadata["derived sources"] = as_table(columns, promoted)
     return metadata
 
 
-def _describe_rebuilt(done: Mapping[str, _Rebuilt]) -> dict[str, dg.MetadataValue[Any]]:
+def _describe_rebuilt(results: Mapping[str, _Rebuilt]) -> dict[str, dg.MetadataValue[Any]]:
     assets = dict[str, tuple[RebuildStatus, Changes]]()
     sources = list[RebuiltSource]()
-    for name, made in done.items():
-        if isinstance(made, RebuiltSource):
-            sources.append(made)
+    for name, result in results.items():
+        if isinstance(result, RebuiltSource):
+            sources.append(result)
         else:
-            assets[name] = made
+            assets[name] = result
     metadata: dict[str, dg.MetadataValue[Any]] = {}
     if assets or not sources:
         metadata["rebuilt"] = _rebuild_table(assets)
     if sources:
-        rows = [(made.source, ", ".join(made.tables), made.arrivals, made.rows) for made in sources]
+        rows = [
+            (result.source, ", ".join(result.tables), result.arrivals, result.rows)
+            for result in sources
+        ]
         columns = ("derived source", "rebuilt tables", "arrivals", "rows")
         metadata["rebuilt sources"] = as_table(columns, rows)
-    return metadata | _to_markdown({name: found for name, (_, found) in assets.items()})
+    return metadata | _to_markdown({name: changes for name, (_, changes) in assets.items()})
 
 
-def _rebuild_table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
-    if not done:
+def _rebuild_table(results: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
+    if not results:
         return dg.MetadataValue.text(NONE)
     rows = [
         (
             asset,
             f"{asset}__rebuild",
-            f"{made.through:,} (the asset: {made.current:,})",
-            made.windows,
-            f"{found.kinds} of {found.windows:,}",
+            f"{status.through:,} (the asset: {status.current:,})",
+            status.windows,
+            f"{changes.kinds} of {changes.windows:,}",
         )
-        for asset, (made, found) in done.items()
+        for asset, (status, changes) in results.items()
     ]
     return as_table(
         ("asset", "rebuilt table", "through arrival", "windows", "differing rows"), rows
@@ -243,59 +281,60 @@ def _rebuild_table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.Meta
 
 def _find_changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
     """Return the assets whose tables another definition wrote, wholly or in part."""
-    found: list[str] = []
+    changed: list[str] = []
     for asset, transform in transforms.items():
         try:
             different = find_differences(warehouse, transform)
         except DataError:
             # The asset has not run yet, or its tables have no record of their definition.
             continue
-        found += [] if different.same else [asset]
-    return found
+        changed += [] if different.same else [asset]
+    return changed
 
 
 def _find_stale(warehouse: Warehouse, derived: Mapping[str, DerivedSource]) -> list[str]:
     """Return the derived sources that are stale themselves, and not because of what they read."""
     lineage = Lineage(WarehouseReader(warehouse))
-    found = list[str]()
+    stale_sources = list[str]()
     for name, source in derived.items():
         stale = lineage.of_source(source)
         if stale is not None and stale.remedy == rebuild_advice(name):
-            found.append(name)
-    return found
+            stale_sources.append(name)
+    return stale_sources
 
 
-def _to_markdown(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
+def _to_markdown(results: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
     """Return the differences and the first values that would change, for each asset."""
     metadata: dict[str, dg.TableMetadataValue] = {}
-    for asset, found in done.items():
-        if found.differences:
-            metadata[f"differences of {asset}"] = parts(found)
-        if found.examples:
-            metadata[f"changes of {asset}"] = _examples(found)
+    for asset, changes in results.items():
+        if changes.differences:
+            metadata[f"differences of {asset}"] = parts(changes)
+        if changes.examples:
+            metadata[f"changes of {asset}"] = _examples(changes)
     return metadata
 
 
-def _preview_table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
-    if not done:
+def _preview_table(results: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
+    if not results:
         return dg.MetadataValue.text(NONE)
     rows = list[tuple[object, ...]]()
-    for asset, found in done.items():
-        columns = (f"{name} {count or 'all'}" for name, count in found.columns.items())
+    for asset, changes in results.items():
+        columns = (f"{name} {count or 'all'}" for name, count in changes.columns.items())
         rows.append(
             (
                 asset,
-                f"{found.kinds} of {found.windows:,}",
-                found.earliest,
-                found.latest,
+                f"{changes.kinds} of {changes.windows:,}",
+                changes.earliest,
+                changes.latest,
                 ", ".join(columns),
             )
         )
     return as_table(("asset", "differing rows", "windows from", "to", "values"), rows)
 
 
-def _examples(found: Changes) -> dg.TableMetadataValue:
+def _examples(changes: Changes) -> dg.TableMetadataValue:
     rows = [
-        (e.window_start, pairs(e.keys), e.kind, e.column, e.before, e.after) for e in found.examples
+        (e.window_start, pairs(e.keys), e.kind, e.column, e.before, e.after)
+        for e in changes.examples
     ]
     return as_table(("window", "keys", "row", "column", "before", "after"), rows)

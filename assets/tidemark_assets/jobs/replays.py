@@ -66,7 +66,7 @@ def replays(
         OfAssetsConfig,
         transforms,
         lambda step, transform: _replay(step.tidemark.warehouse, transform, step.config),
-        lambda done: {"replayed": _table(done)},
+        lambda results: {"replayed": _table(results)},
         chosen,
     )
     return dg.Definitions(jobs=[job])
@@ -80,23 +80,26 @@ def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -
     return run.replay_to_side_tables(warehouse, transform, since, config.into)
 
 
-def _table(done: Mapping[str, ReplayResult]) -> dg.TableMetadataValue:
+def _table(results: Mapping[str, ReplayResult]) -> dg.TableMetadataValue:
     rows = [
         (
             asset,
-            found.table,
-            f"{found.since:,} to {found.through:,}",
-            found.windows,
-            _where(found),
-            found.quarantined,
+            result.table,
+            f"{result.since:,} to {result.through:,}",
+            result.windows,
+            _where(result),
+            result.quarantined,
         )
-        for asset, found in done.items()
+        for asset, result in results.items()
     ]
     return as_table(("asset", "table", "arrivals", "windows", "window starts", "quarantined"), rows)
 
 
-def _where(found: ReplayResult) -> str:
-    if found.facts is None:
+def _where(result: ReplayResult) -> str:
+    if result.facts is None:
         return "none: these arrivals contain no events"
-    start, end = iso(found.facts.window_from), iso(found.facts.window_to)
-    return "anywhere" if start is None else f"from {start} to {end}"
+    start = iso(result.facts.window_from)
+    end = iso(result.facts.window_to)
+    if start is None:
+        return "anywhere"
+    return f"from {start} to {end}"

@@ -100,13 +100,15 @@ def asset_job(
     """
 
     def work_on_all(step: Step[_A]) -> None:
-        assets, failures, done = choose(step), Failures(step.context), dict[str, _T]()
+        assets = choose(step)
+        failures = Failures(step.context)
+        results = dict[str, _T]()
         # Connect now: without an engine, the step then fails once, and not once per asset.
         _ = step.tidemark.warehouse
         for asset in assets:
             with failures.collect(asset):
-                done[asset] = work(step, nodes[asset])
-        step.context.add_output_metadata(describe(done))
+                results[asset] = work(step, nodes[asset])
+        step.context.add_output_metadata(describe(results))
         failures.raise_all()
 
     return step_job(names, name, step, description, config_type, work_on_all)

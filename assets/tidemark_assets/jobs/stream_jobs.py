@@ -60,27 +60,30 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         )
 
     def begin(step: Step[StartConfig]) -> None:
-        settings, config, log = step.tidemark.settings, step.config, step.context.log
+        settings = step.tidemark.settings
+        config = step.config
+        log = step.context.log
         failures = Failures(step.context)
         # The requests are stored first, so that they exist even if the engine can't be reached now.
-        wanted: dict[str, DesiredStream] = {}
+        requests: dict[str, DesiredStream] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
         for asset in config.assets:
-            request, since = desired_streams.find(settings, asset), config.since.get(asset)
+            request = desired_streams.find(settings, asset)
+            since = config.since.get(asset)
             if since is None:
-                wanted[asset] = request or desired_streams.request(settings, asset, limits)
+                requests[asset] = request or desired_streams.request(settings, asset, limits)
             elif request is not None and request.since == since:
-                wanted[asset] = request
+                requests[asset] = request
             else:
                 log.info(f"The stream of {asset} was stopped before it could be started.")
-        if not wanted:
+        if not requests:
             return
         try:
             engine.ensure(settings, log.info)
         except EngineError as error:
             # The supervisor retries, with growing waits.
             raise dg.Failure(str(error), allow_retries=False) from None
-        for asset, request in wanted.items():
+        for asset, request in requests.items():
             try:
                 log.info(_start_stream(settings, transforms[asset], request))
             except (TidemarkError, PySparkException) as error:
@@ -106,7 +109,8 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
         """The streams that should not run any more."""
 
     def end(step: Step[StopConfig]) -> None:
-        settings, assets = step.tidemark.settings, step.config.assets
+        settings = step.tidemark.settings
+        assets = step.config.assets
         for asset in assets:
             desired_streams.cancel(settings, asset)
         try:

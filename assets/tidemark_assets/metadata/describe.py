@@ -82,7 +82,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
         **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
-        **({"publishes to": str(to)} if (to := transform.sink) is not None else {}),
+        **({"publishes to": str(sink)} if (sink := transform.sink) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md(
             "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
@@ -106,10 +106,12 @@ def _code(transform: Definition) -> Metadata:
     with warnings.catch_warnings():
         # Dagster warns that these classes are beta, about which a user of Tidemark can do nothing.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        place = dg.LocalFileCodeReference(
+        reference = dg.LocalFileCodeReference(
             file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
         )
-        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
+        return {
+            "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])
+        }
 
 
 def meanings(transform: Definition) -> dict[str, str]:
@@ -145,19 +147,21 @@ def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
     }
     # SQL names are case-insensitive.
     declared = {column.lower(): column for column in source.columns}
-    known = {
-        name: list(dict.fromkeys(declared[c.lower()] for c in of if c.lower() in declared))
-        for name, of in named.items()
+    columns_used = {
+        name: list(dict.fromkeys(declared[c.lower()] for c in used if c.lower() in declared))
+        for name, used in named.items()
     }
-    return _lineage(names.key(source.log_table), known)
+    return _lineage(names.key(source.log_table), columns_used)
 
 
 def _lineage(key: dg.AssetKey, made_of: Mapping[str, Iterable[str]]) -> dg.TableColumnLineage:
     deps = {
-        name: [dg.TableColumnDep(asset_key=key, column_name=column) for column in of]
-        for name, of in made_of.items()
+        name: [dg.TableColumnDep(asset_key=key, column_name=column) for column in dependencies]
+        for name, dependencies in made_of.items()
     }
-    return dg.TableColumnLineage({name: of for name, of in deps.items() if of})
+    return dg.TableColumnLineage(
+        {name: dependencies for name, dependencies in deps.items() if dependencies}
+    )
 
 
 def _names_in(expression: str) -> list[str]:

@@ -31,16 +31,16 @@ def draw_arrivals(
     warehouse: Warehouse, source: Source, timeline: list[Arrival]
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return pictures of how a source's events arrive."""
-    found = {"arrivals, drawn": chart.timeline(timeline)}
+    images = {"arrivals, drawn": chart.timeline(timeline)}
     if sum(a.rows for a in timeline) <= thresholds.MEASURED_EVENTS:
         mark = source.watermark
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
         # Lateness is undefined without event times.
         with suppress(DataError):
-            found["lateness, drawn"] = chart.lateness(
+            images["lateness, drawn"] = chart.lateness(
                 lateness.measure_lags(warehouse, source), bound
             )
-    return _draw(found)
+    return _draw(images)
 
 
 def draw_windows(
@@ -48,13 +48,15 @@ def draw_windows(
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return a picture of the windows that start in [start, end), by key and time."""
     unit, span = ("hour", HOUR) if end - start <= 7 * DAY else ("day", DAY)
-    at = F.unix_micros("window_start")
+    window_start = F.unix_micros("window_start")
     key = F.concat_ws(
         " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
     )
     cells = (
         warehouse.read(transform.table, InRanges("window_start", ((start, end),)))
-        .groupBy((at - F.pmod(at, F.lit(span))).alias("start"), key.alias("key"))
+        .groupBy(
+            (window_start - F.pmod(window_start, F.lit(span))).alias("start"), key.alias("key")
+        )
         .agg(F.sum("events").alias("events"))
     )
     often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
@@ -65,12 +67,12 @@ def draw_windows(
 def _draw(
     charts: Mapping[str, alt.LayerChart | None],
 ) -> dict[str, dg.MarkdownMetadataValue]:
-    found: dict[str, dg.MarkdownMetadataValue] = {}
+    embedded: dict[str, dg.MarkdownMetadataValue] = {}
     for name, drawn in charts.items():
         image = "" if drawn is None else chart.to_svg(drawn)
         if 0 < len(image.encode()) <= _MAX_PICTURE_BYTES:
-            found[name] = embed_svg(name, image)
-    return found
+            embedded[name] = embed_svg(name, image)
+    return embedded
 
 
 def embed_svg(name: str, svg: str) -> dg.MarkdownMetadataValue:

@@ -48,12 +48,16 @@ def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | Non
     Return None if the log does not exist.
     """
     identity = snapshot.tables.id(source.timeline_table)
-    return None if identity is None else dg.DataVersion(identity)
+    if identity is None:
+        return None
+    return dg.DataVersion(identity)
 
 
 def version_tags(version: dg.DataVersion | None) -> dict[str, str]:
     """Return the tags that set the data version of a materialization, if no step logs it."""
-    return {} if version is None else {DATA_VERSION_TAG: version.value}
+    if version is None:
+        return {}
+    return {DATA_VERSION_TAG: version.value}
 
 
 def data_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
@@ -79,14 +83,15 @@ def provenance_tags(
             seem stale.
     """
     tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
-    for each in inputs(transform):
-        parent = names.key(each)
+    for input_table in inputs(transform):
+        parent = names.key(input_table)
         record = context.instance.get_latest_data_version_record(parent)
-        version = (
-            None if record is None else extract_data_version_from_entry(record.event_log_entry)
-        )
+        if record is None:
+            version = None
+        else:
+            version = extract_data_version_from_entry(record.event_log_entry)
         pointer = NULL_EVENT_POINTER
-        if record is not None and each not in together:
+        if record is not None and input_table not in together:
             pointer = str(record.storage_id)
         tags[get_input_data_version_tag(parent)] = (version or DEFAULT_DATA_VERSION).value
         tags[get_input_event_pointer_tag(parent)] = pointer

@@ -115,12 +115,12 @@ def partition_metadata(
     }
     if transform.checks:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
-    found = _by_partition(warehouse, transform, run, begins, end)
+    by_partition = _by_partition(warehouse, transform, run, begins, end)
     # The picture covers all partitions. It is added once, to the partition that the page shows.
-    found[list(begins)[-1]] |= pictures.draw_windows(
+    by_partition[list(begins)[-1]] |= pictures.draw_windows(
         warehouse, transform, min(begins.values()), end
     )
-    return found
+    return by_partition
 
 
 def rollup_metadata(
@@ -171,12 +171,12 @@ def _by_partition(
     }
     for side in transform_side_tables(transform):
         measures[side.name] = {row_count(side.name): F.count("*")}
-    whole = run | table_metadata(warehouse, transform.table, describe.meanings(transform))
-    found: dict[str, Metadata] = {key: {} for key in begins}
+    common = run | table_metadata(warehouse, transform.table, describe.meanings(transform))
+    by_partition: dict[str, Metadata] = {key: {} for key in begins}
     for counts in _measure(warehouse, measures, begins, end):
-        for key, own in counts.items():
-            found[key] |= own
-    return {key: metadata | whole for key, metadata in found.items()}
+        for key, partition_counts in counts.items():
+            by_partition[key] |= partition_counts
+    return {key: metadata | common for key, metadata in by_partition.items()}
 
 
 def _measure(
@@ -197,16 +197,16 @@ def _measure(
     sizes = [warehouse.at_most(table, within) for table in existing]
     few = all(size <= thresholds.SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
-        asked = {
+        counts = {
             table: warehouse.run_in_background(
                 partial(_quarters, warehouse, table, measures[table], within)
             )
             for table in existing
         }
-        wait(asked.values())
+        wait(counts.values())
     return [
-        _in_partitions(asked[table].result() if table in asked else [], wanted, begins)
-        for table, wanted in measures.items()
+        _in_partitions(counts[table].result() if table in counts else [], table_measures, begins)
+        for table, table_measures in measures.items()
     ]
 
 
@@ -222,25 +222,26 @@ def _quarters(
 def _in_partitions(
     quarters: Sequence[Row], measures: Mapping[str, Column], begins: Mapping[str, int]
 ) -> dict[str, Metadata]:
-    keys, starts = list(begins), list(begins.values())
-    found = {key: Counter(dict.fromkeys(measures, 0)) for key in keys}
+    keys = list(begins)
+    starts = list(begins.values())
+    by_partition = {key: Counter(dict.fromkeys(measures, 0)) for key in keys}
     for row in quarters:
         key = keys[bisect_right(starts, row["begin"]) - 1]
-        found[key].update({name: row[name] for name in measures})
-    return {key: dict(counts) for key, counts in found.items()}
+        by_partition[key].update({name: row[name] for name in measures})
+    return {key: dict(counts) for key, counts in by_partition.items()}
 
 
 def table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
     """Return the location and the columns of a table, without the engine."""
-    place: Metadata = {
+    metadata: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
         "path": dg.MetadataValue.path(warehouse.path(table)),
     }
     if warehouse.exists(table):
         fields = spark_schema(delta_schema(warehouse.schema(table))).fields
         columns = {f.name: f.dataType.simpleString() for f in fields}
-        place["dagster/column_schema"] = describe.schema(columns, meanings)
-    return place
+        metadata["dagster/column_schema"] = describe.schema(columns, meanings)
+    return metadata
 
 
 def as_timestamp(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:

@@ -58,9 +58,9 @@ def transform_side_tables(transform: Definition) -> list[_SideTable]:
     def side(name: str, description: str, columns: Mapping[str, str | None]) -> _SideTable:
         return _SideTable(name, description, describe.columns_of(transform, columns))
 
-    found = list[_SideTable]()
+    side_tables = list[_SideTable]()
     if isinstance(transform, WindowedTransform):
-        found += [
+        side_tables += [
             side(
                 transform.late_table,
                 "Events too late for their window, each with the window that it missed and by how "
@@ -75,7 +75,7 @@ def transform_side_tables(transform: Definition) -> list[_SideTable]:
             ),
         ]
     if transform.expectations:
-        found.append(
+        side_tables.append(
             side(
                 transform.quarantine_table,
                 "Windows that failed an expectation, unpublished until a job releases or discards "
@@ -84,14 +84,14 @@ def transform_side_tables(transform: Definition) -> list[_SideTable]:
             )
         )
     if transform.accumulation is not None:
-        found.append(
+        side_tables.append(
             side(
                 transform.panes_table,
                 "Every firing of every window, in order",
                 window_columns.pane_columns(transform),
             )
         )
-    return found
+    return side_tables
 
 
 def side_table_metadata(tables: Iterable[_SideTable]) -> Metadata:

@@ -82,7 +82,8 @@ class Events:
 
     @cached_property
     def persons(self) -> pd.DataFrame:
-        number, chance = self._numbers(0, 1), np.random.default_rng(1)
+        number = self._numbers(0, 1)
+        chance = np.random.default_rng(1)
         size = len(number)
         names = [
             f"{a} {b}"
@@ -105,9 +106,11 @@ class Events:
 
     @cached_property
     def auctions(self) -> pd.DataFrame:
-        number, chance = self._numbers(1, 1 + AUCTIONS), np.random.default_rng(2)
+        number = self._numbers(1, 1 + AUCTIONS)
+        chance = np.random.default_rng(2)
         size = len(number)
-        epoch, offset = number // EPOCH, number % EPOCH
+        epoch = number // EPOCH
+        offset = number % EPOCH
         price = _prices(chance, size)
         longest = 2 * AUCTIONS_IN_FLIGHT * EPOCH // AUCTIONS * 1000 // RATE
         expires = BEGIN + _ms(_event_millis(number) + 1 + chance.integers(0, longest, size))
@@ -126,8 +129,10 @@ class Events:
 
     @cached_property
     def bids(self) -> pd.DataFrame:
-        number, chance = self._numbers(1 + AUCTIONS, EPOCH), np.random.default_rng(3)
-        size, epoch = len(number), number // EPOCH
+        number = self._numbers(1 + AUCTIONS, EPOCH)
+        chance = np.random.default_rng(3)
+        size = len(number)
+        epoch = number // EPOCH
         newest = (epoch + 1) * AUCTIONS - 1
         recent = newest - chance.integers(0, AUCTIONS_IN_FLIGHT + 1, size)
         auction = np.where(chance.random(size) < 1 / 2, newest // HOT_GROUP * HOT_GROUP, recent)

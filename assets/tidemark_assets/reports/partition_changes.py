@@ -88,24 +88,24 @@ def closed_partitions(
     first = max(instant(partitions.start), min([*starts, *opened]))
     edge = spans(partitions, first, first)
     columns = ["events", "late_events", "final", "commit_number"]
-    found = snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
-    if found is None or not found[0]:
+    windows = (
+        snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
+    )
+    if windows is None or not windows[0]:
         return
-    days = spans(partitions, edge[0].start, max(found[0]))
-    rows = _group_by_day(days, found[0], found[1].to_pylist())
-    for day, mine in zip(days, rows, strict=True):
-        closes, commits = (
-            transform.window.last_window_end(day.end),
-            {r["commit_number"] for r in mine},
-        )
-        if mine and any(_is_affected(leg, closes, commits) for leg in legs):
+    days = spans(partitions, edge[0].start, max(windows[0]))
+    rows = _group_by_day(days, windows[0], windows[1].to_pylist())
+    for day, day_rows in zip(days, rows, strict=True):
+        closes = transform.window.last_window_end(day.end)
+        commits = {r["commit_number"] for r in day_rows}
+        if day_rows and any(_is_affected(leg, closes, commits) for leg in legs):
             yield ChangedPartition(
                 key=day.key,
                 start=day.start,
-                rows=len(mine),
-                events=sum(r["events"] for r in mine),
-                late=sum(r["late_events"] for r in mine),
-                changing=sum(not r["final"] for r in mine),
+                rows=len(day_rows),
+                events=sum(r["events"] for r in day_rows),
+                late=sum(r["late_events"] for r in day_rows),
+                changing=sum(not r["final"] for r in day_rows),
             )
 
 
@@ -119,12 +119,13 @@ def unreported_commits(
         low: the watermark before the first of these runs; None is minus infinity.
     """
     legs = list[_CommitRange]()
-    for own, together in groupby(runs, itemgetter("reported")):
-        before, commits = low, set[int]()
+    for is_reported, together in groupby(runs, itemgetter("reported")):
+        before = low
+        commits = set[int]()
         for run in together:
             commits.add(run["commit_number"])
             low = run["watermark"] if _advances_watermark(run) else low
-        if not own:
+        if not is_reported:
             legs.append(_CommitRange(frozenset(commits), before, low))
     return legs, low
 
@@ -160,12 +161,13 @@ def _group_by_day(
     Args:
         begins: the window start of each row, in microseconds. It determines the day of the row.
     """
-    starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
+    starts = [day.start for day in days]
+    by_day = [list[dict[str, Any]]() for _ in days]
     for begin, row in zip(begins, rows, strict=True):
-        place = bisect_right(starts, begin) - 1
-        if place >= 0 and begin < days[place].end:
-            found[place].append(row)
-    return found
+        index = bisect_right(starts, begin) - 1
+        if index >= 0 and begin < days[index].end:
+            by_day[index].append(row)
+    return by_day
 
 
 def _is_affected(leg: _CommitRange, closes: int, commits: set[int]) -> bool:

@@ -76,9 +76,9 @@ def reports(
         **run_durations(run),
     }
     tags = provenance_tags(context, names, transform, definition, run["run"], together)
-    place = table_metadata(warehouse, transform.table, meanings(transform)) if touched else {}
+    table_facts = table_metadata(warehouse, transform.table, meanings(transform)) if touched else {}
     for partition in touched:
-        own = {
+        partition_facts = {
             ROWS: partition.rows,
             "events in windows": partition.events,
             "late events in windows": partition.late,
@@ -87,7 +87,7 @@ def reports(
         yield dg.AssetMaterialization(
             names.key(transform.table),
             partition=partition.key,
-            metadata=common | place | own,
+            metadata=common | table_facts | partition_facts,
             tags=tags,
         )
 
@@ -110,12 +110,13 @@ def log_run(
     """
     if not facts.reported:
         return
-    run, snapshot = asdict(facts), tidemark.snapshot()
+    run = asdict(facts)
+    snapshot = tidemark.snapshot()
     touched = closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
-    others = [t for t in touched if t.key not in but]
-    made = fingerprint(transform)
+    reported = [t for t in touched if t.key not in but]
+    definition = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
-    events = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
+    events = reports(context, names, tidemark.tables, transform, definition, reported, run, made_by)
     log_events(context, chain(events, checks.current_results(names, snapshot, transform)))
 
 

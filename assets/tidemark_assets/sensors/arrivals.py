@@ -54,18 +54,16 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         ingest_record.record_poll(tidemark.settings, name)
         snapshot = tidemark.snapshot()
         timeline = snapshot.timeline(name)
-        own = tidemark.settings
+        settings = tidemark.settings
         connector = ingestion.connector(tidemark.landing(source))
-        connector = in_warehouse(connector, own.warehouse, own.database)
+        connector = in_warehouse(connector, settings.warehouse, settings.database)
         pending = connector.pending(timeline)
         if not pending:
             return dg.SkipReason(f"No new data is pending for '{name}'.")
         if is_running(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is already running.")
-        now, last = (
-            current_attempt(connector, pending, time.time_ns() // 1000),
-            read_attempt(context.cursor),
-        )
+        attempt = current_attempt(connector, pending, time.time_ns() // 1000)
+        last = read_attempt(context.cursor)
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
         which = _identify_tables(
@@ -73,7 +71,7 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         )
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := blocking_error(tidemark.settings, name)) is not None:
-            if last is not None and last.still_applies(now, timeline):
+            if last is not None and last.still_applies(attempt, timeline):
                 return dg.SkipReason(
                     f"'{name}' is blocked: {refused} The sensor continues once the pending files "
                     "or the definition have been fixed. For any other cause it retries once a "
@@ -81,18 +79,18 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
                 )
             # The daemon launches a run key only once. Without the digest, the key would be the same
             # as before if the same arrivals are pending.
-            key = f"{key} {now.digest()}"
+            key = f"{key} {attempt.digest()}"
         else:
             while (ended := _find_failed_run(context.instance, job, key)) is not None:
-                run_id, at = ended
-                if 0 <= time.time() - at < RETRY_AFTER_SECONDS:
+                run_id, ended_at = ended
+                if 0 <= time.time() - ended_at < RETRY_AFTER_SECONDS:
                     return dg.SkipReason(
                         f"Run {run_id[:8]} of {job} did not ingest the pending data: see its run "
                         "page for the reason. It is launched again "
                         f"{RETRY_AFTER_SECONDS // 60} minutes after it ended."
                     )
                 key = f"{key} {run_id[:8]}"
-        context.update_cursor(now.to_cursor())
+        context.update_cursor(attempt.to_cursor())
         return dg.RunRequest(run_key=key)
 
     description = f"Starts one ingest run of {name} if new data is pending."
@@ -113,29 +111,32 @@ def arrivals(
 ) -> dg.Definitions:
     """Create the sensor that launches one incremental run of all assets with new arrivals, and the
     job of that run."""
-    job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
+    job = names.own(catch_up(domain))
+    increments = names.own(f"{domain}_increments")
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        snapshot, kept = tidemark.snapshot(), desired_streams.read_all(tidemark.settings)
+        snapshot = tidemark.snapshot()
+        streamed = desired_streams.read_all(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
         counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in _assets_by_source(counted).items():
             newest = snapshot.newest_arrival(source)
-            late = snapshot.assets_behind((a for a in assets if a not in kept), newest)
+            late = snapshot.assets_behind((a for a in assets if a not in streamed), newest)
             # Heartbeats need a run only if they change a window.
             late = [a for a in late if not snapshot.can_wait(transforms[a])]
             if newest < 0 or not late:
                 continue
-            own = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
+            database_id = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
             runs = snapshot.counts(late)
             behind |= {
-                a: f"{newest} {_identify_tables(*own, snapshot.table_id(a), runs[a])}" for a in late
+                a: f"{newest} {_identify_tables(*database_id, snapshot.table_id(a), runs[a])}"
+                for a in late
             }
         # A roll-up usually runs with its base. The roll-ups found here are those whose run failed,
         # or whose base ran without them.
-        rolled = (t for t in transforms.values() if t.name not in kept)
+        rolled = (t for t in transforms.values() if t.name not in streamed)
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
         behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
         if not behind:
@@ -191,7 +192,7 @@ def _catch_up(
         CatchUpConfig,
         transforms,
         work,
-        lambda done: {"runs": _table(done)},
+        lambda results: {"runs": _table(results)},
         choose=lambda step: _in_order(step.config.assets, transforms),
     )
 
@@ -207,10 +208,10 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
 
 
 def _assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for transform in transforms:
-        found.setdefault(transform.source.name, []).append(transform.name)
-    return found
+        by_source.setdefault(transform.source.name, []).append(transform.name)
+    return by_source
 
 
 def _unfollowed_rollups(
@@ -221,13 +222,13 @@ def _unfollowed_rollups(
     """
     due = snapshot.unfollowed_rollups(bases)
     runs = snapshot.counts(due)
-    found = dict[str, str]()
+    unfollowed = dict[str, str]()
     for name, commit_number in due.items():
         which = _identify_tables(
             database, snapshot.table_id(bases[name]), snapshot.tables.id(name), runs[name]
         )
-        found[name] = f"{commit_number} {which}"
-    return found
+        unfollowed[name] = f"{commit_number} {which}"
+    return unfollowed
 
 
 def _identify_tables(*identities: str | int | None) -> str:
@@ -256,13 +257,19 @@ def _list(assets: Iterable[str]) -> str:
     return ", ".join(assets)
 
 
-def _table(done: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
+def _table(results: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
     columns = (
-        *("asset", "arrivals", "events", "windows"),
-        *("late", "too late", "watermark", "seconds"),
+        "asset",
+        "arrivals",
+        "events",
+        "windows",
+        "late",
+        "too late",
+        "watermark",
+        "seconds",
     )
     rows = list[tuple[object, ...]]()
-    for asset, facts in done.items():
+    for asset, facts in results.items():
         if facts is None:
             rows.append((asset, "no new arrivals"))
             continue

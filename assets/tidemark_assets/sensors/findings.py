@@ -23,25 +23,26 @@ from tidemark_streaming.home.domains import AvailableDomains, Domains
 from tidemark_streaming.snapshot import tables
 
 
-def findings_reporter(domain: str, known: Domains, names: Names = PLAIN) -> Reporter:
+def findings_reporter(domain: str, domains: Domains, names: Names = PLAIN) -> Reporter:
     """Return the reporter of the findings about a domain's event logs and assets."""
-    keys, reader = keys_by_node(known, names), _KeptReader(known)
+    keys = keys_by_node(domains, names)
+    reader = _KeptReader(domains)
 
     def report(tick: Tick) -> Report:
         listed = reader.list_findings(tick.tidemark.settings)
         by_node = {node: [f for f in listed if f.node == node] for node in keys}
         memory: dict[str, Any] = tick.memory or {}
-        now = time.time()
+        current_time = time.time()
         events = list[dg.AssetCheckEvaluation]()
         for node, findings in by_node.items():
             kinds = [[finding.kind.value, finding.level] for finding in findings]
             before = memory.get(node)
             if before is not None and before["kinds"] == kinds:
-                due = bool(kinds) and is_wait_over(REPORT_EVERY, before["at"], now)
+                due = bool(kinds) and is_wait_over(REPORT_EVERY, before["at"], current_time)
                 if not due:
                     continue
             events.append(evaluate_findings(keys[node], findings))
-            memory[node] = {"kinds": kinds, "at": now}
+            memory[node] = {"kinds": kinds, "at": current_time}
         # Findings about the whole home have no asset, so only the message has them.
         listed = [f for f in listed if f.node in keys or f.node == HOME]
         message = " ".join([f"{format_count(len(listed), 'finding')}.", *map(str, listed)])
@@ -53,20 +54,20 @@ def findings_reporter(domain: str, known: Domains, names: Names = PLAIN) -> Repo
 class _KeptReader:
     """Reads the findings of a domain. It is kept between ticks, which then read only changes."""
 
-    def __init__(self, known: Domains) -> None:
-        self._known = known
+    def __init__(self, domains: Domains) -> None:
+        self._known = domains
         self._lock = threading.Lock()
         self._readers = dict[tuple[str, str, str], HomeReader]()
 
     def list_findings(self, settings: Settings) -> tuple[Finding, ...]:
-        place = (str(settings.home), str(settings.warehouse), settings.database)
+        location = (str(settings.home), str(settings.warehouse), settings.database)
         # The reader is not safe for several threads.
         with self._lock:
-            if place not in self._readers:
-                self._readers[place] = HomeReader(
+            if location not in self._readers:
+                self._readers[location] = HomeReader(
                     settings,
                     AvailableDomains(self._known),
                     rest=tables.REST,
                     patience=BROKERS_SECONDS,
                 )
-            return list_findings(self._readers[place].read())
+            return list_findings(self._readers[location].read())

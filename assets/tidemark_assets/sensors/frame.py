@@ -45,7 +45,8 @@ def create_sensor(
     Args:
         needs: the resources of the sensor; the engine and the tables by default.
     """
-    stopped, running = dg.DefaultSensorStatus.STOPPED, dg.DefaultSensorStatus.RUNNING
+    stopped = dg.DefaultSensorStatus.STOPPED
+    running = dg.DefaultSensorStatus.RUNNING
 
     @dg.sensor(
         name=names.own(name),
@@ -146,20 +147,20 @@ def reporting_sensor(
         _ = context.instance, context.resources
         ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
         with ThreadPoolExecutor(_REPORTERS_AT_ONCE) as pool:
-            found = dict(
+            reports = dict(
                 zip(
                     (part.name for part in reporters),
                     pool.map(Reporter.run, reporters, ticks),
                     strict=True,
                 )
             )
-        events = [event for report in found.values() for event in report.events]
-        failure = next((report.failure for report in found.values() if report.failure), None)
+        events = [event for report in reports.values() for event in report.events]
+        failure = next((report.failure for report in reports.values() if report.failure), None)
         if failure is not None and not events:
             raise failure
         return dg.SensorResult(
-            skip_reason="\n".join(f"{part}: {report.message}" for part, report in found.items()),
-            cursor=json.dumps({part: report.memory for part, report in found.items()}),
+            skip_reason="\n".join(f"{part}: {report.message}" for part, report in reports.items()),
+            cursor=json.dumps({part: report.memory for part, report in reports.items()}),
             asset_events=events,
         )
 
@@ -180,7 +181,11 @@ def report_state(memory: Any, state: object, message: str, events: Sequence[Asse
         events: the events of the state, for reports that have events.
         memory: the memory in the last report that this function returned; None before the first.
     """
-    now = time.time()
-    if memory and memory["state"] == state and not is_wait_over(REPORT_EVERY, memory["at"], now):
+    current_time = time.time()
+    if (
+        memory
+        and memory["state"] == state
+        and not is_wait_over(REPORT_EVERY, memory["at"], current_time)
+    ):
         return Report(message, memory=memory)
-    return Report(message, events, {"at": now, "state": state})
+    return Report(message, events, {"at": current_time, "state": state})

@@ -56,32 +56,36 @@ class Attempt:
         """Return a hash that identifies the attempt."""
         return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
 
-    def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
+    def still_applies(self, current: "Attempt", timeline: Sequence[Arrival]) -> bool:
         """Return whether nothing has changed since then: the ingest would be refused again."""
-        if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
+        if self.definition != current.definition or is_wait_over(
+            RETRY_AFTER_MICROS, self.at, current.at
+        ):
             return False
         # Only a connector of files has files.
         positions = (json.loads(arrival.position) for arrival in timeline if self.files)
         taken = {position["file"] for position in positions if "file" in position}
         left = self.files.keys() - taken
-        if len(self.files) >= MAX_REMEMBERED_FILES and not left and now.files:
+        if len(self.files) >= MAX_REMEMBERED_FILES and not left and current.files:
             # All remembered files of a long backlog were ingested, so another file blocks the
             # source.
             return False
-        return all(now.files.get(name) == self.files[name] for name in left)
+        return all(current.files.get(name) == self.files[name] for name in left)
 
 
-def current_attempt(connector: Connector, pending: Sequence[Chunk], at: int) -> Attempt:
+def current_attempt(connector: Connector, pending: Sequence[Chunk], started_at: int) -> Attempt:
     """Return the attempt to record if an ingest is launched now."""
     # The memory address of a user's function is removed: it differs in each process.
     text = _ADDRESS.sub("", repr((connector.source, connector)))
     files = dict(_files(pending)) if isinstance(connector, FileConnector) else {}
-    return Attempt(at, hashlib.sha256(text.encode()).hexdigest()[:12], files)
+    return Attempt(started_at, hashlib.sha256(text.encode()).hexdigest()[:12], files)
 
 
 def read_attempt(cursor: str | None) -> Attempt | None:
     """Return the last attempt in a sensor's cursor; None before the first."""
-    return Attempt(**json.loads(cursor)) if cursor else None
+    if cursor:
+        return Attempt(**json.loads(cursor))
+    return None
 
 
 def _files(pending: Sequence[Chunk]) -> Iterator[tuple[str, list[Any]]]:

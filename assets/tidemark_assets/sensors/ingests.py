@@ -22,13 +22,14 @@ def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
     name = source.name
 
     def report(tick: Tick) -> Report:
-        log, snapshot = names.key(source.log_table), tick.tidemark.snapshot()
+        log = names.key(source.log_table)
+        snapshot = tick.tidemark.snapshot()
         version = log_data_version(snapshot, source)
-        known = _known(tick.context.instance, log, source, version)
-        if snapshot.newest_arrival(name) + 1 == known:
+        reported = _known(tick.context.instance, log, source, version)
+        if snapshot.newest_arrival(name) + 1 == reported:
             return Report(f"Dagster knows all arrivals of '{name}'.")
         timeline = snapshot.timeline(name)
-        new = timeline[known:]
+        new = timeline[reported:]
         if all(a.silent_since is not None for a in new):
             return Report(f"Only heartbeats are new in '{name}'.")
         metadata = {
@@ -65,4 +66,6 @@ def _known(
     if event is None or materialization is None or data_version(event) != version:
         return 0
     size = materialization.metadata.get(row_count(source.timeline_table))
-    return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0
+    if isinstance(size, dg.IntMetadataValue):
+        return size.value or 0
+    return 0

@@ -30,10 +30,10 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
         assert isinstance(connector, KafkaConnector)
         timeline = reversed(tick.tidemark.snapshot().timeline(name))
         newest = next((a.position for a in timeline if position.parse(a.position)), None)
-        found = _observe(connector, newest)
-        summary = ", ".join(f"{key}: {value}" for key, value in found.items())
-        observed = dg.AssetObservation(names.key(source.log_table), metadata=found)
-        return report_state(tick.memory, [found["brokers"], _LOST in found], summary, [observed])
+        facts = _observe(connector, newest)
+        summary = ", ".join(f"{key}: {value}" for key, value in facts.items())
+        observed = dg.AssetObservation(names.key(source.log_table), metadata=facts)
+        return report_state(tick.memory, [facts["brokers"], _LOST in facts], summary, [observed])
 
     return Reporter(f"{name}_lag", report)
 
@@ -43,12 +43,12 @@ def _observe(connector: KafkaConnector, newest: str | None) -> dict[str, str | i
         lag = connector.lag(newest, PATIENCE)
     except TidemarkError as error:
         return {"brokers": "do not respond" if error.retriable else "refuse", "why": str(error)}
-    found: dict[str, str | int] = {
+    facts: dict[str, str | int] = {
         "brokers": "respond",
         "lag in records": sum(lag.waiting.values()),
         "lost offsets": sum(loss.offsets for loss in lag.lost),
         **{f"{t}-{n} lag": count for (t, n), count in sorted(lag.waiting.items())},
     }
     if lag.lost:
-        found[_LOST] = losses.error_message(connector.source.name, lag.lost)
-    return found
+        facts[_LOST] = losses.error_message(connector.source.name, lag.lost)
+    return facts

@@ -191,19 +191,19 @@ class _Reporter:
             if before.table_id != (table_id := self.snapshot.table_id(name)):
                 # A recreated asset is reported from the start.
                 before = ReportPosition(table_id=table_id or "")
-            mine = [
+            asset_runs = [
                 r
                 for r in self.runs
                 if r["asset"] == name and before.commit_number < r["commit_number"] <= before.until
             ]
-            if not mine or self.room <= 0:
+            if not asset_runs or self.room <= 0:
                 continue
-            legs, mark = unreported_commits(mine, before.watermark)
-            after = ReportPosition(mine[-1]["commit_number"], mark, table_id=before.table_id)
-            fresh = [r for r in mine if not r["reported"]]
+            legs, mark = unreported_commits(asset_runs, before.watermark)
+            after = ReportPosition(asset_runs[-1]["commit_number"], mark, table_id=before.table_id)
+            fresh = [r for r in asset_runs if not r["reported"]]
             if fresh:
-                found = closed_partitions(self.snapshot, transform, self.partitions(name), legs)
-                touched = [t for t in found if t.start > before.done]
+                closed = closed_partitions(self.snapshot, transform, self.partitions(name), legs)
+                touched = [t for t in closed if t.start > before.done]
                 shown = touched[: self.room]
                 if len(shown) < len(touched):
                     after = replace(before, until=after.commit_number, done=shown[-1].start)
@@ -217,8 +217,8 @@ class _Reporter:
     def report_overdue_runs(self) -> Iterator[AssetEvent]:
         """Yield the reports of runs that their own steps should have reported by now."""
         memory = self.memory
-        own = [r for r in self.runs if r["asset"] in self.transforms]
-        overdue = _overdue_runs(own, memory.heard)
+        own_runs = [r for r in self.runs if r["asset"] in self.transforms]
+        overdue = _overdue_runs(own_runs, memory.heard)
         for run in overdue[:MAX_SEARCHED_RUNS]:
             if (room := self.room) <= 0:
                 break
@@ -253,10 +253,10 @@ class _Reporter:
                 continue
             transform = self.transforms[name]
             key = self.names.key(transform.table)
-            found = freshness(key, newest[transform.source.name], mark.watermark, within)
-            if self.memory.fresh.get(name) != found.passed:
-                yield found
-            self.memory.fresh[name] = found.passed
+            result = freshness(key, newest[transform.source.name], mark.watermark, within)
+            if self.memory.fresh.get(name) != result.passed:
+                yield result
+            self.memory.fresh[name] = result.passed
 
     def report_decisions(self) -> Iterator[AssetEvent]:
         """Yield the current check results of each asset whose quarantine has changed.
@@ -292,10 +292,18 @@ class _Reporter:
                 out.
         """
         tables = self.tick.tidemark.tables
-        made = find_definition(tables, transform)
+        definition = find_definition(tables, transform)
         together = {t.table for t in self.transforms.values()}
         yield from reports(
-            self.tick.context, self.names, tables, transform, made, touched, run, made_by, together
+            self.tick.context,
+            self.names,
+            tables,
+            transform,
+            definition,
+            touched,
+            run,
+            made_by,
+            together,
         )
         if complete:
             yield from checks.current_results(self.names, self.snapshot, transform)
@@ -311,13 +319,13 @@ def _overdue_runs(
     runs: Sequence[Mapping[str, Any]], heard: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """Return the runs that their steps have not reported within `REPORT_TIMEOUT_MICROS`."""
-    now = time.time_ns() // 1000
+    current_time = time.time_ns() // 1000
     return [
         r
         for r in runs
         if r["reported"]
         and r["run"] not in heard
-        and is_wait_over(REPORT_TIMEOUT_MICROS, r["ended_at"], now)
+        and is_wait_over(REPORT_TIMEOUT_MICROS, r["ended_at"], current_time)
     ]
 
 
@@ -338,16 +346,19 @@ def _unreported_partitions(
         asset_partitions=[t.key for t in touched],
         after_timestamp=run["started_at"] / 1e6,
     )
-    known, cursor, more = set[str | None](), None, bool(touched)
+    reported = set[str | None]()
+    cursor = None
+    more = bool(touched)
     while more:
         page = instance.fetch_materializations(records_filter, limit=_PAGE, cursor=cursor)
-        known |= {r.partition_key for r in page.records if _run_of(r) == run["run"]}
-        cursor, more = page.cursor, page.has_more
-    return [t for t in touched if t.key not in known]
+        reported |= {r.partition_key for r in page.records if _run_of(r) == run["run"]}
+        cursor = page.cursor
+        more = page.has_more
+    return [t for t in touched if t.key not in reported]
 
 
 def _run_of(record: dg.EventLogRecord) -> object:
     """Return the ID, in the ledger, of the run that a materialization reports; None without ID."""
     said = record.asset_materialization
-    found = said.metadata.get(RUN) if said is not None else None
-    return found.value if found is not None else None
+    run_value = said.metadata.get(RUN) if said is not None else None
+    return run_value.value if run_value is not None else None

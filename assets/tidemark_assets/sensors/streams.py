@@ -56,39 +56,45 @@ def streams(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
     """Create a domain's supervisor, and the jobs that start and stop its streams."""
-    start, stop = start_job(domain, transforms, names), stop_job(domain, transforms, names)
+    start = start_job(domain, transforms, names)
+    stop = stop_job(domain, transforms, names)
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
-        settings, now = tidemark.settings, time.time_ns() // 1000
-        known, reported, ran = _known(context.cursor)
+        settings = tidemark.settings
+        current_time = time.time_ns() // 1000
+        previous, reported, ran = _known(context.cursor)
         owner = f"Dagster in {context.instance.root_directory} on {socket.gethostname()}"
         renew_lease(settings, domain, owner, _LEASE_SECONDS)
         starting = is_running(context.instance, start.name)
-        found = supervisor.look(settings, transforms, known, now, starting=starting)
-        write_statuses(settings, domain, found, now)
-        changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
+        states = supervisor.look(settings, transforms, previous, current_time, starting=starting)
+        write_statuses(settings, domain, states, current_time)
+        changed = [
+            a for a, s in states.items() if a not in previous or previous[a].state != s.state
+        ]
         due = [
-            a for a in found if a not in changed and is_wait_over(_REPORT_EVERY, reported[a], now)
+            a
+            for a in states
+            if a not in changed and is_wait_over(_REPORT_EVERY, reported[a], current_time)
         ]
         snapshot = tidemark.snapshot(*transforms.values())
         if logs.begin(settings, "supervisor", guest=True):
             for asset in changed:
-                _log_state(asset, found[asset])
-            ran = _log_runs(snapshot, found, ran)
+                _log_state(asset, states[asset])
+            ran = _log_runs(snapshot, states, ran)
         seen = [*changed, *due][:_REPORTS]
-        reported |= dict.fromkeys(seen, now)
-        events = [_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen]
-        fresh = [a for a in changed if found[a].state == STARTING]
-        requests = [_request(start_op(domain, names), fresh, found, now)] if fresh else []
+        reported |= dict.fromkeys(seen, current_time)
+        events = [_observe(names, snapshot, transforms[asset], states[asset]) for asset in seen]
+        fresh = [a for a in changed if states[a].state == STARTING]
+        requests = [_request(start_op(domain, names), fresh, states, current_time)] if fresh else []
         memory = {
-            "streams": {a: asdict(s) for a, s in found.items()},
-            "reported": {a: reported.get(a, 0) for a in found},
+            "streams": {a: asdict(s) for a, s in states.items()},
+            "reported": {a: reported.get(a, 0) for a in states},
             "ran": ran,
         }
         return dg.SensorResult(
             requests,
-            skip_reason=None if requests else _describe(found, now),
+            skip_reason=None if requests else _describe(states, current_time),
             cursor=json.dumps(memory),
             asset_events=events,
         )
@@ -112,13 +118,13 @@ def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], _Logg
 
 
 def _request(
-    op: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
+    op: str, assets: Iterable[str], states: Mapping[str, Stream], current_time: int
 ) -> dg.RunRequest:
     chosen = list(assets)
-    tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in chosen)
-    config = {"assets": chosen, "since": {a: found[a].since for a in chosen}}
+    tries = ", ".join(f"{a} (start {states[a].failures + 1})" for a in chosen)
+    config = {"assets": chosen, "since": {a: states[a].since for a in chosen}}
     return dg.RunRequest(
-        run_key=f"{' '.join(chosen)} {now}",
+        run_key=f"{' '.join(chosen)} {current_time}",
         run_config={"ops": {op: {"config": config}}},
         tags={"tidemark/streams": tries},
     )
@@ -127,7 +133,8 @@ def _request(
 def _observe(
     names: Names, snapshot: Snapshot, transform: Definition, stream: Stream
 ) -> dg.AssetObservation:
-    source, asset = snapshot.source(transform.source), snapshot.asset(transform)
+    source = snapshot.source(transform.source)
+    asset = snapshot.asset(transform)
     return dg.AssetObservation(
         names.key(transform.table),
         description=f"The stream is {stream.state}.",
@@ -156,18 +163,18 @@ def _lag(source: SourceSnapshot, asset: AssetSnapshot) -> str:
     return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
 
 
-def _describe(found: Mapping[str, Stream], now: int) -> str:
-    if not found:
+def _describe(states: Mapping[str, Stream], current_time: int) -> str:
+    if not states:
         return "No stream should be running."
-    return " ".join(_sentence(asset, stream, now) for asset, stream in found.items())
+    return " ".join(_sentence(asset, stream, current_time) for asset, stream in states.items())
 
 
-def _sentence(asset: str, stream: Stream, now: int) -> str:
+def _sentence(asset: str, stream: Stream, current_time: int) -> str:
     ended = f": {stream.error}" if stream.error else "."
     if stream.state == RUNNING:
         return f"{asset} has been running since {iso(stream.changed // 1_000_000 * 1_000_000)}."
     if stream.state == WAITING:
-        left = max(0, stream.changed + stream.wait - now) // 1_000_000
+        left = max(0, stream.changed + stream.wait - current_time) // 1_000_000
         return f"{asset} will be restarted in {format_count(left, 'second')}{ended}"
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} attempts{ended}"
@@ -195,12 +202,13 @@ def _log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: _LoggedRu
     Args:
         seen: the result of the last poll.
     """
-    found = _LoggedRuns()
+    logged = _LoggedRuns()
     for asset in {**seen, **streams}:
-        table_id, before = snapshot.table_id(asset) or "", seen.get(asset)
+        table_id = snapshot.table_id(asset) or ""
+        before = seen.get(asset)
         commit_number = before[1] if before is not None and before[0] == table_id else -1
         runs = snapshot.runs_after(asset, commit_number)
         for run in runs if before is not None else []:
             logs.log("ran", **logs.of_run(run))
-        found[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
-    return {asset: found[asset] for asset in streams}
+        logged[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
+    return {asset: logged[asset] for asset in streams}

@@ -132,7 +132,8 @@ def source_assets(
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         tidemark = names.tidemark(context)
         with failing_with_message():
-            warehouse, landing = tidemark.warehouse, tidemark.landing(source)
+            warehouse = tidemark.warehouse
+            landing = tidemark.landing(source)
             if config.play_days:
                 commits = play(
                     warehouse, ingestion, landing, Excerpt(days=config.play_days), batch=None
@@ -142,9 +143,9 @@ def source_assets(
                 commits = ingest(warehouse, ingestion.connector(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")
-            found = run_metadata.ingest_metadata(warehouse, source, arrivals)
+            metadata = run_metadata.ingest_metadata(warehouse, source, arrivals)
             version = log_data_version(tidemark.snapshot(), source)
-        yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
+        yield dg.MaterializeResult(asset_key=log.key, metadata=metadata, data_version=version)
         yield from map(as_result, check_arrivals(names, source, tidemark.snapshot(), arrivals))
 
     return bring

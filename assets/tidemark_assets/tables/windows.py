@@ -108,8 +108,8 @@ class DagsterOptions:
     )
 
     def __post_init__(self) -> None:
-        given: Sequence[object] = (self.partitions, *self.by_asset.values())
-        for partitions in given:
+        all_partitions: Sequence[object] = (self.partitions, *self.by_asset.values())
+        for partitions in all_partitions:
             if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
                 raise DefinitionError(
                     "The partitions of DagsterOptions must be time windows, such as "
@@ -131,7 +131,8 @@ def transform_assets(
     transform: WindowedTransform, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a transform's published windows: one run computes any range of them."""
-    source, partitions = transform.source, show.partitions_of(transform.name)
+    source = transform.source
+    partitions = show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
     published = _windows_of(names, transform, group, show)
 
@@ -142,8 +143,10 @@ def transform_assets(
     ) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
         with failing_with_message():
-            warehouse, asked = tidemark.warehouse, context.partition_time_window
-            start, end = instant(asked.start), instant(asked.end)
+            warehouse = tidemark.warehouse
+            time_window = context.partition_time_window
+            start = instant(time_window.start)
+            end = instant(time_window.end)
             oldest, newest = _check_arrived(Log(warehouse, source), start, end)
             facts = run.backfill(
                 warehouse,
@@ -156,17 +159,18 @@ def transform_assets(
             if facts.window_from is None:
                 # The first backfill of session windows computes all of them, and not only the
                 # requested range.
-                start, end = min(start, oldest), max(end, newest + 1)
-            done = spans(partitions, start, end - 1)
-            begins = {span.key: span.start for span in done}
-            found = run_metadata.partition_metadata(
-                warehouse, transform, facts, begins, done[-1].end
+                start = min(start, oldest)
+                end = max(end, newest + 1)
+            recomputed = spans(partitions, start, end - 1)
+            begins = {span.key: span.start for span in recomputed}
+            by_partition = run_metadata.partition_metadata(
+                warehouse, transform, facts, begins, recomputed[-1].end
             )
             # The history is added once, to the newest partition, like the picture of the windows.
             snapshot = tidemark.snapshot()
-            found[done[-1].key] |= checks.draw_history(snapshot, transform, facts)
+            by_partition[recomputed[-1].key] |= checks.draw_history(snapshot, transform, facts)
             evaluations = [*checks.current_results(names, snapshot, transform)]
-        _log_metadata(context, names, transform, found, facts.run)
+        _log_metadata(context, names, transform, by_partition, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's default
         # version would depend on the log's version, which stays the same.
         yield dg.MaterializeResult(
@@ -238,15 +242,16 @@ def _log_metadata(
     run: str,
 ) -> None:
     """Add metadata to the requested partitions. Log a materialization of each other partition."""
-    asked = set(context.partition_keys)
-    own, made = names.key(transform.table), fingerprint(transform)
-    tags = provenance_tags(context, names, transform, made, run)
+    run_partitions = set(context.partition_keys)
+    table_key = names.key(transform.table)
+    definition = fingerprint(transform)
+    tags = provenance_tags(context, names, transform, definition, run)
     for key, metadata in by_partition.items():
-        if key in asked:
-            context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
+        if key in run_partitions:
+            context.add_asset_metadata(metadata, asset_key=table_key, partition_key=key)
         else:
             context.log_event(
-                dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
+                dg.AssetMaterialization(table_key, partition=key, metadata=metadata, tags=tags)
             )
 
 
@@ -278,18 +283,21 @@ def rollup_assets(
     @step(names, transform, published, expected, partitions)
     def follow(context: AssetExecutionContext) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
-        asked = context.partition_time_window
-        start, end = instant(asked.start), instant(asked.end)
+        time_window = context.partition_time_window
+        start = instant(time_window.start)
+        end = instant(time_window.end)
         begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
         with failing_with_message():
             facts = run.incremental(tidemark.warehouse, transform, reported=True)
-            found = run_metadata.rollup_metadata(tidemark.warehouse, transform, facts, begins, end)
+            by_partition = run_metadata.rollup_metadata(
+                tidemark.warehouse, transform, facts, begins, end
+            )
         if facts is not None:
             within = context.op_execution_context
             log_run(within, names, tidemark, transform, partitions, facts, begins)
         if not any(
             run_facts[run_metadata.ROWS] or run_facts.get(withheld_rows)
-            for run_facts in found.values()
+            for run_facts in by_partition.values()
         ):
             raise dg.Failure(
                 f"No window of '{name}' from {iso(start)} to {iso(end)} can be published yet: each "
@@ -297,11 +305,11 @@ def rollup_assets(
                 "that range first.",
                 allow_retries=False,
             )
-        own = names.key(transform.table)
-        for key, metadata in found.items():
-            context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
+        table_key = names.key(transform.table)
+        for key, metadata in by_partition.items():
+            context.add_asset_metadata(metadata, asset_key=table_key, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
-        yield dg.MaterializeResult(asset_key=own, data_version=version)
+        yield dg.MaterializeResult(asset_key=table_key, data_version=version)
         yield from map(as_result, checks.current_results(names, tidemark.snapshot(), transform))
 
     return follow
@@ -321,7 +329,8 @@ def _check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
         for a in arrivals
         if a.min_event_time is not None and a.max_event_time is not None
     ]
-    oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
+    oldest = min((t[0] for t in times), default=0)
+    newest = max((t[1] for t in times), default=0)
     if times and oldest < end and newest >= start:
         return oldest, newest
     span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"

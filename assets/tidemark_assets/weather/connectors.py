@@ -25,11 +25,11 @@ HOUR = timedelta(hours=1)
 def outages(station: str) -> Iterator[tuple[pd.Timestamp, pd.Timestamp]]:
     """Yield the start and the end of each outage of a station."""
     for day in pd.date_range("2013-01-01", "2013-12-31", tz="UTC"):
-        rest, lot = divmod(zlib.crc32(f"{station} {day:%Y-%m-%d}".encode()), OUTAGE_EVERY)
-        rest, hour = divmod(rest, 24)
+        quotient, lot = divmod(zlib.crc32(f"{station} {day:%Y-%m-%d}".encode()), OUTAGE_EVERY)
+        quotient, hour = divmod(quotient, 24)
         if lot == 0:
             start = day + hour * HOUR
-            yield start, start + SHORTEST + rest % ((LONGEST - SHORTEST) // HOUR + 1) * HOUR
+            yield start, start + SHORTEST + quotient % ((LONGEST - SHORTEST) // HOUR + 1) * HOUR
 
 
 def _records() -> pd.DataFrame:
@@ -38,8 +38,10 @@ def _records() -> pd.DataFrame:
     sent = observed.copy()
     for station in records["origin"].unique():
         for begin, back in outages(station):
-            kept = (records["origin"] == station) & observed.between(begin, back, inclusive="left")
-            sent = sent.mask(kept, back)
+            is_held_back = (records["origin"] == station) & observed.between(
+                begin, back, inclusive="left"
+            )
+            sent = sent.mask(is_held_back, back)
     return records.assign(**{"observed": observed, ARRIVES: sent + SENT_AFTER})
 
 

@@ -100,7 +100,8 @@ def _check(
     for parameter, value in given.items():
         if parameter not in hints:
             continue
-        kind, hint = signature.parameters[parameter].kind, hints[parameter]
+        kind = signature.parameters[parameter].kind
+        hint = hints[parameter]
         pairs = [(parameter, value)]
         if kind is inspect.Parameter.VAR_KEYWORD:
             pairs = list(value.items())
@@ -126,9 +127,10 @@ def _misfit(
 ) -> DefinitionError:
     """Return the error for a call that does not match a signature."""
     parameters = [p for p in signature.parameters if p != "self"]
-    listed = (
-        f"Its parameters are {', '.join(parameters)}." if parameters else "It takes no parameters."
-    )
+    if parameters:
+        listed = f"Its parameters are {', '.join(parameters)}."
+    else:
+        listed = "It takes no parameters."
     for odd in (k for k in kwargs if k not in parameters):
         close = get_close_matches(odd, parameters, n=1)
         meant = f" Did you mean '{close[0]}'?" if close else ""
@@ -137,7 +139,8 @@ def _misfit(
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is Annotated:
         return _fits(value, parts[0])
     if hint is None or hint is NoneType:
@@ -152,7 +155,9 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
         return isinstance(value, int) and not isinstance(value, bool)
     kind = origin or hint
     if kind is Callable or not isinstance(kind, type):
-        return callable(value) if kind is Callable else True
+        if kind is Callable:
+            return callable(value)
+        return True
     if getattr(kind, "_is_protocol", False):
         members = [name for name in vars(kind) if not name.startswith("_")]
         alike = not isinstance(value, type) and all(hasattr(value, name) for name in members)
@@ -170,7 +175,8 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
 
 def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
     """Return the values that an annotation accepts, in plain words."""
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is Annotated:
         return _describe_hint(parts[0], many=many)
     if origin in (Union, UnionType):
@@ -194,7 +200,9 @@ def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an
         return f"a list of {_describe_hint(items[0], many=True)}"
     if kind is object:
         return "objects" if many else "an object"
-    return f"{kind.__name__} objects" if many else f"a {kind.__name__}"
+    if many:
+        return f"{kind.__name__} objects"
+    return f"a {kind.__name__}"
 
 
 def _describe_value(value: object) -> str:
@@ -206,7 +214,9 @@ def _describe_value(value: object) -> str:
         text = " ".join(repr(value).split())
     except Exception:
         text = f"an object of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN - 1]}…"
 
 
 def _advice(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)

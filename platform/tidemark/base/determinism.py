@@ -18,13 +18,20 @@ NONDETERMINISTIC_FUNCTIONS = frozenset(
         # random numbers; `aes_encrypt` chooses a random initialization vector
         *("aes_encrypt", "rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"),
         # the division of rows into files and partitions
-        *("input_file_block_length", "input_file_block_start", "input_file_name"),
+        "input_file_block_length",
+        "input_file_block_start",
+        "input_file_name",
         *("monotonically_increasing_id", "spark_partition_id"),
         # the session
-        *("current_catalog", "current_database", "current_path", "current_schema"),
+        "current_catalog",
+        "current_database",
+        "current_path",
+        "current_schema",
         *("current_timezone", "current_user", "session_user"),
         # any function of Java
-        *("java_method", "reflect", "try_reflect"),
+        "java_method",
+        "reflect",
+        "try_reflect",
     }
 )
 """The functions of Spark whose result can differ between two computations of the same row."""
@@ -116,7 +123,8 @@ def list_sql(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 (an ann
         hint: the annotation of the parameter, with its extras. It has `Sql` where the value has a
             SQL expression.
     """
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is Annotated:
         if DeterministicSql in parts and isinstance(value, str):
             yield value

@@ -144,4 +144,6 @@ def earliest(*marks: int | None) -> int | None:
     Return None also without watermarks.
     """
     known = [mark for mark in marks if mark is not None]
-    return min(known, default=None) if len(known) == len(marks) else None
+    if len(known) == len(marks):
+        return min(known, default=None)
+    return None

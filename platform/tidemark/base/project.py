@@ -30,7 +30,9 @@ def python_path() -> dict[str, str]:
     """
     given = os.environ.get("PYTHONPATH")
     parts = [part for part in (given, _here()) if part]
-    return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}
+    if parts:
+        return {"PYTHONPATH": os.pathsep.join(parts)}
+    return {}
 
 
 def find_modules() -> list[str]:
@@ -44,4 +46,6 @@ def find_modules() -> list[str]:
 
 def _here() -> str | None:
     file = Path(FILE)
-    return str(Path.cwd()) if file.is_file() and find_exposure(file) is None else None
+    if file.is_file() and find_exposure(file) is None:
+        return str(Path.cwd())
+    return None

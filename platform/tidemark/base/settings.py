@@ -48,7 +48,9 @@ RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
 
 
 def _names(value: object) -> object:
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",")]
+    return value
 
 
 def _not_an_address(value: object) -> object:
@@ -88,10 +90,13 @@ def _marts(data: Mapping[str, Any]) -> Path | None:
     The bundled project is returned only if `domains` contains the domains that the project reads.
     In a checkout, the project of the working folder is the bundled project.
     """
-    own, bundled = Path("dbt_project").resolve(), bundled_dbt_project()
+    own = Path("dbt_project").resolve()
+    bundled = bundled_dbt_project()
     if own.exists() and own != bundled:
         return own
-    return bundled if set(RECORDED) <= set(data["domains"]) else None
+    if set(RECORDED) <= set(data["domains"]):
+        return bundled
+    return None
 
 
 def bundled_dbt_project() -> Path | None:
@@ -105,7 +110,9 @@ def bundled_dbt_project() -> Path | None:
         return None
     module = Path(package.origin).resolve()
     installed = module.with_name("dbt_project")
-    return installed if installed.is_dir() else module.parents[2] / "dbt_project"
+    if installed.is_dir():
+        return installed
+    return module.parents[2] / "dbt_project"
 
 
 _Folder = Annotated[Path, BeforeValidator(_not_an_address), AfterValidator(_absolute)]

@@ -23,16 +23,34 @@ _INSTEAD = {
 """Spark settings that users can't set, each with the setting of Tidemark to use instead."""
 
 _OWN = (
-    *("spark.master", "spark.app.name", "spark.local.dir", "spark.submit.", "spark.connect."),
-    *("spark.driver.host", "spark.driver.bindAddress", "spark.driver.port"),
-    *("spark.jars.", "spark.plugins", "spark.python.sql.dataFrameDebugging.enabled"),
-    *("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.catalogImplementation"),
-    *("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.optimizer.excludedRules"),
-    *("spark.sql.streaming.checkpointFileManagerClass", "spark.hadoop.fs.file.impl"),
-    *("spark.hadoop.hive.exec.scratchdir", "spark.delta.logStore.file.impl"),
-    *("spark.authenticate", "spark.authenticate.", "spark.network.crypto.", "spark.io.encryption."),
+    "spark.master",
+    "spark.app.name",
+    "spark.local.dir",
+    "spark.submit.",
+    "spark.connect.",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.jars.",
+    "spark.plugins",
+    "spark.python.sql.dataFrameDebugging.enabled",
+    "spark.sql.extensions",
+    "spark.sql.catalog.spark_catalog",
+    "spark.sql.catalogImplementation",
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.optimizer.excludedRules",
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.hadoop.fs.file.impl",
+    "spark.hadoop.hive.exec.scratchdir",
+    "spark.delta.logStore.file.impl",
+    "spark.authenticate",
+    "spark.authenticate.",
+    "spark.network.crypto.",
+    "spark.io.encryption.",
     "spark.task.maxDirectResultSize",
-    *("spark.databricks.delta.schema.autoMerge.enabled", "spark.ui.killEnabled"),
+    "spark.databricks.delta.schema.autoMerge.enabled",
+    "spark.ui.killEnabled",
 )
 """The Spark settings that Tidemark depends on. A name that ends with a dot is a prefix."""
 
@@ -48,7 +66,9 @@ def parse(given: object) -> object:
     if isinstance(given, str):
         pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
         return {name.strip(): value.strip() for name, _, value in pairs}
-    return dict(_flat(given)) if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping):
+        return dict(_flat(given))
+    return given
 
 
 def check(conf: Mapping[str, str]) -> None:
@@ -72,7 +92,9 @@ def check(conf: Mapping[str, str]) -> None:
 
 
 def _is(name: str, own: str) -> bool:
-    return name.startswith(own) if own.endswith(".") else name == own
+    if own.endswith("."):
+        return name.startswith(own)
+    return name == own
 
 
 def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:

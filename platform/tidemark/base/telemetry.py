@@ -156,11 +156,15 @@ def _provider() -> "TracerProvider":
 
         def generate_trace_id(self) -> int:
             given = _root.get()
-            return super().generate_trace_id() if given is None else given[0]
+            if given is None:
+                return super().generate_trace_id()
+            return given[0]
 
         def generate_span_id(self) -> int:
             given = _root.get()
-            return super().generate_span_id() if given is None else given[1]
+            if given is None:
+                return super().generate_span_id()
+            return given[1]
 
     own = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "tidemark"}
     provider = TracerProvider(resource=Resource.create(own), id_generator=Ids())

@@ -58,7 +58,9 @@ def _at(file: str, line: int | None) -> str:
     path = Path(PATH.sub("", file, count=1))
     here = Path.cwd()
     shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return f"{shown}, line {line}" if line is not None else str(shown)
+    if line is not None:
+        return f"{shown}, line {line}"
+    return str(shown)
 
 
 def find_in_text(text: str) -> str | None:

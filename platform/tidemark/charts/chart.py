@@ -41,10 +41,8 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     if len(rows) < 2:
         return None
     table = alt.Chart(pd.DataFrame(rows))
-    x, y = (
-        alt.X("at:T", title="processing time", scale=_UTC, axis=_AXIS),
-        alt.Y("oldest:T", title="event time", scale=_UTC, axis=_AXIS),
-    )
+    x = alt.X("at:T", title="processing time", scale=_UTC, axis=_AXIS)
+    y = alt.Y("oldest:T", title="event time", scale=_UTC, axis=_AXIS)
     spans = table.mark_rule(color=BLUE, opacity=0.55, strokeWidth=3).encode(x=x, y=y, y2="newest:T")
     steps = table.mark_line(interpolate="step-after", color=INK, strokeWidth=1.6).encode(
         x=x, y="watermark:T"
@@ -150,4 +148,6 @@ def _style(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt
 
 
 def _time(micros: int | None) -> pd.Timestamp | None:
-    return None if micros is None else pd.Timestamp(micros, unit="us", tz="UTC")
+    if micros is None:
+        return None
+    return pd.Timestamp(micros, unit="us", tz="UTC")

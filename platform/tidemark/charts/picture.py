@@ -51,7 +51,8 @@ def arrivals(
     """
     if events.empty or not timeline:
         raise DataError("There is no event to draw in this range of arrivals.")
-    points, lines = _place_events(events, timeline), _steps(timeline, allowed_lateness)
+    points = _place_events(events, timeline)
+    lines = _steps(timeline, allowed_lateness)
     x = alt.X(**_instant("at", "processing time: when the record arrived (UTC)"))
     y = alt.Y(**_instant("event", "event time: when it happened (UTC)"))
     verdict = alt.Color(
@@ -78,7 +79,8 @@ def arrivals(
     chart = alt.LayerChart(
         layer=[ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)]
     )
-    chart.width, chart.height = WIDTH, 500
+    chart.width = WIDTH
+    chart.height = 500
     subtitle = [
         f"{format_count(sum(a.rows for a in timeline), 'event')} in "
         f"{format_count(len(timeline), 'arrival')}; each dot is an event, "
@@ -189,7 +191,8 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         .encode(x=x, y=share, tooltip=[day, alt.Tooltip("rate:Q", format=".3%")])
         .properties(width=WIDTH, height=120)
     )
-    lost, total = int(days["too_late"].sum()), int((days["events"] + days["too_late"]).sum())
+    lost = int(days["too_late"].sum())
+    total = int((days["events"] + days["too_late"]).sum())
     subtitle = [
         f"{int(days['late'].sum()):,} of {format_count(total, 'event')} arrived after their "
         "window had closed and were counted;",

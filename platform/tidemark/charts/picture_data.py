@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import duration
 from tidemark.charts.picture import VERDICTS
-from tidemark.compute.pane import classify_scope
+from tidemark.compute.windowing import classify_scope
 from tidemark.define import classification
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
@@ -37,7 +37,9 @@ def read_events(
     """
     if not timeline:
         return pd.DataFrame(columns=["arrival", "position", "event_time", "verdict"])
-    log, first, last = Log(warehouse, transform.source), timeline[0].arrival, timeline[-1].arrival
+    log = Log(warehouse, transform.source)
+    first = timeline[0].arrival
+    last = timeline[-1].arrival
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
         classify_scope(log, transform, Scope(first - 1, last))

@@ -28,10 +28,11 @@ def find_differences(
         slack: the DOUBLE fields whose rounding error is known. For each, the field `SLACK` of
             `right` has the largest possible difference between two results for the same events.
     """
-    each = [
-        _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()
+    differences = [
+        _compare_field(name, kind, left, right, has_slack=name in slack)
+        for name, kind in columns.items()
     ]
-    return F.array_compact(F.array(*each))
+    return F.array_compact(F.array(*differences))
 
 
 def same_window(transform: Definition, left: str, right: str) -> Column:
@@ -39,12 +40,16 @@ def same_window(transform: Definition, left: str, right: str) -> Column:
 
     Two nulls are equal.
     """
-    each = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window]
+    conditions = [
+        F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window
+    ]
     # Combine the conditions in pairs. A chain of conditions on many keys would be nested more
     # deeply than a request to the engine may be.
-    while len(each) > 1:
-        each = [reduce(and_, each[at : at + 2]) for at in range(0, len(each), 2)]
-    return each[0]
+    while len(conditions) > 1:
+        conditions = [
+            reduce(and_, conditions[start : start + 2]) for start in range(0, len(conditions), 2)
+        ]
+    return conditions[0]
 
 
 def iso_text(instant: str) -> Column:
@@ -63,15 +68,16 @@ def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
     return exact_json(*fields)
 
 
-def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool) -> Column:
-    a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
+def _compare_field(name: str, kind: DataType, left: str, right: str, *, has_slack: bool) -> Column:
+    a = F.col(f"{left}.{name}")
+    b = F.col(f"{right}.{name}")
     same = a.eqNullSafe(b)
     if isinstance(kind, DoubleType | FloatType):
-        apart = _TOLERANCE * F.greatest(F.abs(a), F.abs(b))
-        if known:
-            apart = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), apart)
+        tolerance = _TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        if has_slack:
+            tolerance = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), tolerance)
         # With an infinite tolerance, any two values would be equal.
-        near = (apart < float("inf")) & (F.abs(a - b) <= apart)
+        near = (tolerance < float("inf")) & (F.abs(a - b) <= tolerance)
         same = same | F.coalesce(near, F.lit(False))
     both = F.struct(
         F.lit(name).alias("column"),

@@ -67,13 +67,14 @@ _MERGES = (
     (means.merge, means.average, "mean"),
 )
 _AGGREGATIONS = [
-    *(
-        ("_events", "sum"),
-        ("_late", "sum"),
-        ("_last_arrival", "max"),
-        ("_firing", "count_distinct"),
-    ),
-    *(("_phase", "min"), ("_phase", "max"), ("_closing", "max"), ("_fired", "max")),
+    ("_events", "sum"),
+    ("_late", "sum"),
+    ("_last_arrival", "max"),
+    ("_firing", "count_distinct"),
+    ("_phase", "min"),
+    ("_phase", "max"),
+    ("_closing", "max"),
+    ("_fired", "max"),
 ]
 
 
@@ -94,8 +95,8 @@ class _Merging:
 
 
 def is_supported(transform: Definition, marker: CommitInfo) -> bool:
-    known = (_find_merge_function(a) is not None for a in transform.aggregates.values())
-    return has_supported_firings(transform, marker) and all(known)
+    supported = (_find_merge_function(a) is not None for a in transform.aggregates.values())
+    return has_supported_firings(transform, marker) and all(supported)
 
 
 def has_supported_firings(transform: Definition, marker: CommitInfo) -> bool:
@@ -138,29 +139,30 @@ def compute_changes(
     """
     if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
-    at = marker.after.at
+    position = marker.after.at
     is_increment = marker.recomputed is None
     if is_increment:
         partials = _select_open_windows(partials, transform, marker)
-    fired = _select_fired(partials, transform, at)
-    merging = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
-    known = [m for m in merging if m is not None]
-    if len(known) < len(merging):
+    fired = _select_fired(partials, transform, position)
+    candidates = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
+    mergings = [m for m in candidates if m is not None]
+    if len(mergings) < len(candidates):
         return None
-    rows = _finish_windows(_merge_by_window(fired, transform, known), transform, known, at)
+    merged_windows = _merge_by_window(fired, transform, mergings)
+    rows = _finish_windows(merged_windows, transform, mergings, position)
     if is_increment:
         changed = _mask_changes(rows["window_end"], rows["_fired"].to_numpy(), transform, marker)
         rows = rows.filter(pa.array(changed))
     rows = rows.drop_columns(["_fired"])
     stamps = {
-        "as_of": at.arrival,
+        "as_of": position.arrival,
         "commit_number": marker.commit_number,
         "quality": None,
         IS_DELETED: False,
     }
-    kinds = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
-    for (name, value), kind in zip(stamps.items(), kinds, strict=True):
-        rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+    column_types = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
+    for (name, value), column_type in zip(stamps.items(), column_types, strict=True):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value, column_type), rows.num_rows))
     return rows
 
 
@@ -172,7 +174,7 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     if any(_is_written_otherwise(rows[key]) for key in keys):
         return None
     dicts = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
-    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in dicts)
+    texts = (json.dumps(row_keys, ensure_ascii=False, separators=(",", ":")) for row_keys in dicts)
     return pa.array(texts, pa.string())
 
 
@@ -192,8 +194,8 @@ def _find_merge_function(aggregate: Aggregate) -> str | None:
 
     Return None if only the engine can merge the partials.
     """
-    known = (aggregate.merge, aggregate.finish)
-    return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
+    functions = (aggregate.merge, aggregate.finish)
+    return next((name for merge, finish, name in _MERGES if functions == (merge, finish)), None)
 
 
 def _plan_merging(aggregate: Aggregate, partials: _Array) -> _Merging | None:
@@ -202,15 +204,15 @@ def _plan_merging(aggregate: Aggregate, partials: _Array) -> _Merging | None:
     if function == "count":
         return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _no_slack)
     if function in ("min", "max"):
-        return (
-            _Merging([(partials, function)], _pass_through, _no_slack)
-            if _has_engine_order(partials)
-            else None
-        )
+        if _has_engine_order(partials):
+            return _Merging([(partials, function)], _pass_through, _no_slack)
+        return None
     parts = [(pc.struct_field(partials, name), "sum") for name in ("sum", "count", "plus")]
     kind = parts[0][0].type
     if function == "mean":
-        return _Merging(parts, _compute_mean, _mean_slack) if pa.types.is_floating(kind) else None
+        if pa.types.is_floating(kind):
+            return _Merging(parts, _compute_mean, _mean_slack)
+        return None
     if not _is_far_from_overflow(partials):
         return None
     if not pa.types.is_decimal128(kind):
@@ -234,9 +236,10 @@ def _sum_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
 
 
 def _mean_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
-    some = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
+    positive_counts = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
     return pc.multiply(
-        pc.multiply(totals.ROUNDING, pc.add(some, 1.0)), pc.divide(_to_double(plus), some)
+        pc.multiply(totals.ROUNDING, pc.add(positive_counts, 1.0)),
+        pc.divide(_to_double(plus), positive_counts),
     )
 
 
@@ -271,11 +274,13 @@ def _has_engine_order(values: _Array) -> bool:
 
 
 def _compute_mean(sums: _Array, counts: _Array, _: _Array) -> _Array:
-    some = pc.if_else(pc.greater(counts, 0), counts, None)
-    return pc.divide(_to_double(sums), pc.cast(some, pa.float64()))
+    positive_counts = pc.if_else(pc.greater(counts, 0), counts, None)
+    return pc.divide(_to_double(sums), pc.cast(positive_counts, pa.float64()))
 
 
-def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
+def _select_fired(
+    partials: pa.Table, transform: Definition, position: TimelinePosition
+) -> pa.Table:
     """Return the admitted partials that have fired, with their firing, as `slot.select_fired` does.
 
     In contrast to that function, `FIRED` is never null: if no trigger fired the slot, `FIRED` is
@@ -283,23 +288,33 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
     """
     counts = pc.and_(pc.is_valid(partials["window_start"]), partials[ADMITTED])
     counted = partials.filter(counts)
-    place, end = counted[SLOT].to_numpy(), _micros(counted["window_end"])
+    slots = counted[SLOT].to_numpy()
+    window_ends = _to_micros(counted["window_end"])
     on_time = counted[VERDICT].to_numpy() == classification.ON_TIME
-    trig, now = transform.trigger, _watermark(at)
-    fired = np.where(
-        on_time, _find_trigger_arrival(trig.early, place), _find_trigger_arrival(trig.late, place)
+    trig = transform.trigger
+    watermark = _finite_watermark(position)
+    trigger_arrivals = np.where(
+        on_time, _find_trigger_arrival(trig.early, slots), _find_trigger_arrival(trig.late, slots)
     )
-    alone = fired != _NO_TRIGGER
-    passed = np.where(on_time, end, _find_final_watermark(end, transform)) <= now
-    early, late = (
-        np.where(on_time, slot.EARLY, slot.LATE),
-        np.where(on_time, slot.ON_TIME, slot.FINAL),
+    is_fired_by_trigger = trigger_arrivals != _NO_TRIGGER
+    is_fired_by_watermark = (
+        np.where(on_time, window_ends, _find_final_watermark(window_ends, transform)) <= watermark
     )
-    phase = np.where(alone, early, np.where(passed, late, _NOT_FIRED))
-    columns = {PHASE: phase, FIRED: fired, FIRING: np.where(alone, place, 0)}
+    trigger_phases = np.where(on_time, slot.EARLY, slot.LATE)
+    watermark_phases = np.where(on_time, slot.ON_TIME, slot.FINAL)
+    phases = np.where(
+        is_fired_by_trigger,
+        trigger_phases,
+        np.where(is_fired_by_watermark, watermark_phases, _NOT_FIRED),
+    )
+    columns = {
+        PHASE: phases,
+        FIRED: trigger_arrivals,
+        FIRING: np.where(is_fired_by_trigger, slots, 0),
+    }
     for name, values in columns.items():
         counted = counted.append_column(name, pa.array(values, pa.int64()))
-    return counted.filter(pa.array(phase != _NOT_FIRED))
+    return counted.filter(pa.array(phases != _NOT_FIRED))
 
 
 def _select_open_windows(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa.Table:
@@ -307,7 +322,7 @@ def _select_open_windows(partials: pa.Table, transform: Definition, marker: Comm
     end = closed_end(transform, marker.before)
     if end is None:
         return partials
-    return partials.filter(pa.array(_micros(partials["window_end"]) > end))
+    return partials.filter(pa.array(_to_micros(partials["window_end"]) > end))
 
 
 def _mask_changes(
@@ -318,34 +333,35 @@ def _mask_changes(
     Args:
         window_end, fired: the end of each window, and the arrival at which a trigger fired it.
     """
-    end = _micros(window_end)
-    before, now = _watermark(marker.before.at), _watermark(marker.after.at)
-    final = _find_final_watermark(end, transform)
-    again = fired > marker.before.at.arrival
-    closed = (end > before) & (end <= now)
-    became_final = (final > before) & (final <= now)
-    return again | closed | became_final
+    ends = _to_micros(window_end)
+    before = _finite_watermark(marker.before.at)
+    after = _finite_watermark(marker.after.at)
+    final_watermarks = _find_final_watermark(ends, transform)
+    fired_again = fired > marker.before.at.arrival
+    closed = (ends > before) & (ends <= after)
+    became_final = (final_watermarks > before) & (final_watermarks <= after)
+    return fired_again | closed | became_final
 
 
-def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:
+def _find_trigger_arrival(firing: Firing, slots: _Array) -> _Array:
     """Return the arrival at which the trigger fired each slot, as `Firing.fires` does.
 
     Return `_NO_TRIGGER` for slots that the trigger has not fired.
 
     Args:
-        place: the values of `SLOT`.
+        slots: the values of `SLOT`.
     """
     if isinstance(firing, EachArrival):
-        return np.where(place > 0, place - 1, _NO_TRIGGER)
-    return np.full(len(place), _NO_TRIGGER)
+        return np.where(slots > 0, slots - 1, _NO_TRIGGER)
+    return np.full(len(slots), _NO_TRIGGER)
 
 
 def _merge_by_window(
-    fired: pa.Table, transform: Definition, merging: Sequence[_Merging]
+    fired: pa.Table, transform: Definition, mergings: Sequence[_Merging]
 ) -> pa.Table:
     """Merge the fired partials of each window, and return the columns for `_finish_windows`."""
-    by = ["window_start", "window_end", *transform.keys]
-    columns = {name: fired[name] for name in by}
+    window_columns = ["window_start", "window_end", *transform.keys]
+    columns = {name: fired[name] for name in window_columns}
     columns |= {f"_{name}": fired[name] for name in ("events", "last_arrival")}
     columns |= {"_phase": fired[PHASE], "_fired": fired[FIRED]}
     columns["_firing"] = pc.add(pc.multiply(fired[FIRING], 4), fired[PHASE])
@@ -353,45 +369,53 @@ def _merge_by_window(
     columns["_late"] = pc.if_else(
         pc.equal(fired[VERDICT], classification.ON_TIME), 0, fired["events"]
     )
-    asked = [*_AGGREGATIONS]
-    for number, own in enumerate(merging):
-        for part, (values, function) in enumerate(own.parts):
+    aggregations = [*_AGGREGATIONS]
+    for number, merging in enumerate(mergings):
+        for part, (values, function) in enumerate(merging.parts):
             columns[f"_{number}_{part}"] = values
-            asked.append((f"_{number}_{part}", function))
+            aggregations.append((f"_{number}_{part}", function))
     # Use one thread: the last digits of a sum of doubles depend on the order of addition.
-    return pa.table(columns).group_by(by, use_threads=False).aggregate(asked)
+    return pa.table(columns).group_by(window_columns, use_threads=False).aggregate(aggregations)
 
 
 def _finish_windows(
-    found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: TimelinePosition
+    merged_windows: pa.Table,
+    transform: Definition,
+    mergings: Sequence[_Merging],
+    position: TimelinePosition,
 ) -> pa.Table:
     """Return the rows of windows from their merged partials, as `aligned.finish_windows` does.
 
     The column `_fired` is added: the latest arrival at which a trigger fired the window.
     """
-    now, end = _watermark(at), _micros(found["window_end"])
-    phase, closing = found["_phase_max"].to_numpy(), found["_closing_max"].to_numpy() == 1
-    punctual = found["_phase_min"].to_numpy() <= slot.ON_TIME
-    repeats = punctual & ~closing & (end <= now)
+    watermark = _finite_watermark(position)
+    end = _to_micros(merged_windows["window_end"])
+    phase = merged_windows["_phase_max"].to_numpy()
+    closing = merged_windows["_closing_max"].to_numpy() == 1
+    punctual = merged_windows["_phase_min"].to_numpy() <= slot.ON_TIME
+    repeats = punctual & ~closing & (end <= watermark)
     phase = np.where(repeats, np.maximum(phase, slot.ON_TIME), phase)
-    revision = found["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
+    revision = merged_windows["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
     names = np.array([_TIMING[n] for n in sorted(_TIMING)])
-    rows = {name: found[name] for name in ("window_start", "window_end", *transform.keys)}
+    rows = {name: merged_windows[name] for name in ("window_start", "window_end", *transform.keys)}
     slack: dict[str, _Array] = {}
-    for number, (name, own) in enumerate(zip(transform.aggregates, merging, strict=True)):
-        merged = [found[f"_{number}_{n}_{function}"] for n, (_, function) in enumerate(own.parts)]
-        rows[name] = own.answer(*merged)
-        slack[name] = pc.cast(own.slack(*merged), pa.float64()).combine_chunks()
+    for number, (name, merging) in enumerate(zip(transform.aggregates, mergings, strict=True)):
+        merged = [
+            merged_windows[f"_{number}_{n}_{function}"]
+            for n, (_, function) in enumerate(merging.parts)
+        ]
+        rows[name] = merging.answer(*merged)
+        slack[name] = pc.cast(merging.slack(*merged), pa.float64()).combine_chunks()
     return pa.table(
         {
             **rows,
-            "events": found["_events_sum"],
-            "late_events": found["_late_sum"],
+            "events": merged_windows["_events_sum"],
+            "late_events": merged_windows["_late_sum"],
             "revision": pa.array(revision, pa.int32()),
             "timing": pa.array(names[phase], pa.string()),
-            "final": pa.array(_find_final_watermark(end, transform) <= now),
-            "last_arrival": found["_last_arrival_max"],
-            "_fired": found["_fired_max"],
+            "final": pa.array(_find_final_watermark(end, transform) <= watermark),
+            "last_arrival": merged_windows["_last_arrival_max"],
+            "_fired": merged_windows["_fired_max"],
             SLACK: pa.StructArray.from_arrays([*slack.values()], names=[*slack]),
         }
     )
@@ -401,9 +425,11 @@ def _find_final_watermark(end: _Array, transform: Definition) -> _Array:
     return np.minimum(end + transform.allowed_lateness, INFINITY)
 
 
-def _watermark(at: TimelinePosition) -> int:
-    return -INFINITY if at.watermark is None else at.watermark
+def _finite_watermark(position: TimelinePosition) -> int:
+    if position.watermark is None:
+        return -INFINITY
+    return position.watermark
 
 
-def _micros(instants: _Array) -> _Array:
+def _to_micros(instants: _Array) -> _Array:
     return instants.cast(INSTANT).cast(pa.int64()).to_numpy()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.compute.pane import as_of, classify_scope, finish_windows
+from tidemark.compute.windowing import as_of, classify_scope, finish_windows
 from tidemark.define import classification
 from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
@@ -64,14 +64,18 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
 
     The list is empty if the late table does not exist.
     """
-    kept = {
+    stored_types = {
         f.name: f.dataType.simpleString() for f in _late_table_schema(warehouse, transform).fields
     }
-    if not kept:
+    if not stored_types:
         return []
-    now = late_events(log, transform, NO_COMMIT).schema.fields
-    types = [(f.name, kept.get(f.name), f.dataType.simpleString()) for f in now]
-    return [f"{n} ({then} → {is_})" for n, then, is_ in types if then not in (None, is_)]
+    fields = late_events(log, transform, NO_COMMIT).schema.fields
+    types = [(f.name, stored_types.get(f.name), f.dataType.simpleString()) for f in fields]
+    return [
+        f"{n} ({stored_type} → {current_type})"
+        for n, stored_type, current_type in types
+        if stored_type not in (None, current_type)
+    ]
 
 
 def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
@@ -92,28 +96,37 @@ def late_loss(
     For each aggregate `x`, the column `x` has the streamed value (null if the stream has no such
     window), and `x_complete` the value with the too-late events.
     """
-    on = transform.by_window
-    window, values = F.struct(*on), list(transform.aggregates)
-    at = as_of(marker.after)
+    window_columns = transform.by_window
+    window = F.struct(*window_columns)
+    values = list(transform.aggregates)
+    current = as_of(marker.after)
     is_missed = classification.is_uncounted()
     if marker.recomputed is None:
         is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
     # Only merging shows which fragments share a session with a too-late event. So keep all
     # fragments that have the keys of such an event.
-    by = list(transform.keys) if transform.window.merges else on
-    if by:
-        lacking = stored.where(is_missed).select(F.struct(*by).alias("_lacking")).distinct()
-        stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")
+    join_columns = list(transform.keys) if transform.window.merges else window_columns
+    if join_columns:
+        lacking = (
+            stored.where(is_missed).select(F.struct(*join_columns).alias("_lacking")).distinct()
+        )
+        stored = stored.join(
+            lacking, F.struct(*join_columns).eqNullSafe(F.col("_lacking")), "left_semi"
+        )
     all_in = stored.withColumns(
         {
             ADMITTED: F.col(VERDICT) <= classification.TOO_LATE,
             "_missed": F.when(is_missed, F.col("events")),
         }
     )
-    complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost_events"))
-    streamed = finish_windows(stored, transform, log, at).select(window.alias("_some"), *values)
+    complete = finish_windows(
+        all_in, transform, log, current, F.sum("_missed").alias("lost_events")
+    )
+    streamed = finish_windows(stored, transform, log, current).select(
+        window.alias("_some"), *values
+    )
     lost_windows = complete.where("lost_events > 0").select(
-        *on,
+        *window_columns,
         "lost_events",
         window.alias("_all"),
         *(F.col(v).alias(f"{v}{COMPLETE}") for v in values),

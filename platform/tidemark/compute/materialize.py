@@ -42,18 +42,19 @@ class TempTables:
         if few:
             with translate_refusals("compute rows"):
                 return fetch(rows)
-        return self._aside(rows, thresholds.INLINE_ROWS)
+        return self._write_if_many(rows, thresholds.INLINE_ROWS)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
         """Gather one or more Arrow tables in memory; in files if they exceed `GATHERED_BYTES`."""
-        found, size = list[pa.Table](), 0
+        gathered = list[pa.Table]()
+        size = 0
         for table in tables:
-            found.append(table)
+            gathered.append(table)
             size += table.nbytes
             if size > thresholds.GATHERED_BYTES:
-                self._begin()
-                return self._warehouse.spill(chain(found, tables), self._name)
-        return pa.concat_tables(found)
+                self._claim_folder()
+                return self._warehouse.spill(chain(gathered, tables), self._name)
+        return pa.concat_tables(gathered)
 
     def materialize_frame(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
         """Compute rows now and return them as a frame of the engine.
@@ -62,14 +63,14 @@ class TempTables:
             few: true if the rows fit into memory. Each query on the frame then sends the rows to
                 the engine.
         """
-        materialized = self.materialize(rows, few=True) if few else self._aside(rows, 0)
+        materialized = self.materialize(rows, few=True) if few else self._write_if_many(rows, 0)
         return frame(self._warehouse.spark, materialized)
 
-    def _aside(self, rows: DataFrame, most: int) -> Rows:
-        self._begin()
-        return self._warehouse.materialize(rows, self._name, most)
+    def _write_if_many(self, rows: DataFrame, max_rows: int) -> Rows:
+        self._claim_folder()
+        return self._warehouse.materialize(rows, self._name, max_rows)
 
-    def _begin(self) -> None:
+    def _claim_folder(self) -> None:
         with self._claiming:
             if not self._used:
                 self._claim = claims.claim(self._warehouse.path(self._name))
@@ -92,8 +93,8 @@ class TempTables:
 @contextmanager
 def temp_tables(warehouse: Warehouse) -> Iterator[TempTables]:
     """Provide temporary tables for the duration of a `with` block, and then remove their files."""
-    place = TempTables(warehouse)
+    tables = TempTables(warehouse)
     try:
-        yield place
+        yield tables
     finally:
-        place.clear()
+        tables.clear()

@@ -30,25 +30,25 @@ def compute_panes(
     stored: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
-    then: AsOf | None = None,
+    current: AsOf,
+    previous: AsOf | None = None,
     *,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    """Return the pane rows of the firings after the moment `then`, up to the moment `at`.
+    """Return the pane rows of the firings after the moment `previous`, up to the moment `current`.
 
     Columns: window_start, window_end, the keys, pane, timing, is_last, retraction, the aggregates.
 
     Args:
         stored: the stored partials of the windows.
-        then: None for all firings up to `at`.
+        previous: None for all firings up to `current`.
         all_fire_once: result of `all_fire_once` of the lifecycle for these partials.
     """
     fired = lifecycle(transform).list_firings(
-        stored, transform, log, at, all_fire_once=all_fire_once
+        stored, transform, log, current, all_fire_once=all_fire_once
     )
-    if then is not None:
-        fired = fired.where(slot.has_fired_since(transform, then))
+    if previous is not None:
+        fired = fired.where(slot.has_fired_since(transform, previous))
     fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumns(
         {"is_last": _is_last(transform), "timing": name_timing(F.col(PHASE))}
     )
@@ -89,12 +89,12 @@ def _list_versions(transform: Definition) -> Column:
             parts.alias("_parts"),
         )
 
-    covers = F.col("_fresh" if transform.accumulation == "discarding" else "_upto")
-    new = F.array(version(None, covers, retraction=False))
+    covered_partials = F.col("_fresh" if transform.accumulation == "discarding" else "_upto")
+    current_version = F.array(version(None, covered_partials, retraction=False))
     if transform.accumulation != "retracting":
-        return new
-    old = F.transform("_replaces", lambda r: version(r, r["_upto"], retraction=True))
-    return F.concat(old, new)
+        return current_version
+    retractions = F.transform("_replaces", lambda r: version(r, r["_upto"], retraction=True))
+    return F.concat(retractions, current_version)
 
 
 def _watermark_steps(log: Log) -> DataFrame:
@@ -108,11 +108,12 @@ def _watermark_steps(log: Log) -> DataFrame:
 
 
 def _is_last(transform: Definition) -> Column:
-    final, phase = slot.final_watermark(transform), F.col(PHASE)
+    final = slot.final_watermark(transform)
+    phase = F.col(PHASE)
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))
     last = F.when(phase == slot.FINAL, True).when(phase == slot.ON_TIME, closing >= final)
     if transform.trigger.late.by_arrival:
-        own = F.get("_steps", F.col(FIRED).cast("int"))
-        last = last.when(phase == slot.LATE, own >= final)
+        firing_watermark = F.get("_steps", F.col(FIRED).cast("int"))
+        last = last.when(phase == slot.LATE, firing_watermark >= final)
     return F.coalesce(last, F.lit(False))

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.affected.closed_windows import open_range
-from tidemark.compute.pane import count_scope
+from tidemark.compute.windowing import count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
@@ -46,21 +46,24 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     Raises:
         DataError: the base has not run yet.
     """
-    warehouse, transform = asset.warehouse, asset.transform
+    warehouse = asset.warehouse
+    transform = asset.transform
     assert isinstance(transform, RollUp)
-    started, base = time.time_ns() // 1000, transform.base
+    started = time.time_ns() // 1000
+    base = transform.base
     if asset.state.table_id() is None:
         raise DataError(
             f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
             f"`tidemark run {base.name}` first."
         )
-    place = asset.published_commit_number()
-    commits = asset.state.since(place)
+    published_number = asset.published_commit_number()
+    commits = asset.state.since(published_number)
     if not commits:
         return None
-    before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
+    before = coverage(transform, commits[0].before)
+    after = coverage(transform, commits[-1].after)
     ranges = _replaced_windows(transform, before, commits)
-    if place < 0 and warehouse.exists(transform.table):
+    if published_number < 0 and warehouse.exists(transform.table):
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
         ranges = ()
@@ -73,11 +76,12 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
         ranges=ranges,
         base_run=commits[-1].run,
     )
-    new = asset.state.read().where(
-        (F.col("commit_number") > place) & (F.col("commit_number") <= marker.commit_number)
+    new_partials = asset.state.read().where(
+        (F.col("commit_number") > published_number)
+        & (F.col("commit_number") <= marker.commit_number)
     )
-    moved = assign_windows(warehouse, transform, new.where(ADMITTED), after)
-    return marker, count_by_verdict(moved, counted_column(transform))
+    assigned = assign_windows(warehouse, transform, new_partials.where(ADMITTED), after)
+    return marker, count_by_verdict(assigned, counted_column(transform))
 
 
 def assign_windows_within(
@@ -111,9 +115,9 @@ def recount_partials(
         complete: true if too-late events count.
     """
     ranges = base_ranges(transform, ranges)
-    own = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
+    counting = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return count_scope(log, own, Scope.from_coverage(through, ranges, complete=complete))
+    return count_scope(log, counting, Scope.from_coverage(through, ranges, complete=complete))
 
 
 def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
@@ -153,12 +157,14 @@ def assign_windows(
     if not isinstance(transform, RollUp):
         return rows
     timeline = warehouse.read(transform.source.timeline_table)
-    came = (F.col("arrival") + 1).alias("_came")
-    before = timeline.select(came, F.col("watermark_before").alias("_before"))
+    next_arrival = (F.col("arrival") + 1).alias("_came")
+    before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
     punctual = F.col(VERDICT) == classification.ON_TIME
-    base = {name: f"_{name}" for name in ("window_start", "window_end")}
-    own = rows.where(ADMITTED).withColumnsRenamed(base)
-    moved = transform.window.assign(own, base["window_start"]).drop(*base.values())
+    base_columns = {name: f"_{name}" for name in ("window_start", "window_end")}
+    admitted = rows.where(ADMITTED).withColumnsRenamed(base_columns)
+    assigned = transform.window.assign(admitted, base_columns["window_start"]).drop(
+        *base_columns.values()
+    )
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
     current_verdict = classification.verdict(
         F.col("window_end"), F.col("_before"), transform.allowed_lateness
@@ -166,7 +172,7 @@ def assign_windows(
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
-        moved.join(F.broadcast(before), late, "left")
+        assigned.join(F.broadcast(before), late, "left")
         .where(punctual | (F.col(SLOT) - 1 <= through.pick("arrival")))
         .withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
         .drop("_came", "_before")
@@ -175,19 +181,25 @@ def assign_windows(
 
 def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
     if isinstance(transform, RollUp):
-        return coverage(transform, commit.after) if commit.commit_number >= 0 else Coverage()
+        if commit.commit_number >= 0:
+            return coverage(transform, commit.after)
+        return Coverage()
     return commit.after
 
 
-def coverage(transform: RollUp, base: Coverage) -> Coverage:
+def coverage(transform: RollUp, base_coverage: Coverage) -> Coverage:
     """Return the coverage of a roll-up's windows.
 
     Each window is up to date through the same arrival as the least advanced base window in it.
     """
     # The last base window that starts in a range may end after the range.
-    closing = transform.base.window.last_window_end
-    ahead = [*_merge_adjacent(base.covers), *base.covers]
-    return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
+    window_end = transform.base.window.last_window_end
+    base_ranges = [*_merge_adjacent(base_coverage.covers), *base_coverage.covers]
+    return Coverage(
+        base_coverage.at,
+        tuple(replace(covered, end=window_end(covered.end)) for covered in base_ranges),
+        whole=True,
+    )
 
 
 def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
@@ -195,14 +207,16 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
 
     A merged range is up to date through the same arrival as the least advanced range in it.
     """
-    joint: list[BackfilledRange] = []
-    for c in sorted(covers, key=lambda c: c.start):
-        if joint and joint[-1].end == c.start:
-            last = joint.pop()
-            at = min(last.at, c.at, key=lambda p: p.arrival)
-            c = BackfilledRange(last.start, c.end, at)
-        joint.append(c)
-    return joint
+    merged: list[BackfilledRange] = []
+    for covered in sorted(covers, key=lambda covered: covered.start):
+        if merged and merged[-1].end == covered.start:
+            last = merged.pop()
+            position = min(
+                last.at, covered.at, key=lambda covered_position: covered_position.arrival
+            )
+            covered = BackfilledRange(last.start, covered.end, position)
+        merged.append(covered)
+    return merged
 
 
 def _replaced_windows(
@@ -221,4 +235,4 @@ def _replaced_windows(
     if not fired or () in replacing:
         return ()
     holding = (holding_ranges(transform, ranges) for ranges in replacing)
-    return merge_ranges([*fired, *(each for ranges in holding for each in ranges)])
+    return merge_ranges([*fired, *(window_range for ranges in holding for window_range in ranges)])

@@ -55,14 +55,14 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
     ]
 
 
-def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
+def finish_rows(windows: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
     """Return the finished rows of windows from their merged partials.
 
     The columns `timing` and `final` are added, and `PHASE` is dropped. `SLACK` and `OVERFLOWED` are
     also added, which show how exact the values are.
     """
     timing = name_timing(F.col(PHASE))
-    final = F.coalesce(slot.final_watermark(transform) <= at.watermark, F.lit(False))
+    final = F.coalesce(slot.final_watermark(transform) <= current.watermark, F.lit(False))
     finished = (
         finish_columns(transform)
         | _exactness_columns(transform)
@@ -73,6 +73,7 @@ def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFram
 
 def name_timing(phase: Column) -> Column:
     """Return `EARLY`, `ON_TIME` or `LATE` for a phase; `FINAL` is `LATE` too."""
-    early, on_time = phase == slot.EARLY, phase == slot.ON_TIME
+    early = phase == slot.EARLY
+    on_time = phase == slot.ON_TIME
     named = F.when(early, trigger.EARLY).when(on_time, trigger.ON_TIME)
     return named.otherwise(trigger.LATE)

@@ -31,7 +31,9 @@ def shared_slices(transform: WindowedTransform) -> Slicing | None:
 
     With a count trigger, each event needs a rank in each of its windows, so the windows share none.
     """
-    return None if transform.trigger.ranked else transform.window.slicing
+    if transform.trigger.ranked:
+        return None
+    return transform.window.slicing
 
 
 def aggregate_slices(
@@ -67,25 +69,28 @@ def aggregate_slices(
     # With an early firing for each arrival, the events of the arrival that closes a window have
     # another slot.
     if by_arrival or early.by_arrival:
-        anywhere = F.lit(False)
+        is_combined = F.lit(False)
     else:
         on_time = watermark.isNull() | (watermark < window.first_end(time))
-        anywhere = time.isNotNull() & on_time
-    again: list[Column] = []
+        is_combined = time.isNotNull() & on_time
+    duplicate_columns: list[Column] = []
     if transform.deduplicate:
-        again = [F.col(uniqueness.MARK).alias(IS_DUPLICATE)]
-        anywhere = anywhere & ~F.col(uniqueness.MARK)
+        duplicate_columns = [F.col(uniqueness.MARK).alias(IS_DUPLICATE)]
+        is_combined = is_combined & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
     if early.clock is not None:
         # All arrivals since the last multiple of the interval wait for the same next multiple.
         clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock, 0))
-    facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
+    arrival_columns = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     slices = rows.groupBy(
         F.timestamp_micros(window.slice_start(time)).alias(HAPPENED_AT),
         *transform.keys,
-        *(F.when(anywhere, v).otherwise(F.col(name)).alias(name) for name, v in facts.items()),
-        *again,
+        *(
+            F.when(is_combined, combined).otherwise(F.col(name)).alias(name)
+            for name, combined in arrival_columns.items()
+        ),
+        *duplicate_columns,
     )
     return slices.agg(
         F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns

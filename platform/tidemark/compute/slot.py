@@ -50,18 +50,18 @@ class AsOf:
 
 
 def assign_slots(
-    events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
+    events: DataFrame, transform: Definition, log: Log, earlier_partials: DataFrame | None
 ) -> DataFrame:
     """Add the column `SLOT`, BIGINT: the number of the unit in which an event fires (`firings`).
 
     Args:
         events: classified events, with the columns `VERDICT` and `ADMITTED`.
-        before: the stored partials of earlier runs, with which a count trigger continues to count
-            the events of a window; None if there are none. Other triggers ignore them.
+        earlier_partials: the stored partials of earlier runs, with which a count trigger continues
+            to count the events of a window; None if there are none. Other triggers ignore them.
     """
     trigger = transform.trigger
     if trigger.ranked:
-        events = _add_ranks(events, transform, before)
+        events = _add_ranks(events, transform, earlier_partials)
     early = trigger.early.slot()
     if trigger.early.by_arrival:
         events = add_watermark_after(events, log)
@@ -78,17 +78,17 @@ def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
         return events.join(F.broadcast(log.watermarks_after()), "arrival")
     # If there are few watermarks, they are constants in the query. A join would take the engine as
     # long as all other steps.
-    *others, (_, reached) = [
+    *earlier_watermarks, (_, watermark_after) = [
         (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark))
         for n, mark in watermarks
     ]
-    for this, mark in others:
-        reached = F.when(this, mark).otherwise(reached)
-    return events.select("*", reached.alias(WATERMARK_AFTER))
+    for is_arrival, mark in earlier_watermarks:
+        watermark_after = F.when(is_arrival, mark).otherwise(watermark_after)
+    return events.select("*", watermark_after.alias(WATERMARK_AFTER))
 
 
-def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-    """Return the admitted partials that have fired as of `at`, each with the firing that it joined.
+def select_fired(stored: DataFrame, transform: Definition, log: Log, current: AsOf) -> DataFrame:
+    """Return the admitted partials that have fired as of a moment, each with its firing.
 
     Adds:
 
@@ -96,23 +96,24 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
     - `FIRING` BIGINT: the slot, or 0 for phases with only one firing
     - `FIRED` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
-    trigger, end = transform.trigger, F.unix_micros("window_end")
+    trigger = transform.trigger
+    end = F.unix_micros("window_end")
     final_end = final_watermark(transform)
     counted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
     on_time = F.col(VERDICT) == classification.ON_TIME
     slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
-    before_end = Side("early", end, at.arrival, slots)
-    before_final = Side("late", final_end, at.arrival, slots)
+    before_end = Side("early", end, current.arrival, slots)
+    before_final = Side("late", final_end, current.arrival, slots)
     counted, early = trigger.early.fires(counted, before_end, log.ticks)
     counted, late = trigger.late.fires(counted, before_final, log.ticks)
     phase = F.when(
-        on_time, F.when(early.isNotNull(), EARLY).when(end <= at.watermark, ON_TIME)
-    ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= at.watermark, FINAL))
+        on_time, F.when(early.isNotNull(), EARLY).when(end <= current.watermark, ON_TIME)
+    ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= current.watermark, FINAL))
     marked = counted.withColumns(
         {PHASE: phase, FIRED: F.when(on_time, early).otherwise(late).cast("bigint")}
     )
-    alone = F.col(PHASE).isin(EARLY, LATE)
-    marked = marked.withColumn(FIRING, F.when(alone, F.col(SLOT)).otherwise(F.lit(0)))
+    is_fired_by_trigger = F.col(PHASE).isin(EARLY, LATE)
+    marked = marked.withColumn(FIRING, F.when(is_fired_by_trigger, F.col(SLOT)).otherwise(F.lit(0)))
     return marked.where(F.col(PHASE).isNotNull())
 
 
@@ -121,33 +122,41 @@ def final_watermark(transform: Definition) -> Column:
     return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
 
 
-def has_become_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
-    """Return whether a window became final between the moments `then` and `at`."""
+def has_become_final(transform: Definition, current: AsOf, previous: AsOf) -> Column:
+    """Return whether a window became final between the moments `previous` and `current`."""
     final = final_watermark(transform)
-    return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
+    return F.coalesce(
+        (final > _finite_watermark(previous)) & (final <= current.watermark), F.lit(False)
+    )
 
 
-def has_closed(at: AsOf, then: AsOf) -> Column:
-    """Return whether a window closed between the moments `then` and `at`."""
+def has_closed(current: AsOf, previous: AsOf) -> Column:
+    """Return whether a window closed between the moments `previous` and `current`."""
     end = F.unix_micros("window_end")
-    return F.coalesce((end > _watermark(then)) & (end <= at.watermark), F.lit(False))
+    return F.coalesce(
+        (end > _finite_watermark(previous)) & (end <= current.watermark), F.lit(False)
+    )
 
 
-def _watermark(then: AsOf) -> Column:
-    return F.coalesce(then.watermark, F.lit(-INFINITY))
+def _finite_watermark(moment: AsOf) -> Column:
+    return F.coalesce(moment.watermark, F.lit(-INFINITY))
 
 
-def has_fired_since(transform: Definition, then: AsOf) -> Column:
-    """Return whether a window fired after `then`, for rows with `PHASE` and `FIRED`."""
+def has_fired_since(transform: Definition, previous: AsOf) -> Column:
+    """Return whether a window fired after `previous`, for rows with `PHASE` and `FIRED`."""
     phase = F.col(PHASE)
-    passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
+    firing_watermark = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
         final_watermark(transform)
     )
-    alone = phase.isin(EARLY, LATE)
-    return F.when(alone, F.col(FIRED) > then.arrival).otherwise(passed > _watermark(then))
+    is_fired_by_trigger = phase.isin(EARLY, LATE)
+    return F.when(is_fired_by_trigger, F.col(FIRED) > previous.arrival).otherwise(
+        firing_watermark > _finite_watermark(previous)
+    )
 
 
-def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
+def _add_ranks(
+    events: DataFrame, transform: Definition, earlier_partials: DataFrame | None
+) -> DataFrame:
     """Return `events` with `RANK`, the rank by arrival among the window's events of the same kind.
 
     The on-time events of a window are ranked separately from its late events.
@@ -156,11 +165,13 @@ def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | Non
     on_time = F.col(VERDICT) == classification.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")
     ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))
-    if before is None:
+    if earlier_partials is None:
         return ranked
     counts = (
-        before.withColumn(_ON_TIME, on_time).groupBy(*group).agg(F.sum("events").alias(_EARLIER))
+        earlier_partials.withColumn(_ON_TIME, on_time)
+        .groupBy(*group)
+        .agg(F.sum("events").alias(_EARLIER))
     )
-    earlier = counts.select(F.struct(*group).alias(_GROUP), F.col(_EARLIER))
-    joined = ranked.join(earlier, F.struct(*group).eqNullSafe(F.col(_GROUP)), "left")
+    earlier_counts = counts.select(F.struct(*group).alias(_GROUP), F.col(_EARLIER))
+    joined = ranked.join(earlier_counts, F.struct(*group).eqNullSafe(F.col(_GROUP)), "left")
     return joined.withColumn(RANK, F.col(RANK) + F.coalesce(_EARLIER, F.lit(0)))

@@ -66,11 +66,11 @@ def data_type(text: str) -> DataType:
         UnknownTypeError: the text is not a supported type.
     """
     tokens = _Tokens(text)
-    found = _type(tokens)
+    parsed = _type(tokens)
     _suffix(tokens)
     if tokens.next is not None:
         raise tokens.error(f"'{tokens.next}' is not allowed after a type")
-    return found
+    return parsed
 
 
 def simple_type(text: str) -> str:
@@ -91,13 +91,13 @@ class _Tokens:
         self.next = next(self._rest, None)
 
     def _split(self, text: str) -> Iterator[str]:
-        at = 0
-        while at < len(text.rstrip()):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self.error(f"'{text[at:].strip()}' is not a type")
-            at = found.end()
-            yield found[1]
+        start = 0
+        while start < len(text.rstrip()):
+            match = _TOKEN.match(text, start)
+            if match is None:
+                raise self.error(f"'{text[start:].strip()}' is not a type")
+            start = match.end()
+            yield match[1]
 
     def take(self) -> str:
         taken = self.next
@@ -108,15 +108,15 @@ class _Tokens:
 
     def skip(self, *words: str) -> bool:
         """Skip the next word if it is one of `words`. Return whether it was."""
-        found = self.next is not None and self.next.upper() in words
-        if found:
+        is_next = self.next is not None and self.next.upper() in words
+        if is_next:
             self.take()
-        return found
+        return is_next
 
     def expect(self, sign: str) -> None:
         if not self.skip(sign):
-            place = f"before '{self.next}'" if self.next else "at the end"
-            raise self.error(f"expected '{sign}' {place}")
+            position = f"before '{self.next}'" if self.next else "at the end"
+            raise self.error(f"expected '{sign}' {position}")
 
     def error(self, why: str) -> UnknownTypeError:
         return UnknownTypeError(f"{why}; the supported types are {_ALLOWED}")
@@ -143,7 +143,8 @@ def _type(tokens: _Tokens) -> DataType:
 
 
 def _decimal(tokens: _Tokens) -> DecimalType:
-    precision, scale = "10", "0"
+    precision = "10"
+    scale = "0"
     if tokens.skip("("):
         precision = tokens.take()
         scale = tokens.take() if tokens.skip(",") else scale
@@ -158,25 +159,25 @@ def _decimal(tokens: _Tokens) -> DecimalType:
 
 def _parts(tokens: _Tokens, count: int) -> list[DataType]:
     tokens.expect("<")
-    found = [_type(tokens)]
+    types = [_type(tokens)]
     for _ in range(count - 1):
         tokens.expect(",")
-        found.append(_type(tokens))
+        types.append(_type(tokens))
     tokens.expect(">")
-    return found
+    return types
 
 
 def _struct(tokens: _Tokens) -> StructType:
     tokens.expect("<")
-    found = list[StructField]()
-    while not found or tokens.skip(","):
+    fields = list[StructField]()
+    while not fields or tokens.skip(","):
         name = tokens.take()
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
         tokens.skip(":")
-        found.append(StructField(name, _type(tokens)))
+        fields.append(StructField(name, _type(tokens)))
         _suffix(tokens)
     tokens.expect(">")
-    return StructType(found)
+    return StructType(fields)
 
 
 def _suffix(tokens: _Tokens) -> None:

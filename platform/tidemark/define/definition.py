@@ -58,8 +58,8 @@ class Definition(ABC):
         check_name("asset", self.name)
         if not self.aggregates:
             raise DefinitionError(f"Asset '{self.name}' has no aggregates: give at least one.")
-        given: Mapping[str, object] = self.aggregates
-        for column, aggregate in given.items():
+        aggregates: Mapping[str, object] = self.aggregates
+        for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
                     f"Asset '{self.name}': '{column}' must be an aggregate of tidemark.aggregate, "
@@ -127,12 +127,12 @@ class Definition(ABC):
         return (*self.expectations, fit)
 
     def _check_expectations(self) -> None:
-        given: Sequence[object] = self.expectations
-        known = tuple(e if isinstance(e, Expectation) else as_expectation(e) for e in given)
-        object.__setattr__(self, "expectations", known)
-        for n, expectation in enumerate(known):
+        declared: Sequence[object] = self.expectations
+        converted = tuple(e if isinstance(e, Expectation) else as_expectation(e) for e in declared)
+        object.__setattr__(self, "expectations", converted)
+        for n, expectation in enumerate(converted):
             expectation.check(self)
-            if expectation.name in [e.name for e in known[:n]]:
+            if expectation.name in [e.name for e in converted[:n]]:
                 raise DefinitionError(
                     f"Asset '{self.name}': expectation {expectation.name} is given twice: remove "
                     "one."
@@ -152,11 +152,12 @@ class Definition(ABC):
             )
         tables = (WINDOW_TABLES, EVENT_TABLES) if key else (WINDOW_TABLES,)
         if table := find_table(column, *tables):
-            where = (
-                f", by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
-                if key
-                else ""
-            )
+            if key:
+                where = (
+                    f", by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
+                )
+            else:
+                where = ""
             raise DefinitionError(
                 f"Asset '{self.name}': the {'key' if key else 'aggregate'} '{column}' can't have "
                 f"this name: Tidemark adds a column '{column}' to the {table}. Give it another "

@@ -35,13 +35,13 @@ class Preparation:
     marked: bool = False
 
     def __post_init__(self) -> None:
-        known = [lookup_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.lookups if name not in known]
+        lookup_names = [lookup_name(r) for r in self.source.lookups]
+        unknown = [name for name in self.lookups if name not in lookup_names]
         if unknown:
             raise DefinitionError(
                 f"Asset '{self.asset}': its function has the parameter '{unknown[0]}', which is "
                 f"not a lookup table of source '{self.source.name}'; its lookup tables: "
-                f"{', '.join(known) or 'none'}."
+                f"{', '.join(lookup_names) or 'none'}."
             )
 
     @property

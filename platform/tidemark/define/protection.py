@@ -69,12 +69,12 @@ class Protection(ABC):
 
     def protect(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":
         """Return the protected values of a column of strings or bytes; null stays null."""
-        whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        combined = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         change = self.change()
         # Change each distinct value only once.
-        coded = whole.cast(pa.binary()).dictionary_encode()
+        coded = combined.cast(pa.binary()).dictionary_encode()
         changed = pa.array([change(value) for value in coded.dictionary.to_pylist()], pa.binary())
-        return changed.take(coded.indices).cast(whole.type)
+        return changed.take(coded.indices).cast(combined.type)
 
 
 @checked_class
@@ -146,15 +146,15 @@ class Tokenize(Protection):
         return lambda value: hmac.digest(key, value, hashlib.sha256).hex()[:_DIGITS].encode()
 
     def _key(self) -> bytes:
-        found = self.key.reveal().encode()
-        if len(found) < _MIN_KEY_CHARACTERS:
+        key = self.key.reveal().encode()
+        if len(key) < _MIN_KEY_CHARACTERS:
             raise DefinitionError(
                 f"The tokenization key {self.key.reference} has "
-                f"{format_count(len(found), 'character')}, but "
+                f"{format_count(len(key), 'character')}, but "
                 f"needs at least {_MIN_KEY_CHARACTERS}, so that it can't be guessed. Create one "
                 "with `openssl rand -hex 32`."
             )
-        return found
+        return key
 
 
 @checked_class

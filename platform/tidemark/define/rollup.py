@@ -118,12 +118,14 @@ def rollup(
 
 
 def _select(
-    name: str, what: str, base: str, available: tuple[str, ...], asked: Sequence[str] | None
+    name: str, kind: str, base: str, available: tuple[str, ...], selected: Sequence[str] | None
 ) -> tuple[str, ...]:
-    for column in asked or ():
+    for column in selected or ():
         if column not in available:
             raise DefinitionError(
-                f"Roll-up '{name}': '{base}' has no {what} '{column}'; it has: "
+                f"Roll-up '{name}': '{base}' has no {kind} '{column}'; it has: "
                 f"{', '.join(available) or 'none'}."
             )
-    return available if asked is None else tuple(asked)
+    if selected is None:
+        return available
+    return tuple(selected)

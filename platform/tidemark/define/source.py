@@ -109,11 +109,11 @@ class Source:
                 f"Source '{self.name}': the event-time column '{self.event_time}' is declared as "
                 f"{kind}: declare it as TIMESTAMP, or use another column."
             )
-        by = self.watermark.by
-        if by is not None and by not in self.columns:
+        by_column = self.watermark.by
+        if by_column is not None and by_column not in self.columns:
             raise DefinitionError(
-                f"Source '{self.name}': its watermark uses the column '{by}', which is not among "
-                f"its columns: {', '.join(self.columns)}."
+                f"Source '{self.name}': its watermark uses the column '{by_column}', which is "
+                f"not among its columns: {', '.join(self.columns)}."
             )
         for column in self.columns:
             if table := find_table(column, EVENT_TABLES):
@@ -206,26 +206,26 @@ class Source:
                 "the expressions use in transient_fields."
             )
 
-    def _check_names(self, what: str, names: Sequence[str]) -> None:
+    def _check_names(self, kind: str, names: Sequence[str]) -> None:
         for name in names:
             if is_helper(name):
                 raise DefinitionError(
-                    f"Source '{self.name}': the {what} name '{name}' begins with '{PREFIX}', "
+                    f"Source '{self.name}': the {kind} name '{name}' begins with '{PREFIX}', "
                     "which is reserved for Tidemark's helper columns. Choose another name."
                 )
-            twins = [other for other in names if other.lower() == name.lower()]
+            twins = [same_name for same_name in names if same_name.lower() == name.lower()]
             if len(twins) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': the {what}s '{twins[0]}' and '{twins[1]}' differ only "
+                    f"Source '{self.name}': the {kind}s '{twins[0]}' and '{twins[1]}' differ only "
                     "in case, which the engine ignores; give one of them another name."
                     if twins[0] != twins[1]
-                    else f"Source '{self.name}': two columns would be read from the {what} "
+                    else f"Source '{self.name}': two columns would be read from the {kind} "
                     f"'{name}': correct rename."
                 )
             # Column names are passed to the engine in backticks.
             if "`" in name or not name:
                 raise DefinitionError(
-                    f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
+                    f"Source '{self.name}': '{name}' is not a valid {kind} name: it must not be "
                     "empty or contain a backtick. Rename it in the definition and, if it is there, "
                     "in the data."
                 )
@@ -255,7 +255,9 @@ class Source:
         renamed = next((name for name, own in self.rename.items() if own == column), None)
         if renamed is None:
             return column
-        return renamed[1:-1] if _is_quoted(renamed) else renamed
+        if _is_quoted(renamed):
+            return renamed[1:-1]
+        return renamed
 
     @property
     def record_columns(self) -> dict[str, str]:
@@ -280,21 +282,21 @@ class Source:
             ) from None
 
     def _check_protection(self, column: str, way: Protection) -> None:
-        what = f"Source '{self.name}' can't protect the column '{column}'"
+        refusal = f"Source '{self.name}' can't protect the column '{column}'"
         kinds = {**self.columns, **self.transient_fields, CORRELATION: "STRING"}
         if column not in kinds:
-            raise DefinitionError(f"{what}, which is not among its columns: {', '.join(kinds)}.")
+            raise DefinitionError(f"{refusal}, which is not among its columns: {', '.join(kinds)}.")
         for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
             if column == name:
                 raise DefinitionError(
-                    f"{what}: the {role} needs its original values. Use another column for the "
+                    f"{refusal}: the {role} needs its original values. Use another column for the "
                     f"{role}, or remove this one from mask."
                 )
         kind = kinds[column].upper().replace(" ", "")
         if way.kinds and kind not in way.kinds:
             raise DefinitionError(
-                f"{what} by {type(way).__name__}, which accepts {' or '.join(way.kinds)}, but the "
-                f"column is declared as {kinds[column].upper()}: declare it as STRING, or use "
+                f"{refusal} by {type(way).__name__}, which accepts {' or '.join(way.kinds)}, but "
+                f"the column is declared as {kinds[column].upper()}: declare it as STRING, or use "
                 "Drop()."
             )
 
@@ -377,19 +379,19 @@ def lookup_name(lookup: str) -> str:
     return lookup.rstrip("/").rpartition("/")[2]
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
     """Refuse a name that is too long or not valid; names of tables and folders begin with it.
 
     Args:
-        what: the kind of object that has the name, for the message, such as `source`.
+        kind: the kind of object that has the name, for the message, such as `source`.
     """
     if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"'{name}' is not a valid {what} name: use lowercase letters, digits and underscores, "
+            f"'{name}' is not a valid {kind} name: use lowercase letters, digits and underscores, "
             "and start with a letter."
         )
     if len(name) > _LONGEST_NAME:
         raise DefinitionError(
-            f"The {what} name '{name[:20]}…' has {len(name)} characters: use at most "
+            f"The {kind} name '{name[:20]}…' has {len(name)} characters: use at most "
             f"{_LONGEST_NAME}."
         )

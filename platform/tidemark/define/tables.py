@@ -61,12 +61,12 @@ class TableName(str):
     def __new__(
         cls, name: str, owner: str, role: Role, side: str = "", bases: tuple[str, ...] = ()
     ) -> Self:
-        made = super().__new__(cls, name)
-        made.owner = owner
-        made.role = role
-        made.side = side
-        made.bases = bases
-        return made
+        table = super().__new__(cls, name)
+        table.owner = owner
+        table.role = role
+        table.side = side
+        table.bases = bases
+        return table
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, Role, str, tuple[str, ...]]]:
         return type(self), (str(self), self.owner, self.role, self.side, self.bases)
@@ -77,7 +77,8 @@ class TableName(str):
 
         Return None if it has no owner, or no known role.
         """
-        owner, role = properties.get(OWNER), properties.get(ROLE)
+        owner = properties.get(OWNER)
+        role = properties.get(ROLE)
         if not owner or role not in set(Role):
             return None
         bases = properties.get(BASES)
@@ -97,7 +98,9 @@ class TableName(str):
     @property
     def bases_property(self) -> dict[str, str]:
         """The property `tidemark.bases`; empty if the owner reads no other owner's tables."""
-        return {BASES: _SEPARATOR.join(self.bases)} if self.bases else {}
+        if self.bases:
+            return {BASES: _SEPARATOR.join(self.bases)}
+        return {}
 
     @property
     def identity(self) -> tuple[str, Role, str]:
@@ -138,18 +141,18 @@ def check_names(tables: Iterable[TableName]) -> None:
 
     The names of the system tables are taken, too.
     """
-    known: dict[str, TableName] = {}
+    names: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):
-        other = known.setdefault(table.casefold(), table)
-        if other.identity != table.identity:
-            raise DefinitionError(clash(other, table))
+        first_table = names.setdefault(table.casefold(), table)
+        if first_table.identity != table.identity:
+            raise DefinitionError(clash(first_table, table))
 
 
-def clash(known: TableName, wanted: TableName) -> str:
+def clash(existing: TableName, added: TableName) -> str:
     """Return the message for a table name that two owners, or two roles, would share."""
-    kind = wanted.owner.partition(" ")[0] if wanted.owner != _SYSTEM else ""
+    kind = added.owner.partition(" ")[0] if added.owner != _SYSTEM else ""
     advice = f"rename the {kind}" if kind else "use another database"
     return (
-        f"Table '{wanted}' would be both {known.describe()} and {wanted.describe()}: {advice}. "
+        f"Table '{added}' would be both {existing.describe()} and {added.describe()}: {advice}. "
         "Sources, assets, their side tables and Tidemark's system tables share one namespace."
     )

@@ -45,15 +45,16 @@ class WindowedTransform(Definition):
                 f"Asset '{self.name}': the accumulation must be one of "
                 f"{', '.join(ACCUMULATIONS)}, or None (got '{self.accumulation}')."
             )
-        odd = [
+        unknown = [
             c
             for c in (self.deduplicate.by if self.deduplicate else ())
             if c not in self.source.columns
         ]
-        if odd:
+        if unknown:
             raise DefinitionError(
-                f"Asset '{self.name}': deduplicate uses the column '{odd[0]}', which is not among "
-                f"the columns of source '{self.source.name}': {', '.join(self.source.columns)}."
+                f"Asset '{self.name}': deduplicate uses the column '{unknown[0]}', which is "
+                f"not among the columns of source '{self.source.name}': "
+                f"{', '.join(self.source.columns)}."
             )
         if (retraction := retraction_column(self.source)) is not None:
             self._subtract(retraction)
@@ -94,7 +95,9 @@ class WindowedTransform(Definition):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        return {"deduplicate": str(self.deduplicate)} if self.deduplicate else {}
+        if self.deduplicate:
+            return {"deduplicate": str(self.deduplicate)}
+        return {}
 
     @property
     def tables(self) -> list[TableName]:

@@ -67,7 +67,9 @@ def _find_files(spec: ModuleSpec) -> dict[str, Path]:
     """Return the files of a package or module, by their names in the zip file."""
     if spec.submodule_search_locations is None:
         file = Path(spec.origin or "")
-        return {file.name: file} if _is_sent(file) else {}
+        if _is_sent(file):
+            return {file.name: file}
+        return {}
     files = dict[str, Path]()
     for location in spec.submodule_search_locations:
         folder = Path(location)

@@ -115,7 +115,9 @@ def describes_loss(message: str) -> bool:
 def _status(error: Exception) -> grpc.StatusCode | None:
     if isinstance(error, SparkConnectGrpcException):
         return error.getGrpcStatusCode()
-    return error.code() if isinstance(error, grpc.Call) else None
+    if isinstance(error, grpc.Call):
+        return error.code()
+    return None
 
 
 class _Client(SparkConnectClient):

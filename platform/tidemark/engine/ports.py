@@ -49,7 +49,8 @@ def _holder(port: int) -> str:
             continue
         with suppress(psutil.Error, KeyError, TypeError):
             record = Path(psutil.Process(connection.pid).environ()[STARTED_AS])
-            home, name = record.parents[1], record.stem
+            home = record.parents[1]
+            name = record.stem
             stopper = "tidemark kafka down" if name == "kafka" else "tidemark down"
             return (
                 f"Tidemark's own {_TITLES.get(name, name)} of the home {home}: stop it with "

@@ -195,5 +195,7 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         except grpc.RpcError as error:
             refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
             status = error.code() if isinstance(error, grpc.Call) else None
-            return Answer.REFUSED if status in refused else Answer.SILENT
+            if status in refused:
+                return Answer.REFUSED
+            return Answer.SILENT
     return Answer.READY

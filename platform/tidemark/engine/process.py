@@ -139,7 +139,9 @@ class ManagedProcess:
     def running(self) -> Record | None:
         """Return the record of the process if the process is alive, else None."""
         record = self.read_record()
-        return record if record is not None and _process(record) is not None else None
+        if record is not None and _process(record) is not None:
+            return record
+        return None
 
     def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
         """Return the record of the process if the process is alive, else None.
@@ -330,7 +332,9 @@ def _process(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
         same = process_identity(record.pid) == record.birth
-        return process if same and not has_exited(process) else None
+        if same and not has_exited(process):
+            return process
+        return None
     except psutil.NoSuchProcess:
         return None
 

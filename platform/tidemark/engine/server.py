@@ -123,7 +123,8 @@ def status(settings: Settings) -> Status:
     shown = shown.partition("/;")[0]
     if settings.remote is not None:
         return Status(shown, False, probe(address(settings)))
-    record, port = managed.running(), settings.engine_ui_port
+    record = managed.running()
+    port = settings.engine_ui_port
     logged = settings.engine_event_log
     if record is None:
         return Status(shown, True, Answer.SILENT, log=managed.log, event_log=logged)

@@ -28,7 +28,9 @@ def token_of(settings: Settings) -> str:
             if given not in _printed:
                 _printed[given] = secret(given).reveal()
             return _printed[given]
-        return secret(given).reveal() if given.startswith(_REFERENCES) else given
+        if given.startswith(_REFERENCES):
+            return secret(given).reveal()
+        return given
     file = settings.home / "token"
     if not file.exists():
         make_folder(settings.home)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
-from tidemark.compute import pane, rollups
+from tidemark.compute import rollups, windowing
 from tidemark.compute.affected.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
@@ -75,7 +75,9 @@ class Batch:
         is also added if no expectation is declared and an aggregate can exceed its type.
         """
         declared = self.transform.expectations
-        return declared if declared and not self.overflowed else self.transform.checks
+        if declared and not self.overflowed:
+            return declared
+        return self.transform.checks
 
     @property
     def replaces(self) -> bool:
@@ -94,7 +96,7 @@ class Batch:
 
     @property
     def recounted(self) -> DataFrame:
-        counted = self._recount() if self.counting is None else self.counting.result()
+        counted = self._count_again() if self.counting is None else self.counting.result()
         return frame(self.asset.warehouse.spark, counted)
 
     @contextmanager
@@ -106,8 +108,10 @@ class Batch:
         """
         if any(isinstance(e, General) for e in self.transform.expectations):
             self.asset.warehouse.run_in_background(gx.import_library)
-        asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
-        if not asked:
+        needs_recount = any(
+            isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations
+        )
+        if not needs_recount:
             yield self
             return
         if not self.few:
@@ -115,7 +119,7 @@ class Batch:
             # recount comes first.
             yield self.recount()
             return
-        counting = self.asset.warehouse.run_in_background(self._recount)
+        counting = self.asset.warehouse.run_in_background(self._count_again)
         try:
             yield replace(self, counting=counting)
         finally:
@@ -124,20 +128,23 @@ class Batch:
     def recount(self) -> "Batch":
         """Return the batch with a new, independent count of the events in the event log."""
         counted = Future[Rows]()
-        counted.set_result(self._recount())
+        counted.set_result(self._count_again())
         return replace(self, counting=counted)
 
-    def _recount(self) -> Rows:
+    def _count_again(self) -> Rows:
         with self.asset.warehouse.planning(self.planning):
-            found = self._recountable()
-            return self.scratch.materialize(found, few=self.few_events)
+            recountable = self._select_recountable()
+            return self.scratch.materialize(recountable, few=self.few_events)
 
-    def _recountable(self) -> DataFrame:
-        transform, marker, asset = self.transform, self.marker, self.asset
+    def _select_recountable(self) -> DataFrame:
+        transform = self.transform
+        marker = self.marker
+        asset = self.asset
         # Any aggregate works, because only the events are counted.
-        name = next(iter(transform.aggregates))
-        counting = replace(transform, aggregates={name: agg.count()}, expectations=())
-        through, ranges = marker.after, self.ranges()
+        aggregate = next(iter(transform.aggregates))
+        counting = replace(transform, aggregates={aggregate: agg.count()}, expectations=())
+        through = marker.after
+        ranges = self.ranges()
         complete = marker.counts_all_events and marker.late_events == "include"
         partials = rollups.recount_partials(
             asset.warehouse, counting, through, ranges, complete=complete
@@ -145,19 +152,19 @@ class Batch:
         if not marker.counts_all_events:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # Such events are not a fault.
-            waited = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
+            was_admitted = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
             if marker.commit_number > 0 and asset.state.table_id() is not None:
-                state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
-                counted = state.withColumn(name, F.col("events"))
+                state = asset.state.read(rollups.base_ranges(transform, ranges)).where(was_admitted)
+                counted = state.withColumn(aggregate, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
-        found = pane.finish_windows(partials, counting, asset.log, pane.as_of(through))
+        windows = windowing.finish_windows(partials, counting, asset.log, windowing.as_of(through))
         if transform.window.merges and ranges:
             # Leave out sessions that ended by `end`: they can't have changed, and if they began
             # before the ranges, they were recounted only in part.
             end = closed_end(transform, marker.before)
-            found = found.where(f"window_end > timestamp_micros({end})")
-        return found.select(*transform.by_window, "events")
+            windows = windows.where(f"window_end > timestamp_micros({end})")
+        return windows.select(*transform.by_window, "events")
 
     def same_window(self, left: str, right: str) -> Column:
         return same_window(self.transform, left, right)
@@ -183,10 +190,20 @@ class Batch:
         # Only a commit that replaces all rows can follow commits of another definition.
         if self.marker.overwritten != ():
             return rows
-        own, kinds, names = self.unvalidated_rows.dtypes, dict(rows.dtypes), rows.columns
+        validated_types = self.unvalidated_rows.dtypes
+        stored_types = dict(rows.dtypes)
+        names = rows.columns
         declared = {*self.transform.keys, *self.transform.aggregates}
-        earlier = names[names.index("window_end") + 1 : names.index("events")]
-        if {*earlier} == declared and all(kinds[n] == kind for n, kind in own if n in declared):
+        stored_columns = names[names.index("window_end") + 1 : names.index("events")]
+        if {*stored_columns} == declared and all(
+            stored_types[column] == column_type
+            for column, column_type in validated_types
+            if column in declared
+        ):
             return rows
-        lacking = [F.lit(None).cast(kinds[n]).alias(n) for n in names if n not in dict(own)]
+        lacking = [
+            F.lit(None).cast(stored_types[column]).alias(column)
+            for column in names
+            if column not in dict(validated_types)
+        ]
         return self.unvalidated_rows.where("false").select("*", *lacking)

@@ -45,7 +45,7 @@ class _NotANumber:
     __le__ = __gt__ = __ge__ = __lt__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(_unwrap(other), _NotANumber)
+        return isinstance(_unwrap_value(other), _NotANumber)
 
     def __hash__(self) -> int:
         return 0
@@ -73,22 +73,22 @@ class _ExactValue(SerializableDictDot):
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return self.value == _unwrap(other)
+        return self.value == _unwrap_value(other)
 
     def __hash__(self) -> int:
         return hash(self.value)
 
     def __lt__(self, other: object) -> bool:
-        return _unwrap(self) < _unwrap(other)
+        return _unwrap_value(self) < _unwrap_value(other)
 
     def __le__(self, other: object) -> bool:
-        return _unwrap(self) <= _unwrap(other)
+        return _unwrap_value(self) <= _unwrap_value(other)
 
     def __gt__(self, other: object) -> bool:
-        return _unwrap(self) > _unwrap(other)
+        return _unwrap_value(self) > _unwrap_value(other)
 
     def __ge__(self, other: object) -> bool:
-        return _unwrap(self) >= _unwrap(other)
+        return _unwrap_value(self) >= _unwrap_value(other)
 
     def __repr__(self) -> str:
         return str(self.value)
@@ -97,8 +97,10 @@ class _ExactValue(SerializableDictDot):
         return str(self)
 
 
-def _unwrap(value: object) -> Any:  # noqa: ANN401
-    return value.value if isinstance(value, _ExactValue) else value
+def _unwrap_value(value: object) -> Any:  # noqa: ANN401
+    if isinstance(value, _ExactValue):
+        return value.value
+    return value
 
 
 NAN = _NotANumber()
@@ -119,14 +121,14 @@ def statistics_frame(rows: pa.Table) -> pd.DataFrame:
     Numeric columns keep integers and decimals exact, and distinguish null from NaN. Dates stay
     dates even in a column with nulls.
     """
-    kept = (
+    is_exact = (
         pa.types.is_integer,
         pa.types.is_floating,
         pa.types.is_decimal,
         pa.types.is_date32,
     )
-    return _local(rows).to_pandas(
-        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in kept) else None
+    return _to_local_times(rows).to_pandas(
+        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in is_exact) else None
     )
 
 
@@ -138,10 +140,10 @@ def usual_frame(rows: pa.Table) -> pd.DataFrame:
     """
     decimals = [f.name for f in rows.schema if pa.types.is_decimal(f.type)]
     floats = [f.with_type(pa.float64()) if f.name in decimals else f for f in rows.schema]
-    return _local(rows.cast(pa.schema(floats))).to_pandas()
+    return _to_local_times(rows.cast(pa.schema(floats))).to_pandas()
 
 
-def _local(rows: pa.Table) -> pa.Table:
+def _to_local_times(rows: pa.Table) -> pa.Table:
     """Return rows with all timestamps in UTC without a time zone, for Great Expectations."""
     instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
@@ -156,10 +158,16 @@ def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str,
         arguments: all arguments of the expectation.
         kind: the type of the column.
     """
-    ends = {n: _convert(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
+    converted = {
+        n: _convert_argument(arguments[n], kind)
+        for n in ("min_value", "max_value")
+        if n in arguments
+    }
     if arguments.get("value_set") is not None:
-        ends["value_set"] = [_convert(each, kind) for each in arguments["value_set"]]
-    return ends
+        converted["value_set"] = [
+            _convert_argument(allowed, kind) for allowed in arguments["value_set"]
+        ]
+    return converted
 
 
 def in_utc(value: Any) -> Any:  # noqa: ANN401 (any argument of the library)
@@ -168,7 +176,9 @@ def in_utc(value: Any) -> Any:  # noqa: ANN401 (any argument of the library)
     Instants within mappings, lists and conditions on rows are converted too.
     """
     if isinstance(value, dt.datetime):
-        return value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+        if value.tzinfo is None:
+            return value
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
     if isinstance(value, Mapping):
         return {name: in_utc(part) for name, part in value.items()}
     if isinstance(value, list | tuple | set):
@@ -182,7 +192,7 @@ def _to_series(values: pa.ChunkedArray) -> "pd.Series[Any]":
     if _is_instant(values):
         return pd.Series(_to_instants(values))
     if pa.types.is_date32(values.type):
-        values = _clamp(values.cast(pa.int32()), *_DATES).cast(pa.date32())
+        values = _clamp_values(values.cast(pa.int32()), *_DATES).cast(pa.date32())
     listed = values.to_pylist()
     if pa.types.is_floating(values.type):
         listed = [NAN if v is not None and math.isnan(v) else v for v in listed]
@@ -196,38 +206,42 @@ def _is_instant(values: pa.ChunkedArray) -> bool:
 def _to_instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
     """Return instants in UTC without a time zone, limited to the range that Python supports."""
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    return _clamp(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
+    return _clamp_values(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
 
 
-def _clamp(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
-    capped = pc.min_element_wise(values, pa.scalar(most, values.type), skip_nulls=False)
-    return pc.max_element_wise(capped, pa.scalar(least, values.type), skip_nulls=False)
+def _clamp_values(values: pa.ChunkedArray, lowest: int, highest: int) -> pa.ChunkedArray:
+    capped = pc.min_element_wise(values, pa.scalar(highest, values.type), skip_nulls=False)
+    return pc.max_element_wise(capped, pa.scalar(lowest, values.type), skip_nulls=False)
 
 
-def _convert(given: object, kind: pa.DataType) -> object:
+def _convert_argument(value: object, kind: pa.DataType) -> object:
     """Return a value of an expectation's arguments, converted to a column's type."""
-    if isinstance(given, bool):
-        return given
-    if pa.types.is_decimal(kind) and isinstance(given, int | float | Decimal):
-        return _ExactValue(Decimal(repr(given) if isinstance(given, float) else given))
-    if pa.types.is_floating(kind) and isinstance(given, int | float | Decimal):
-        return _convert_float(given, kind)
+    if isinstance(value, bool):
+        return value
+    if pa.types.is_decimal(kind) and isinstance(value, int | float | Decimal):
+        return _ExactValue(Decimal(repr(value) if isinstance(value, float) else value))
+    if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):
+        return _convert_float(value, kind)
     try:
-        if pa.types.is_timestamp(kind) and isinstance(given, str | dt.date):
-            instant = pd.Timestamp(given)
-            return instant if instant.tz is None else instant.tz_convert("UTC").tz_localize(None)
-        if pa.types.is_date(kind) and isinstance(given, str):
-            return dt.date.fromisoformat(given)
+        if pa.types.is_timestamp(kind) and isinstance(value, str | dt.date):
+            instant = pd.Timestamp(value)
+            if instant.tz is None:
+                return instant
+            return instant.tz_convert("UTC").tz_localize(None)
+        if pa.types.is_date(kind) and isinstance(value, str):
+            return dt.date.fromisoformat(value)
     except ValueError:
         # A text that is not a date or time equals no value of the column.
-        return given
-    return given
+        return value
+    return value
 
 
-def _convert_float(given: "float | Decimal", kind: pa.DataType) -> object:
-    nearest = float(given)
+def _convert_float(value: "float | Decimal", kind: pa.DataType) -> object:
+    nearest = float(value)
     if math.isnan(nearest):
         return _ExactValue(NAN)
     # An integer that lies between two floats would have another value as a float.
-    exact = given if isinstance(given, int) else nearest
-    return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact
+    exact = value if isinstance(value, int) else nearest
+    if pa.types.is_float32(kind):
+        return float(np.float32(nearest))
+    return exact

@@ -40,7 +40,7 @@ class GateResult:
         quarantine_changes: the changes of the quarantine; None if there are none.
         quarantined: the number of rows to quarantine.
         warned: the number of rows published with a warning.
-        found: the results of the expectations, to be recorded.
+        results: the results of the expectations, to be recorded.
     """
 
     rows: Rows
@@ -48,7 +48,7 @@ class GateResult:
     quarantine_changes: Rows | None = None
     quarantined: int = 0
     warned: int = 0
-    found: Sequence[Result] = field(default_factory=list[Result])
+    results: Sequence[Result] = field(default_factory=list[Result])
 
 
 def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
@@ -60,22 +60,31 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count(rows))
     with _set_planning(batch, rows):
-        found = validate(drop_deleted(rows), batch)
+        validated = validate(drop_deleted(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
-    for result in found:
+    for result in validated:
         for failure in result.failures:
             if failure.row is not None:
                 failed[failure.row].append(_describe_failure(result, failure.observed))
-    together = [_describe_failure(r, r.text()) for r in found if r.together]
-    levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
-    total = found[0].count if found else 0
+    common_failures = [_describe_failure(r, r.text()) for r in validated if r.together]
+    levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in common_failures}
+    row_count = validated[0].count if validated else 0
     declared = batch.transform.expectations
-    found = [r for r in found if r.expectation in declared or not r.success]
+    validated = [r for r in validated if r.expectation in declared or not r.success]
     if ERROR not in levels and quarantine.is_empty(batch):
-        warned = total if together else len(failed)
-        good = _add_quality(rows, {*failed}, everything=bool(together))
-        return GateResult(good, batch.asset.warehouse.count(rows), warned=warned, found=found)
-    return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
+        warned = row_count if common_failures else len(failed)
+        passing = _add_quality(rows, {*failed}, everything=bool(common_failures))
+        return GateResult(
+            passing, batch.asset.warehouse.count(rows), warned=warned, results=validated
+        )
+    return _split_rows(
+        frame(batch.asset.warehouse.spark, rows),
+        batch,
+        validated,
+        failed,
+        common_failures,
+        row_count,
+    )
 
 
 def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
@@ -96,37 +105,39 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
         everything: true if an expectation fails for the rows as a whole.
     """
     if isinstance(rows, DataFrame):
-        marked = (
-            F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
-        )
+        if everything:
+            marked = F.lit(True)
+        else:
+            marked = F.col(ROW).isin([*warned]) if warned else F.lit(False)
         quality = F.when(F.col(IS_DELETED), None).when(marked, WARNED).otherwise(PASSED)
         return rows.withColumn("quality", quality).drop(*UNPUBLISHED)
-    numbers, deleted = rows[ROW].to_pylist(), rows[IS_DELETED].to_pylist()
+    numbers = rows[ROW].to_pylist()
+    deleted = rows[IS_DELETED].to_pylist()
     grades = [
-        None if left else WARNED if everything or number in warned else PASSED
-        for number, left in zip(numbers, deleted, strict=True)
+        None if is_deleted else WARNED if everything or number in warned else PASSED
+        for number, is_deleted in zip(numbers, deleted, strict=True)
     ]
-    place = rows.schema.get_field_index("quality")
-    graded = rows.set_column(place, "quality", pa.array(grades, pa.string()))
-    return graded.drop_columns([m for m in UNPUBLISHED if m in rows.column_names])
+    index = rows.schema.get_field_index("quality")
+    graded = rows.set_column(index, "quality", pa.array(grades, pa.string()))
+    return graded.drop_columns([column for column in UNPUBLISHED if column in rows.column_names])
 
 
-def _split(
+def _split_rows(
     rows: DataFrame,
     batch: Batch,
-    found: Sequence[Result],
+    validated: Sequence[Result],
     failed: Mapping[int, list[_Failed]],
-    together: list[_Failed],
-    total: int,
+    common_failures: list[_Failed],
+    row_count: int,
 ) -> GateResult:
     """Separate the rows to publish from the rows to quarantine.
 
     Args:
         failed: the failures of single rows, by `ROW`.
-        together: the failures of the rows as a whole.
-        total: the number of validated rows.
+        common_failures: the failures of the rows as a whole.
+        row_count: the number of validated rows.
     """
-    marked = _mark_failing(rows, failed, together)
+    marked = _mark_failing(rows, failed, common_failures)
     settled = quarantine.compute_changes(replace(batch, rows=rows), marked)
     is_released = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
@@ -136,39 +147,49 @@ def _split(
         .otherwise(PASSED)
     )
     columns = [c for c in rows.columns if c not in UNPUBLISHED]
-    good = marked.where(~F.col("_bad") | is_released).withColumn("quality", quality).select(columns)
-    own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
-    warned = total - settled.quarantined if together and found else own
-    materialized = batch.scratch.materialize(good, few=batch.few)
+    passing = (
+        marked.where(~F.col("_bad") | is_released).withColumn("quality", quality).select(columns)
+    )
+    rows_with_warnings = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
+    warned = (
+        row_count - settled.quarantined if common_failures and validated else rows_with_warnings
+    )
+    materialized = batch.scratch.materialize(passing, few=batch.few)
     count = batch.asset.warehouse.count(materialized)
     if settled.kept is not None:
-        kept = frame(rows.sparkSession, materialized).unionByName(
+        published_rows = frame(rows.sparkSession, materialized).unionByName(
             settled.kept.withColumn(IS_DELETED, F.lit(False)).select(columns)
         )
-        materialized = batch.scratch.materialize(kept, few=batch.few)
-    return GateResult(materialized, count, settled.changes, settled.quarantined, warned, found)
+        materialized = batch.scratch.materialize(published_rows, few=batch.few)
+    return GateResult(materialized, count, settled.changes, settled.quarantined, warned, validated)
 
 
 def _mark_failing(
-    rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
+    rows: DataFrame, failed: Mapping[int, list[_Failed]], common_failures: list[_Failed]
 ) -> DataFrame:
     """Return `rows` with the column `failed_expectations`, and with `_bad`, true if the row must be
     quarantined.
     """
-    none = F.array().cast(FAILED)
-    every = F.array(*[_literal(f) for f in together]).cast(FAILED) if together else none
+    no_failures = F.array().cast(FAILED)
+    failures = (
+        F.array(*[_to_literal(f) for f in common_failures]).cast(FAILED)
+        if common_failures
+        else no_failures
+    )
     if failed:
-        local = rows.sparkSession.createDataFrame([*failed.items()], f"{ROW} BIGINT, _own {FAILED}")
-        rows = rows.join(F.broadcast(local), ROW, "left")
-        every = F.concat(F.coalesce("_own", none), every)
-    bad = F.exists(every, lambda f: f["level"] == ERROR)
+        failing_rows = rows.sparkSession.createDataFrame(
+            [*failed.items()], f"{ROW} BIGINT, _own {FAILED}"
+        )
+        rows = rows.join(F.broadcast(failing_rows), ROW, "left")
+        failures = F.concat(F.coalesce("_own", no_failures), failures)
+    is_bad = F.exists(failures, lambda f: f["level"] == ERROR)
     validated = ~F.col(IS_DELETED)
     return rows.withColumns(
-        {"failed_expectations": F.when(validated, every), "_bad": validated & bad}
+        {"failed_expectations": F.when(validated, failures), "_bad": validated & is_bad}
     ).drop("_own")
 
 
-def _literal(failed: _Failed) -> Column:
+def _to_literal(failed: _Failed) -> Column:
     names = ("expectation", "level", "observed", "expected")
     return F.struct(*[F.lit(v).alias(n) for n, v in zip(names, failed, strict=True)])
 

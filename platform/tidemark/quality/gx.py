@@ -38,17 +38,28 @@ _JSON_SCHEMA = "ExpectColumnValuesToMatchJsonSchema"
 _BY_ROW = {
     f"ExpectColumn{name}"
     for name in (
-        *("ValuesToBeBetween", "ValuesToBeNull", "ValuesToNotBeNull"),
-        *("ValuesToBeInSet", "ValuesToNotBeInSet", "PairValuesToBeInSet"),
-        *("PairValuesAToBeGreaterThanB", "PairValuesToBeEqual"),
-        *("ValueLengthsToBeBetween", "ValueLengthsToEqual"),
-        *("ValuesToMatchRegex", "ValuesToNotMatchRegex"),
-        *("ValuesToMatchRegexList", "ValuesToNotMatchRegexList"),
-        *("ValuesToMatchStrftimeFormat", "ValuesToBeDateutilParseable"),
-        *("ValuesToBeJsonParseable", "ValuesToMatchJsonSchema"),
+        "ValuesToBeBetween",
+        "ValuesToBeNull",
+        "ValuesToNotBeNull",
+        "ValuesToBeInSet",
+        "ValuesToNotBeInSet",
+        "PairValuesToBeInSet",
+        "PairValuesAToBeGreaterThanB",
+        "PairValuesToBeEqual",
+        "ValueLengthsToBeBetween",
+        "ValueLengthsToEqual",
+        "ValuesToMatchRegex",
+        "ValuesToNotMatchRegex",
+        "ValuesToMatchRegexList",
+        "ValuesToNotMatchRegexList",
+        "ValuesToMatchStrftimeFormat",
+        "ValuesToBeDateutilParseable",
+        "ValuesToBeJsonParseable",
+        "ValuesToMatchJsonSchema",
     )
 } | {
-    *("ExpectMulticolumnSumToEqual", "ExpectMulticolumnValuesToBeEqual"),
+    "ExpectMulticolumnSumToEqual",
+    "ExpectMulticolumnValuesToBeEqual",
     "ExpectSelectColumnValuesToBeUniqueWithinRecord",
 }
 """The library's expectations that validate each row independently. They get the rows of a run in
@@ -93,31 +104,33 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
         chunks: yields the rows, which must have the column `ROW`.
     """
     numbered = dict(enumerate(expectations))
-    alone = {n: e for n, e in numbered.items() if _is_by_row(e)}
-    together = {n: e for n, e in numbered.items() if n not in alone}
-    found: dict[int, Finding] = {}
+    row_expectations = {n: e for n, e in numbered.items() if _is_by_row(e)}
+    other_expectations = {n: e for n, e in numbered.items() if n not in row_expectations}
+    findings: dict[int, Finding] = {}
     with _LIBRARY_LOCK:
-        _library()
+        _load_library()
         from tidemark.quality import exact
 
-        if alone:
-            tallies = {n: _Tally(e) for n, e in alone.items()}
-            for rows in chunks(_needed_columns(alone.values())):
-                results = _validate_chunk(exact.exact_frame(rows), alone, rows.schema)
-                _refuse_errors(alone, results)
+        if row_expectations:
+            tallies = {n: _Tally(e) for n, e in row_expectations.items()}
+            for rows in chunks(_needed_columns(row_expectations.values())):
+                results = _validate_chunk(exact.exact_frame(rows), row_expectations, rows.schema)
+                _refuse_errors(row_expectations, results)
                 for n, result in results.items():
                     tallies[n].add(result)
-            found |= {n: tally.finding() for n, tally in tallies.items()}
-        if together:
+            findings |= {n: tally.finding() for n, tally in tallies.items()}
+        if other_expectations:
             rows = pa.concat_tables(chunks(None))
-            results = _validate_chunk(exact.statistics_frame(rows), together, rows.schema)
+            results = _validate_chunk(exact.statistics_frame(rows), other_expectations, rows.schema)
             # The library raises an error if a statistic of exact columns is null, because there are
             # too few values. It accepts the NaN that its usual columns give instead.
-            if unclear := {n: e for n, e in together.items() if _errors(results[n])}:
-                results |= _validate_chunk(exact.usual_frame(rows), unclear, rows.schema)
-            _refuse_errors(together, results)
-            found |= {n: _finding(r) for n, r in results.items()}
-    return [found[n] for n in numbered]
+            if undefined := {
+                n: e for n, e in other_expectations.items() if _list_errors(results[n])
+            }:
+                results |= _validate_chunk(exact.usual_frame(rows), undefined, rows.schema)
+            _refuse_errors(other_expectations, results)
+            findings |= {n: _to_finding(r) for n, r in results.items()}
+    return [findings[n] for n in numbered]
 
 
 def _is_by_row(expectation: General) -> bool:
@@ -141,14 +154,17 @@ def _validate_chunk(
     rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
 ) -> "dict[int, ExpectationValidationResult]":
     """Return the library's result for some rows, by the number of the expectation."""
-    made = [_build(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
-    suite = _library().ExpectationSuite(name="rows", expectations=made)
+    built = [
+        _build_expectation(e, schema).copy(update={"meta": {"place": n}})
+        for n, e in expectations.items()
+    ]
+    suite = _load_library().ExpectationSuite(name="rows", expectations=built)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = (
+        validated = (
             _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_RESULT_FORMAT)
         )
-    return {r.expectation_config.meta["place"]: r for r in found.results}
+    return {r.expectation_config.meta["place"]: r for r in validated.results}
 
 
 class _Tally:
@@ -172,7 +188,7 @@ class _Tally:
 
 
 @cache
-def _library() -> ModuleType:
+def _load_library() -> ModuleType:
     with warnings.catch_warnings():
         # The library's imports emit deprecation warnings about other packages.
         warnings.simplefilter("ignore")
@@ -184,30 +200,30 @@ def _library() -> ModuleType:
 def _batches() -> "BatchDefinition[Any]":
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    context = _library().get_context(mode="ephemeral")
+    context = _load_library().get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     context.enable_analytics(False)
     source = context.data_sources.add_pandas("memory")
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
 
 
-def _build(expectation: General, schema: pa.Schema) -> "Expected":
+def _build_expectation(expectation: General, schema: pa.Schema) -> "Expected":
     kind: Any = expectation.kind
     if isinstance(kind, str):
-        kind = getattr(_library().expectations, kind)
+        kind = getattr(_load_library().expectations, kind)
     from tidemark.quality import exact
 
     arguments = {name: exact.in_utc(value) for name, value in expectation.arguments.items()}
     try:
-        made = kind(**arguments)
+        built = kind(**arguments)
     except ValueError as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DefinitionError(f"Expectation {expectation.name} is not valid: {reason}.") from None
     if not _is_by_row(expectation) or len(expectation.columns) != 1:
-        return made
+        return built
     (column,) = expectation.columns
-    ends = exact.convert_bounds(arguments, schema.field(column).type)
-    return _for_rows(kind)(**{**arguments, **ends})
+    bounds = exact.convert_bounds(arguments, schema.field(column).type)
+    return _for_rows(kind)(**{**arguments, **bounds})
 
 
 def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
@@ -219,7 +235,9 @@ def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
         from tidemark.quality.json_schema import ExpectColumnValuesToMatchJsonSchemaOrFail
 
         return ExpectColumnValuesToMatchJsonSchemaOrFail
-    return _build_between() if kind.__name__ == _BETWEEN else kind
+    if kind.__name__ == _BETWEEN:
+        return _build_between()
+    return kind
 
 
 @cache
@@ -228,32 +246,32 @@ def _build_between() -> "type[Expected]":
 
     The library's own class would convert all numbers to floats.
     """
-    base = getattr(_library().expectations, _BETWEEN)
+    base = getattr(_load_library().expectations, _BETWEEN)
     fields = {"__annotations__": dict.fromkeys(("min_value", "max_value"), Any)}
     fields |= {"min_value": None, "max_value": None, "__module__": __name__}
     return type("ExpectColumnValuesToBeExactlyBetween", (base,), fields)
 
 
-def _errors(result: "ExpectationValidationResult") -> list[str]:
+def _list_errors(result: "ExpectationValidationResult") -> list[str]:
     """Return the library's error messages if it could not compute an expectation, else nothing."""
     exceptions = result.exception_info
     errors = [e for e in exceptions.values() if isinstance(e, dict)]
-    found: list[Any] = errors or ([exceptions] if exceptions.get("raised_exception") else [])
-    return [" ".join(str(error["exception_message"]).split()).rstrip(".") for error in found]
+    raised: list[Any] = errors or ([exceptions] if exceptions.get("raised_exception") else [])
+    return [" ".join(str(error["exception_message"]).split()).rstrip(".") for error in raised]
 
 
 def _refuse_errors(
     expectations: Mapping[int, General], results: "Mapping[int, ExpectationValidationResult]"
 ) -> None:
     for n, result in results.items():
-        if errors := _errors(result):
+        if errors := _list_errors(result):
             name = expectations[n].name
             raise DefinitionError(
                 f"Expectation {name} can't be validated: {errors[0]}. Correct its arguments."
             )
 
 
-def _finding(result: "ExpectationValidationResult") -> Finding:
+def _to_finding(result: "ExpectationValidationResult") -> Finding:
     """Return the finding of an expectation that got all rows in one piece."""
     detail = result.result
     failing = [] if result.success else detail.get("unexpected_index_list") or []
@@ -266,11 +284,13 @@ def _describe_outcome(result: "ExpectationValidationResult") -> str | None:
     """Return the value observed for the rows as a whole; None if there is nothing to report."""
     observed = result.result.get("observed_value")
     if observed is not None or result.success:
-        return None if observed is None else str(observed)
+        if observed is None:
+            return None
+        return str(observed)
     listed = [
-        f"{what} values: {', '.join(map(_format_value, values))}"
-        for what in ("unexpected", "missing")
-        if (values := result.result.get(f"partial_{what}_list"))
+        f"{kind} values: {', '.join(map(_format_value, values))}"
+        for kind in ("unexpected", "missing")
+        if (values := result.result.get(f"partial_{kind}_list"))
     ]
     return "; ".join(listed) or "not as expected"
 
@@ -285,4 +305,6 @@ def _format_row(row: Mapping[str, Any]) -> str:
 def _format_value(value: object) -> str:
     if value is None or value is pd.NA or value is pd.NaT:
         return "null"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

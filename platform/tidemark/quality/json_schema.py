@@ -38,7 +38,7 @@ class MatchJsonSchemaMetric(ColumnMapMetricProvider):
         json_schema: Mapping[str, Any],
         **_: object,
     ) -> "pd.Series[Any]":
-        return column.map(partial(_matches, schema=json_schema))
+        return column.map(partial(_matches_schema, schema=json_schema))
 
 
 class ExpectColumnValuesToMatchJsonSchemaOrFail(ExpectColumnValuesToMatchJsonSchema):
@@ -47,7 +47,7 @@ class ExpectColumnValuesToMatchJsonSchemaOrFail(ExpectColumnValuesToMatchJsonSch
     map_metric = _METRIC
 
 
-def _matches(text: str, schema: Mapping[str, Any]) -> bool:
+def _matches_schema(text: str, schema: Mapping[str, Any]) -> bool:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ complete. If the published table has the commit and the quarantine does not have
 quarantines every row that is not published.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -40,133 +40,174 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import number_is
 
-_Place = tuple[int, str]
+_RowId = tuple[int, str]
 """The identity of a row: the start of its window in microseconds, and its keys as JSON."""
 
-_AT, _KEYS, _OBSERVED = "_decided_at", "_decided_keys", "_decided_observed"
+_START = "_decided_start"
+_KEYS = "_decided_keys"
+_OBSERVED = "_decided_observed"
 
 
 @dataclass
-class _Recorded:
+class _RecordedResult:
     """The recorded result of one expectation.
 
     Args:
         failing: the rows that fail, each with the observed value.
         everything: the observed value if the rows fail as a whole, else None.
-        partial: true if there may be failing rows that are not in `failing`.
+        is_partial: true if there may be failing rows that are not in `failing`.
     """
 
     level: str
     expected: str
-    failing: dict[_Place, str] = field(default_factory=dict[_Place, str])
+    failing: dict[_RowId, str] = field(default_factory=dict[_RowId, str])
     everything: str | None = None
-    partial: bool = False
+    is_partial: bool = False
 
-    def expectation(self, name: str) -> Windowed:
+    def to_expectation(self, name: str) -> Windowed:
         """Return an expectation whose validation repeats the recorded result."""
         return Windowed(
-            name=name, expected=self.expected, level=self.level, validate=self._validate
+            name=name, expected=self.expected, level=self.level, validate=self._repeat_result
         )
 
-    def _validate(self, rows: DataFrame, evidence: Evidence) -> Validation:
+    def _repeat_result(self, rows: DataFrame, evidence: Evidence) -> Validation:
         if self.everything is not None:
             return Validation(rows, F.lit(True), F.lit(self.everything))
         if not self.failing:
             return Validation(rows, F.lit(False), F.lit(""))
-        known = rows.sparkSession.createDataFrame(
-            [(*place, observed) for place, observed in self.failing.items()],
-            f"{_AT} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
+        failing = rows.sparkSession.createDataFrame(
+            [(start, keys, observed) for (start, keys), observed in self.failing.items()],
+            f"{_START} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
         )
-        start, keys = F.unix_micros("window_start"), keys_as_json(evidence.transform.keys)
-        found = rows.withColumns({_AT: start, _KEYS: keys})
-        found = found.join(F.broadcast(known), [_AT, _KEYS], "left")
-        return Validation(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
+        identified = _add_row_id(rows, evidence.transform.keys)
+        validated = identified.join(F.broadcast(failing), [_START, _KEYS], "left")
+        return Validation(validated, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
 
 
-def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
+_Results = dict[str, _RecordedResult]
+"""Recorded results, by the name of the expectation."""
+
+
+@dataclass(frozen=True)
+class _EarlierAttempt:
+    """The tables to which earlier attempts have written a commit.
+
+    Args:
+        wrote_results: true if the table of results has the commit.
+        wrote_quarantine: true if the quarantine table has the commit.
+        wrote_rows: true if the published table has the commit.
+        has_whole_quarantine: true if the quarantine table still has all rows of the commit. A later
+            commit may have deleted or replaced some.
+    """
+
+    wrote_results: bool
+    wrote_quarantine: bool
+    wrote_rows: bool
+    has_whole_quarantine: bool
+
+
+def with_recorded_decisions(asset: Asset, commit_info: CommitInfo) -> Asset:
     """Return the asset with expectations that repeat an earlier attempt's decisions on this commit.
 
     Return the asset itself if no earlier attempt has recorded a decision.
     """
-    transform, store = asset.transform, asset.warehouse
-
-    def has(table: str) -> bool:
-        return store.transaction(table, asset.app) >= marker.commit_number
-
-    validated, quarantined = has(results.TABLE), has(transform.quarantine_table)
-    published = has(transform.table)
-    if not (validated or quarantined or published):
+    attempt = _find_earlier_attempt(asset, commit_info)
+    if not (attempt.wrote_results or attempt.wrote_quarantine or attempt.wrote_rows):
         return asset
-    known = _read_results(asset, marker) if validated else {}
-    # A later commit may have deleted or replaced rows of this commit in the quarantine.
-    whole = store.transaction(transform.quarantine_table, asset.app) == marker.commit_number
-    if quarantined and (whole or validated):
-        _add_quarantined(asset, marker, known)
-    partial = {name for name, one in known.items() if one.partial and not whole}
-    expectations: list[Expectation] = [
-        one.expectation(name) for name, one in known.items() if name not in partial
-    ]
-    if published and not quarantined:
-        # Without a quarantine table, the first attempt validated no rows.
-        if store.exists(transform.quarantine_table) and (partial or not validated):
-            expectations.append(_published_expectation(asset, marker, known))
-    elif whole and not validated:
-        expectations += _select_undecided(transform.expectations, known)
-    else:
-        undecided = partial if validated else {e.name for e in transform.expectations} - {*known}
-        expectations += [e for e in transform.expectations if e.name in undecided]
+    recorded: _Results = {}
+    if attempt.wrote_results:
+        recorded = _read_results(asset, commit_info)
+    if attempt.wrote_quarantine and (attempt.has_whole_quarantine or attempt.wrote_results):
+        _add_quarantined(asset, commit_info, recorded)
+    expectations = _choose_expectations(asset, commit_info, attempt, recorded)
     decided = copy(asset)
-    decided.transform = replace(transform, expectations=tuple(expectations))
+    decided.transform = replace(asset.transform, expectations=tuple(expectations))
     return decided
 
 
-def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
-    commit_number, table_id = marker.commit_number, asset.table_id
-    rows = asset.warehouse.take(results.TABLE, number_is("commit_number", commit_number))
-    found = dict[str, _Recorded]()
+def _find_earlier_attempt(asset: Asset, commit_info: CommitInfo) -> _EarlierAttempt:
+    quarantine = asset.transform.quarantine_table
+
+    def newest_commit(table: str) -> int:
+        return asset.warehouse.transaction(table, asset.app)
+
+    number = commit_info.commit_number
+    return _EarlierAttempt(
+        wrote_results=newest_commit(results.TABLE) >= number,
+        wrote_quarantine=newest_commit(quarantine) >= number,
+        wrote_rows=newest_commit(asset.transform.table) >= number,
+        has_whole_quarantine=newest_commit(quarantine) == number,
+    )
+
+
+def _choose_expectations(
+    asset: Asset, commit_info: CommitInfo, attempt: _EarlierAttempt, recorded: _Results
+) -> list[Expectation]:
+    """Return the expectations of a retry: recorded results, and what must be validated again."""
+    current = asset.transform.expectations
+    incomplete: set[str] = set()
+    if not attempt.has_whole_quarantine:
+        incomplete = {name for name, result in recorded.items() if result.is_partial}
+    chosen: list[Expectation] = [
+        result.to_expectation(name) for name, result in recorded.items() if name not in incomplete
+    ]
+    if attempt.wrote_rows and not attempt.wrote_quarantine:
+        # Without a quarantine table, the first attempt validated no rows.
+        was_guarded = asset.warehouse.exists(asset.transform.quarantine_table)
+        if was_guarded and (incomplete or not attempt.wrote_results):
+            chosen.append(_published_expectation(asset, commit_info, recorded))
+    elif attempt.wrote_results:
+        chosen += [e for e in current if e.name in incomplete]
+    elif attempt.has_whole_quarantine:
+        chosen += _select_undecided(current, recorded)
+    else:
+        chosen += [e for e in current if e.name not in recorded]
+    return chosen
+
+
+def _read_results(asset: Asset, commit_info: CommitInfo) -> _Results:
+    rows = asset.warehouse.take(
+        results.TABLE, number_is("commit_number", commit_info.commit_number)
+    )
+    recorded: _Results = {}
     for row in rows.to_pylist():
-        if (row["asset"], row["table_id"]) != (asset.transform.name, table_id):
+        if row["asset"] != asset.transform.name or row["table_id"] != asset.table_id:
             continue
-        one = _Recorded(row["level"], row["expected"])
+        result = _RecordedResult(row["level"], row["expected"])
         for failure in row["failures"]:
-            one.failing[instant(failure["window_start"]), failure["keys"]] = failure["observed"]
-        erased = row["observed"] == results.ERASED_TEXT
-        if not row["success"] and not one.failing and not erased:
-            one.everything = row["observed"]
-        one.partial = erased or len(row["failures"]) == results.MAX_FAILURES
-        found[row["expectation"]] = one
-    return found
+            row_id = (instant(failure["window_start"]), failure["keys"])
+            result.failing[row_id] = failure["observed"]
+        is_erased = row["observed"] == results.ERASED_TEXT
+        if not row["success"] and not result.failing and not is_erased:
+            result.everything = row["observed"]
+        result.is_partial = is_erased or len(row["failures"]) == results.MAX_FAILURES
+        recorded[row["expectation"]] = result
+    return recorded
 
 
-def _published_expectation(
-    asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]
-) -> Windowed:
+def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Results) -> Windowed:
     """Return an expectation that fails for the rows that the commit did not publish.
 
     A row with a recorded failure of level `error` passes this expectation: the recorded failure is
     enough to quarantine the row.
-
-    Args:
-        known: the recorded results, by the name of the expectation.
     """
-    table, keys = asset.transform.table, keys_as_json(asset.transform.keys)
-    start = F.unix_micros("window_start")
-    listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
+    failing = {
+        row_id for result in recorded.values() if result.level == ERROR for row_id in result.failing
+    }
 
     def validate(rows: DataFrame, _: Evidence) -> Validation:
-        published = asset.warehouse.read(table).where(
-            F.col("commit_number") >= marker.commit_number
+        published = asset.warehouse.read(asset.transform.table)
+        published = published.where(F.col("commit_number") >= commit_info.commit_number)
+        passing = _add_row_id(published, asset.transform.keys).select(
+            _START, _KEYS, F.lit("").alias(_OBSERVED)
         )
-        published = published.select(
-            start.alias(_AT), keys.alias(_KEYS), F.lit("").alias(_OBSERVED)
-        )
-        if listed:
-            more = [(*place, "") for place in listed]
-            published = published.unionByName(
-                rows.sparkSession.createDataFrame(more, published.schema)
-            ).distinct()
-        found = rows.withColumns({_AT: start, _KEYS: keys}).join(published, [_AT, _KEYS], "left")
-        return Validation(found, F.col(_OBSERVED).isNull(), F.lit("not published"))
+        if failing:
+            failing_rows = [(start, keys, "") for start, keys in failing]
+            decided = rows.sparkSession.createDataFrame(failing_rows, passing.schema)
+            passing = passing.unionByName(decided).distinct()
+        identified = _add_row_id(rows, asset.transform.keys)
+        validated = identified.join(passing, [_START, _KEYS], "left")
+        return Validation(validated, F.col(_OBSERVED).isNull(), F.lit("not published"))
 
     return Windowed(
         name="quarantined by an earlier attempt",
@@ -175,20 +216,28 @@ def _published_expectation(
     )
 
 
-def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:
+def _add_quarantined(asset: Asset, commit_info: CommitInfo, recorded: _Results) -> None:
     """Add the failures of all quarantined rows to the recorded results, which list only some."""
-    table, keys = asset.transform.quarantine_table, keys_as_json(asset.transform.keys)
-    rows = asset.warehouse.read(table).where(F.col("commit_number") == marker.commit_number)
-    for start, text, failed in rows.select(
-        F.unix_micros("window_start"), keys, "failed_expectations"
-    ).collect():
-        for each in failed:
-            one = known.setdefault(each["expectation"], _Recorded(each["level"], each["expected"]))
-            one.failing.setdefault((start, text), each["observed"])
+    rows = asset.warehouse.read(asset.transform.quarantine_table)
+    rows = rows.where(F.col("commit_number") == commit_info.commit_number)
+    quarantined = _add_row_id(rows, asset.transform.keys).select(
+        _START, _KEYS, "failed_expectations"
+    )
+    for start, keys, failed_expectations in quarantined.collect():
+        for failed in failed_expectations:
+            empty = _RecordedResult(failed["level"], failed["expected"])
+            result = recorded.setdefault(failed["expectation"], empty)
+            result.failing.setdefault((start, keys), failed["observed"])
+
+
+def _add_row_id(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return rows with the columns of `_RowId`."""
+    start = F.unix_micros("window_start")
+    return rows.withColumns({_START: start, _KEYS: keys_as_json(keys)})
 
 
 def _select_undecided(
-    expectations: Iterable[Expectation], known: dict[str, _Recorded]
+    expectations: Iterable[Expectation], recorded: _Results
 ) -> Iterator[Expectation]:
     """Yield the current expectations that have no recorded result.
 
@@ -196,9 +245,10 @@ def _select_undecided(
     quarantine has recorded all failures of this level.
     """
     for expectation in expectations:
-        if expectation.name in known:
+        if expectation.name in recorded:
             continue
         if expectation.level == WARNING:
             yield expectation
         else:
-            yield _Recorded(ERROR, expectation.expected).expectation(expectation.name)
+            passed = _RecordedResult(ERROR, expectation.expected)
+            yield passed.to_expectation(expectation.name)

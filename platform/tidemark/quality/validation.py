@@ -73,22 +73,30 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
         rows: completely computed rows, with the columns `ROW` and `KEYS`.
     """
     expectations = batch.expectations
-    windowed = [e for e in expectations if isinstance(e, Windowed)]
-    others = [e for e in expectations if isinstance(e, General)]
-    absent = [_find_absent(e, rows, batch) for e in windowed]
-    look, findings = _validate_each(rows, windowed, others, batch)
-    if look.count == 0:
+    windowed = [expectation for expectation in expectations if isinstance(expectation, Windowed)]
+    general = [expectation for expectation in expectations if isinstance(expectation, General)]
+    absent = [_find_absent(expectation, rows, batch) for expectation in windowed]
+    validated, findings = _validate_each(rows, windowed, general, batch)
+    if validated.count == 0:
         return []
-    places = _find_places(look, [n for f in findings for n, _ in f.rows or []])
-    found = [_windowed_result(e, n, absent[n](), look) for n, e in enumerate(windowed)]
-    found = [_confirm(r, rows, batch) for r in found]
-    found += [_general_result(e, f, look, places) for e, f in zip(others, findings, strict=True)]
-    order = [e.name for e in expectations]
-    return sorted(found, key=lambda r: order.index(r.expectation.name))
+    places = _find_places(
+        validated, [number for finding in findings for number, _ in finding.rows or []]
+    )
+    validation_results = [
+        _windowed_result(expectation, number, absent[number](), validated)
+        for number, expectation in enumerate(windowed)
+    ]
+    validation_results = [_confirm_fault(r, rows, batch) for r in validation_results]
+    validation_results += [
+        _general_result(expectation, finding, validated, places)
+        for expectation, finding in zip(general, findings, strict=True)
+    ]
+    order = [expectation.name for expectation in expectations]
+    return sorted(validation_results, key=lambda r: order.index(r.expectation.name))
 
 
 def _validate_each(
-    rows: Rows, windowed: Sequence[Windowed], others: Sequence[General], batch: Batch
+    rows: Rows, windowed: Sequence[Windowed], general: Sequence[General], batch: Batch
 ) -> tuple[_ValidatedRows, list[Finding]]:
     """Validate rows by the engine and by Great Expectations; both at once if few.
 
@@ -97,20 +105,22 @@ def _validate_each(
     if not isinstance(rows, DataFrame) and rows.num_rows:
         passed = rows.drop_columns([c for c in rows.column_names if c in _NOT_PASSED])
         warehouse = batch.asset.warehouse
-        finding = warehouse.run_in_background(lambda: _validate_general(passed, others))
+        finding = warehouse.run_in_background(lambda: _validate_general(passed, general))
         try:
             return _validate_windowed(rows, windowed, batch), finding.result()
         finally:
             wait([finding])
-    look = _validate_windowed(rows, windowed, batch)
-    return look, _validate_general(look.rows, others) if look.count else []
+    validated_rows = _validate_windowed(rows, windowed, batch)
+    return validated_rows, _validate_general(
+        validated_rows.rows, general
+    ) if validated_rows.count else []
 
 
 def _validate_general(rows: Rows, expectations: Sequence[General]) -> list[Finding]:
     return gx.validate(partial(_read_chunks, rows), expectations)
 
 
-def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
+def _confirm_fault(result: Result, rows: Rows, batch: Batch) -> Result:
     """Return the result. For a fault of Tidemark itself, validate again and return the new result.
 
     Such a fault means that Tidemark lost or duplicated an event. Independent queries must confirm
@@ -119,9 +129,11 @@ def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
-    again = batch.recount()
-    look = _validate_windowed(rows, [expectation], again)
-    return _windowed_result(expectation, 0, _find_absent(expectation, rows, again)(), look)
+    recounted = batch.recount()
+    validated_rows = _validate_windowed(rows, [expectation], recounted)
+    return _windowed_result(
+        expectation, 0, _find_absent(expectation, rows, recounted)(), validated_rows
+    )
 
 
 def _validate_windowed(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _ValidatedRows:
@@ -139,10 +151,11 @@ def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
     """
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
-    some = (
-        rows.drop(*_NOT_PASSED) if names is None else rows.select(*(f"`{name}`" for name in names))
-    )
-    return fetch_chunks(some, thresholds.VALIDATED_ROWS)
+    if names is None:
+        selected = rows.drop(*_NOT_PASSED)
+    else:
+        selected = rows.select(*(f"`{name}`" for name in names))
+    return fetch_chunks(selected, thresholds.VALIDATED_ROWS)
 
 
 def _add_outcomes(
@@ -156,14 +169,15 @@ def _add_outcomes(
     Args:
         names: the columns of `rows`.
     """
-    names, batch = [*names], replace(batch, rows=rows)
+    names = [*names]
+    batch = replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
-        nothing = Validation(rows, F.lit(None).cast("boolean"), F.lit(""))
-        answers, fails, seen = (
-            expectation.validate(rows, batch) if expectation.validate else nothing
+        no_outcome = Validation(rows, F.lit(None).cast("boolean"), F.lit(""))
+        validated, fails, seen = (
+            expectation.validate(rows, batch) if expectation.validate else no_outcome
         )
         names += [f"_fails_{n}", f"_seen_{n}"]
-        rows = answers.select(
+        rows = validated.select(
             *names[:-2], fails.alias(names[-2]), F.when(fails, seen).alias(names[-1])
         )
     return rows
@@ -173,23 +187,23 @@ def _validate_in_memory(
     rows: Rows, windowed: Sequence[Windowed], batch: Batch
 ) -> _ValidatedRows | None:
     if isinstance(rows, DataFrame):
-        found = fetch(
+        outcomes = fetch(
             _add_outcomes(rows, rows.columns, windowed, batch).limit(thresholds.VALIDATED_ROWS + 1)
         )
     else:
-        found = _add_outcomes_in_memory(rows, windowed, batch)
-    if found.num_rows > thresholds.VALIDATED_ROWS:
+        outcomes = _add_outcomes_in_memory(rows, windowed, batch)
+    if outcomes.num_rows > thresholds.VALIDATED_ROWS:
         return None
-    answers = _to_pandas(found)
+    answers = _to_pandas(outcomes)
     if not len(answers):
-        return _ValidatedRows(found, answers, [], 0, (0, 0))
+        return _ValidatedRows(outcomes, answers, [], 0, (0, 0))
     for n in range(len(windowed)):
         if f"_fails_{n}" not in answers:
             answers = answers.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
     validated = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
-    span = _micros(answers["window_start"]).min(), _micros(answers["window_end"]).max()
+    span = _to_micros(answers["window_start"]).min(), _to_micros(answers["window_end"]).max()
     return _ValidatedRows(
-        found.select([c for c in columns(rows) if c not in _NOT_PASSED]),
+        outcomes.select([c for c in columns(rows) if c not in _NOT_PASSED]),
         answers,
         validated,
         len(answers),
@@ -205,29 +219,31 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
     """
     if not any(e.validate for e in windowed):
         return rows
-    place = pa.array(range(rows.num_rows), pa.int64())
-    sent = _select_needed(rows, windowed, batch).append_column("_place", place)
-    asked = frame(batch.asset.warehouse.spark, sent)
-    told = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    needed = _select_needed(rows, windowed, batch).append_column("_place", numbers)
+    engine_rows = frame(batch.asset.warehouse.spark, needed)
+    outcome_columns = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
     answers = fetch(
-        _add_outcomes(asked, sent.column_names, windowed, batch).select("_place", *told)
+        _add_outcomes(engine_rows, needed.column_names, windowed, batch).select(
+            "_place", *outcome_columns
+        )
     )
     answers = answers.sort_by("_place")
-    for name in told:
+    for name in outcome_columns:
         rows = rows.append_column(name, answers[name])
     return rows
 
 
 def _select_needed(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
     """Return rows in memory with only the columns that expectations need."""
-    looked = {
+    needed = {
         *FACTS,
         "commit_number",
         SLACK,
         *batch.transform.keys,
         *(c for e in windowed for c in e.columns),
     }
-    return rows.select([c for c in rows.column_names if c in looked])
+    return rows.select([c for c in rows.column_names if c in needed])
 
 
 def _validate_in_engine(
@@ -235,14 +251,15 @@ def _validate_in_engine(
 ) -> _ValidatedRows:
     fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
     seen = [f"_seen_{n}" for n in range(len(windowed))]
-    told = batch.scratch.materialize_frame(
+    outcomes = batch.scratch.materialize_frame(
         _add_outcomes(rows, rows.columns, windowed, batch).select(
             ROW, *_BOUNDS, KEYS, *fails, *seen
         )
     )
-    first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
-    (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-    failing = _to_pandas(fetch(told.where(reduce(or_, fails, F.lit(False)))))
+    first = F.min(F.unix_micros("window_start"))
+    last = F.max(F.unix_micros("window_end"))
+    (counted,) = outcomes.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
+    failing = _to_pandas(fetch(outcomes.where(reduce(or_, fails, F.lit(False)))))
     count, begin, end, *validated = counted
     return _ValidatedRows(rows, failing, validated, count, (begin, end))
 
@@ -253,18 +270,18 @@ def _to_pandas(rows: pa.Table) -> pd.DataFrame:
     Timestamps are in UTC, without a time zone, and in microseconds, because they may exceed the
     range of nanoseconds.
     """
-    own = (ROW, *_BOUNDS, KEYS, "_fails_", "_seen_")
-    rows = rows.select([c for c in rows.column_names if c.startswith(own)])
-    plain = pa.schema(
+    outcome_columns = (ROW, *_BOUNDS, KEYS, "_fails_", "_seen_")
+    rows = rows.select([c for c in rows.column_names if c.startswith(outcome_columns)])
+    schema = pa.schema(
         [
             f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f
             for f in rows.schema
         ]
     )
-    return rows.cast(plain).to_pandas()
+    return rows.cast(schema).to_pandas()
 
 
-def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _to_micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return instants.to_numpy("datetime64[us]").astype("int64")
 
 
@@ -274,62 +291,70 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
     If there are few rows, the query for these windows starts immediately in the background;
     otherwise, it starts when the function is called.
     """
-    ask = expectation.absent
-    if ask is None:
+    find_absent = expectation.absent
+    if find_absent is None:
         return list
 
     def find_failures() -> list[Failure]:
-        sent = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
-        own = frame(batch.asset.warehouse.spark, sent)
-        missed = ask(own, replace(batch, rows=own)).select(
+        needed = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
+        engine_rows = frame(batch.asset.warehouse.spark, needed)
+        missing = find_absent(engine_rows, replace(batch, rows=engine_rows)).select(
             F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
         )
-        return [Failure(*row) for row in missed.collect()]
+        return [Failure(*row) for row in missing.collect()]
 
-    return (
-        batch.asset.warehouse.run_in_background(find_failures).result
-        if batch.few
-        else find_failures
-    )
+    if batch.few:
+        return batch.asset.warehouse.run_in_background(find_failures).result
+    return find_failures
 
 
 def _windowed_result(
-    expectation: Windowed, number: int, absent: Sequence[Failure], look: _ValidatedRows
+    expectation: Windowed, number: int, absent: Sequence[Failure], validated_rows: _ValidatedRows
 ) -> Result:
-    failing = look.answers[look.answers[f"_fails_{number}"].eq(True)]
-    columns = [failing[ROW], _micros(failing["window_start"]), failing[KEYS]]
+    failing = validated_rows.answers[validated_rows.answers[f"_fails_{number}"].eq(True)]
+    columns = [failing[ROW], _to_micros(failing["window_start"]), failing[KEYS]]
     failing_rows = zip(*columns, failing[f"_seen_{number}"], strict=True)
     failures = [
         Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in failing_rows
     ]
     failures += absent
-    validated = look.validated[number] if expectation.validate else look.count
-    return Result(expectation, not failures, look.count, validated, look.span, sorted(failures))
+    validated = validated_rows.validated[number] if expectation.validate else validated_rows.count
+    return Result(
+        expectation,
+        not failures,
+        validated_rows.count,
+        validated,
+        validated_rows.span,
+        sorted(failures),
+    )
 
 
 def _general_result(
-    expectation: General, finding: Finding, look: _ValidatedRows, places: Mapping[int, _Place]
+    expectation: General,
+    finding: Finding,
+    validated_rows: _ValidatedRows,
+    places: Mapping[int, _Place],
 ) -> Result:
     failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
     return Result(
         expectation,
         finding.success,
-        look.count,
-        look.count,
-        look.span,
+        validated_rows.count,
+        validated_rows.count,
+        validated_rows.span,
         failures,
         observed=finding.observed,
     )
 
 
-def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, _Place]:
-    answers = look.answers
-    if isinstance(look.rows, DataFrame) and numbers:
-        rows = look.rows
-        local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
-        named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, KEYS)
+def _find_places(validated_rows: _ValidatedRows, numbers: Sequence[int]) -> dict[int, _Place]:
+    answers = validated_rows.answers
+    if isinstance(validated_rows.rows, DataFrame) and numbers:
+        rows = validated_rows.rows
+        wanted_rows = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
+        named_rows = rows.join(F.broadcast(wanted_rows), ROW).select(ROW, *_BOUNDS, KEYS)
         answers = _to_pandas(fetch(named_rows))
-    starts = _micros(answers["window_start"])
+    starts = _to_micros(answers["window_start"])
     return {
         int(row): (int(start), keys)
         for row, start, keys in zip(answers[ROW], starts, answers[KEYS], strict=True)

@@ -34,7 +34,9 @@ class Admission:
     @classmethod
     def from_limit(cls, limit: "int | Admission | None") -> "Admission":
         """Return `limit` as an `Admission`; an integer limits the number of arrivals."""
-        return limit if isinstance(limit, Admission) else cls(limit)
+        if isinstance(limit, Admission):
+            return limit
+        return cls(limit)
 
     def __bool__(self) -> bool:
         return any(limit is not None for limit in vars(self).values())
@@ -49,13 +51,20 @@ class Admission:
             "rows": [a.rows for a in waiting],
             "bytes": [a.bytes for a in waiting],
         }
-        taken, by = len(waiting), None
-        for name, each in sizes.items():
+        admitted = len(waiting)
+        limited_by = None
+        for name, arrival_sizes in sizes.items():
             limit = getattr(self, name)
-            if limit is not None:
-                fitting = sum(total <= limit for total in accumulate(each))
-                taken, by = (max(fitting, 1), name) if fitting < taken else (taken, by)
-        return waiting[:taken], by if taken < len(waiting) else None
+            if limit is None:
+                continue
+            fitting = sum(total <= limit for total in accumulate(arrival_sizes))
+            if fitting < admitted:
+                # A run takes at least one arrival, or it would never advance.
+                admitted = max(fitting, 1)
+                limited_by = name
+        if admitted == len(waiting):
+            limited_by = None
+        return waiting[:admitted], limited_by
 
 
 ALL = Admission()

@@ -52,15 +52,15 @@ def publish(
 ) -> RunFacts:
     """Write a commit's rows to the tables that users read, and return the run's facts."""
     transform, marker = asset.transform, plan.marker
-    panes = [o for o in computed.others if o.table == transform.panes_table]
+    panes = [o for o in computed.outputs if o.table == transform.panes_table]
     # Write the quarantine first. Once it is written, a retry repeats the decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
         quarantine.commit(asset, marker, passed.quarantine_changes)
     pass_fail_point("results")
-    results.append(asset, marker, passed.found)
+    results.append(asset, marker, passed.results)
     pass_fail_point("late")
-    for output in computed.others:
+    for output in computed.outputs:
         if output not in panes:
             _write_output(asset, marker, output)
     pass_fail_point("panes")

@@ -63,30 +63,34 @@ class Correction:
 
 
 def list_changes(
-    warehouse: Warehouse, transform: Definition, facts: RunFacts, since: int, most: int
+    warehouse: Warehouse,
+    transform: Definition,
+    facts: RunFacts,
+    version_before: int,
+    max_listed: int,
 ) -> Correction:
     """Return the changes that a correction made, from the published table's change data feed.
 
     Args:
         facts: the facts of the correction's run.
-        since: version of the published table before the correction.
-        most: maximum number of changes to list.
+        version_before: version of the published table before the correction.
+        max_listed: maximum number of changes to list.
     """
-    feed = warehouse.changes(transform.table, since)
+    feed = warehouse.changes(transform.table, version_before)
     new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)
     commit = feed.where(new).select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
     columns = [*transform.aggregates, "events", "late_events"]
     types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
 
-    def side(kinds: tuple[str, ...], name: str) -> DataFrame:
+    def select_rows(kinds: tuple[str, ...], name: str) -> DataFrame:
         return rows.where(F.col("_change_type").isin(*kinds)).select(
             F.struct(*transform.by_window).alias(f"{name}_key"), F.struct(*columns).alias(name)
         )
 
-    found = (
-        side(_OLD, "old")
-        .join(side(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
+    changed = (
+        select_rows(_OLD, "old")
+        .join(select_rows(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
         # A correction only adds events. If the number of events is the same, a value differs only
         # because the events were added up in another order.
         .where(~F.col("old.events").eqNullSafe(F.col("new.events")))
@@ -102,9 +106,11 @@ def list_changes(
         )
     )
     few = Asset(warehouse, transform).few()
-    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
-        found = place.materialize_frame(found, few=few)
-        windows = found.select("start", "end", "keys").distinct().count()
-        listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
-        changes = [_Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]
-        return Correction(facts, windows, found.count(), changes)
+    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
+        changed = scratch.materialize_frame(changed, few=few)
+        windows = changed.select("start", "end", "keys").distinct().count()
+        first_changes = (
+            changed.orderBy("start", "end", "keys", "column").limit(max_listed).collect()
+        )
+        changes = [_Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in first_changes]
+        return Correction(facts, windows, changed.count(), changes)

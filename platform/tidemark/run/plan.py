@@ -46,7 +46,8 @@ class Plan:
     Args:
         marker: the record of the commit.
         few: true if the commit has few events.
-        again: the engine's planning mode for a caller that runs repeatedly; None for other runs.
+        repeated_planning: the engine's planning mode for a caller that runs repeatedly; None for
+            other runs.
         stored: true if the state already has the commit, so that it only has to be published.
         counts: number of the commit's events, by code in `classification.VERDICTS`; None if this
             is not known before the events are counted.
@@ -62,14 +63,14 @@ class Plan:
     stored: bool = False
     counts: Counter[int] | None = None
     taken_up: bool = False
-    again: Planning | None = None
+    repeated_planning: Planning | None = None
     limited_by: str | None = None
     ended: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def counting(self) -> Planning:
         """The engine's planning mode for counting the events."""
-        return self.again or Planning.of(self.few)
+        return self.repeated_planning or Planning.of(self.few)
 
     def with_end_of(self, step: str) -> "Plan":
         """Return the plan with the current time as the end of a step (a key of `ledger.ENDED`).
@@ -81,18 +82,20 @@ class Plan:
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
-def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
+def plan_unpublished(asset: Asset, newest_commit: StateCommit) -> list[Plan]:
     """Return plans to publish the commits that are not completely published, in order.
 
     Usually this is at most the newest commit, which a killed run left behind. If the ledger lost
     commits, for example in a power cut, it may lack several.
     """
-    if asset.rolls_up or last.commit_number <= (published := asset.published_commit_number()):
+    if asset.rolls_up or newest_commit.commit_number <= (
+        published := asset.published_commit_number()
+    ):
         return []
     waiting = [
         commit
         for commit in asset.state.since(published)
-        if commit.commit_number <= last.commit_number
+        if commit.commit_number <= newest_commit.commit_number
     ]
     counted = [(commit, asset.state.counts(commit)) for commit in drop_superseded(waiting)]
     return [
@@ -103,10 +106,10 @@ def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
 
 def plan_increment(
     asset: Asset,
-    last: StateCommit,
+    newest_commit: StateCommit,
     through: int | None,
     admission: Admission,
-    known: Sequence[Arrival],
+    recent_arrivals: Sequence[Arrival],
 ) -> Plan | None:
     """Return a plan for the arrivals since the newest commit, or None if there are none.
 
@@ -114,13 +117,13 @@ def plan_increment(
     window. The next run then processes these arrivals, too.
 
     Args:
-        last: the newest commit of the state.
+        newest_commit: the newest commit of the state.
         through: the last arrival to take; all arrivals by default.
-        known: arrivals that the caller has already read, in order. If they continue directly from
-            the newest commit, only they are taken.
+        recent_arrivals: arrivals that the caller has already read, in order. If they continue
+            directly from the newest commit, only they are taken.
     """
     if asset.rolls_up:
-        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
+        lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
         planned = rollups.plan(asset)
         if planned is None:
             return None
@@ -128,33 +131,40 @@ def plan_increment(
         return Plan(
             marker, counts.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=counts
         )
-    seen = last.after.at.arrival
-    arrivals = [a for a in known if a.arrival > seen]
-    if _can_wait(asset, last, arrivals):
+    seen_arrival = newest_commit.after.at.arrival
+    arrivals = [a for a in recent_arrivals if a.arrival > seen_arrival]
+    if _can_wait(asset, newest_commit, arrivals):
         return None
-    if not known or (arrivals and arrivals[0].arrival > seen + 1):
-        arrivals = asset.log.timeline(seen, through)
-        _demand_continuation(asset, last, arrivals, is_recent=False)
-        if _can_wait(asset, last, arrivals):
+    if not recent_arrivals or (arrivals and arrivals[0].arrival > seen_arrival + 1):
+        arrivals = asset.log.timeline(seen_arrival, through)
+        _demand_continuation(asset, newest_commit, arrivals, is_recent=False)
+        if _can_wait(asset, newest_commit, arrivals):
             return None
     else:
-        _demand_continuation(asset, last, arrivals, is_recent=True)
+        _demand_continuation(asset, newest_commit, arrivals, is_recent=True)
     arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None
-    after = last.after.advance(_position(arrivals[-1]))
-    same = last.definition == fingerprint(asset.transform)
+    after = newest_commit.after.advance(_position_after(arrivals[-1]))
+    is_same_definition = newest_commit.definition == fingerprint(asset.transform)
     # Another definition may have had other sessions, so read all partials.
-    marker = Increment(after=after, open_before=last.open_from if same else None)
+    marker = Increment(
+        after=after, open_before=newest_commit.open_from if is_same_definition else None
+    )
     rows = sum(a.rows for a in arrivals)
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
-    again = Planning.for_repeated_query(rows) if known else None
-    begun = _begin(asset, last, marker)
-    return Plan(begun, rows <= thresholds.SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
+    repeated_planning = Planning.for_repeated_query(rows) if recent_arrivals else None
+    begun = _begin_commit(asset, newest_commit, marker)
+    return Plan(
+        begun,
+        rows <= thresholds.SMALL_BATCH_ROWS,
+        repeated_planning=repeated_planning,
+        limited_by=limited_by,
+    )
 
 
 def _demand_continuation(
-    asset: Asset, last: StateCommit, arrivals: Sequence[Arrival], *, is_recent: bool
+    asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arrival], *, is_recent: bool
 ) -> None:
     """Raise `StaleError` if an asset can't continue with these arrivals.
 
@@ -166,12 +176,12 @@ def _demand_continuation(
             checked whether the source is stale.
     """
     checks_source = isinstance(asset.transform.source, DerivedSource) and not is_recent
-    follows = bool(arrivals) and arrivals[0].follows == last.after.at.arrival_id
-    if not follows or last.after.covers or checks_source:
-        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
+    follows = bool(arrivals) and arrivals[0].follows == newest_commit.after.at.arrival_id
+    if not follows or newest_commit.after.covers or checks_source:
+        lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
 
 
-def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> bool:
+def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arrival]) -> bool:
     """Return whether the arrivals since the newest commit need no run yet.
 
     They need no run if none of them has an event, and time changes no window.
@@ -179,12 +189,13 @@ def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> b
     Args:
         arrivals: the last of these arrivals, in order; the first ones may be missing.
     """
-    if not arrivals or any(a.rows for a in arrivals) or last.commit_number < 0:
+    if not arrivals or any(a.rows for a in arrivals) or newest_commit.commit_number < 0:
         return False
-    before, newest = last.after.at, arrivals[-1]
+    before = newest_commit.after.at
+    newest = arrivals[-1]
     # More windows can change if a backfill has brought some windows ahead of the others, or if the
     # definition has changed.
-    if last.after.covers or last.definition != fingerprint(asset.transform):
+    if newest_commit.after.covers or newest_commit.definition != fingerprint(asset.transform):
         return False
     first = arrivals[0].arrival
     if first > before.arrival + 1 and asset.log.has_events(before.arrival, first - 1):
@@ -195,11 +206,11 @@ def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> b
             return None
         return asset.warehouse.take(table, *bounds, columns=columns)
 
-    return not can_change(read, asset.counting, asset.table_id, before, _position(newest))
+    return not can_change(read, asset.counting, asset.table_id, before, _position_after(newest))
 
 
 def plan_backfill(
-    asset: Asset, last: StateCommit, start: int | None, end: int | None, late_events: str
+    asset: Asset, newest_commit: StateCommit, start: int | None, end: int | None, late_events: str
 ) -> Plan:
     """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
 
@@ -208,30 +219,34 @@ def plan_backfill(
     newest = asset.log.last()
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
-    complete, ranges = late_events == "include", between(start, end)
+    complete = late_events == "include"
+    ranges = between(start, end)
     if ranges:
-        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
-    if ranges and can_recompute_in_part(asset, last):
-        return _plan_in_place(asset, last, Cause.BACKFILL, ranges, complete=complete)
+        lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
+    if ranges and can_recompute_in_part(asset, newest_commit):
+        return _plan_in_place(asset, newest_commit, Cause.BACKFILL, ranges, complete=complete)
     if asset.transform.window.merges:
         ranges = ()
-    at, after = _position(newest), last.after
+    newest_position = _position_after(newest)
+    after = newest_commit.after
     for first, bound in ranges:
-        after = after.cover(BackfilledRange(first, bound, at))
+        after = after.cover(BackfilledRange(first, bound, newest_position))
     return _plan_replacement(
         asset,
-        last,
+        newest_commit,
         Replacement(
             cause=Cause.BACKFILL,
-            after=after if ranges else Coverage(at),
+            after=after if ranges else Coverage(newest_position),
             ranges=ranges,
             complete=complete,
         ),
     )
 
 
-def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool) -> Plan | None:
-    """Return a plan for the windows that hold an event of arrival `since` or a later one.
+def plan_replay(
+    asset: Asset, newest_commit: StateCommit, first_arrival: int, *, into_empty: bool
+) -> Plan | None:
+    """Return a plan for the windows that hold an event of arrival `first_arrival` or a later one.
 
     Each window stays up to date through the same arrival as before. With `into_empty`, all these
     windows are computed through the newest arrival, and the asset gets no other windows. Return
@@ -241,41 +256,42 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
     if not into_empty:
-        lineage.demand_current_asset(asset.warehouse, asset.transform, last)
-    through = newest.arrival if into_empty else last.after.through
-    ranges = find_affected_windows(asset.log, asset.counting, since, through)
+        lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
+    through = newest.arrival if into_empty else newest_commit.after.through
+    ranges = find_affected_windows(asset.log, asset.counting, first_arrival, through)
     if ranges is None:
         return None
     if not into_empty:
-        return _plan_in_place(asset, last, Cause.BACKFILL, ranges)
-    ranges, after = () if asset.transform.window.merges else ranges, Coverage(_position(newest))
+        return _plan_in_place(asset, newest_commit, Cause.BACKFILL, ranges)
+    ranges = () if asset.transform.window.merges else ranges
+    after = Coverage(_position_after(newest))
     return _plan_replacement(
-        asset, last, Replacement(cause=Cause.BACKFILL, after=after, ranges=ranges)
+        asset, newest_commit, Replacement(cause=Cause.BACKFILL, after=after, ranges=ranges)
     )
 
 
-def plan_correction(asset: Asset, last: StateCommit) -> Plan | None:
+def plan_correction(asset: Asset, newest_commit: StateCommit) -> Plan | None:
     """Return a plan for the windows that lack too-late events, or None if no window does.
 
     Each window stays up to date through the same arrival as before.
     """
-    lineage.demand_current_asset(asset.warehouse, asset.transform, last)
+    lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
     ranges = find_windows_with_late_loss(asset.warehouse, asset.transform)
     if ranges is None:
         return None
-    return _plan_in_place(asset, last, Cause.CORRECTION, ranges, complete=True)
+    return _plan_in_place(asset, newest_commit, Cause.CORRECTION, ranges, complete=True)
 
 
-def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
+def plan_erasure(asset: Asset, newest_commit: StateCommit, ranges: Ranges) -> Plan:
     """Return a plan for windows whose events were erased from the log.
 
     Each window stays up to date through the same arrival as before.
     """
-    lineage.demand_current_asset(asset.warehouse, asset.transform, last)
-    return _plan_in_place(asset, last, Cause.ERASURE, ranges)
+    lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
+    return _plan_in_place(asset, newest_commit, Cause.ERASURE, ranges)
 
 
-def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
+def can_recompute_in_part(asset: Asset, newest_commit: StateCommit) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
     There are two conditions:
@@ -286,11 +302,20 @@ def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
     """
     transform = asset.transform
     of_sessions = transform.window.merges and transform.accumulation is None
-    return of_sessions and last.commit_number >= 0 and last.definition == fingerprint(transform)
+    return (
+        of_sessions
+        and newest_commit.commit_number >= 0
+        and newest_commit.definition == fingerprint(transform)
+    )
 
 
 def _plan_in_place(
-    asset: Asset, last: StateCommit, cause: Cause, ranges: Ranges, *, complete: bool = False
+    asset: Asset,
+    newest_commit: StateCommit,
+    cause: Cause,
+    ranges: Ranges,
+    *,
+    complete: bool = False,
 ) -> Plan:
     """Return a plan that recomputes windows without counting further arrivals.
 
@@ -300,10 +325,11 @@ def _plan_in_place(
     Args:
         complete: true if too-late events count.
     """
-    transform, coverage = asset.transform, last.after
+    transform = asset.transform
+    coverage = newest_commit.after
     if not transform.window.merges:
         marker = Replacement(cause=cause, after=coverage, ranges=ranges, complete=complete)
-    elif not ranges or not can_recompute_in_part(asset, last):
+    elif not ranges or not can_recompute_in_part(asset, newest_commit):
         marker = Replacement(cause=cause, after=coverage, complete=complete)
     else:
         marker = SessionReplacement(
@@ -313,31 +339,32 @@ def _plan_in_place(
             complete=complete,
             # If too-late events count, an event that is now admitted may connect an open session
             # with earlier sessions. The start of the first open session is then unknown.
-            open_from=None if complete else last.open_from,
+            open_from=None if complete else newest_commit.open_from,
         )
-    return _plan_replacement(asset, last, marker)
+    return _plan_replacement(asset, newest_commit, marker)
 
 
-def _plan_replacement(asset: Asset, last: StateCommit, marker: Replacement) -> Plan:
-    return Plan(_begin(asset, last, marker), asset.log.few(marker.after.through))
+def _plan_replacement(asset: Asset, newest_commit: StateCommit, marker: Replacement) -> Plan:
+    return Plan(_begin_commit(asset, newest_commit, marker), asset.log.few(marker.after.through))
 
 
-def _begin(asset: Asset, last: StateCommit, marker: _C) -> _C:
-    """Return a commit that begins now, after the state's newest commit `last`."""
-    definition, number = fingerprint(asset.transform), last.commit_number + 1
-    same = last.definition == definition
+def _begin_commit(asset: Asset, newest_commit: StateCommit, marker: _C) -> _C:
+    """Return a commit that begins now, after the state's newest commit `newest_commit`."""
+    definition = fingerprint(asset.transform)
+    number = newest_commit.commit_number + 1
+    same = newest_commit.definition == definition
     return replace(
         marker,
         run=uuid.uuid4().hex,
         started=time.time_ns() // 1000,
         commit_number=number,
-        before=last.after,
+        before=newest_commit.after,
         definition=definition,
-        defined=last.defined if same else number,
-        promoted=last.promoted,
+        defined=newest_commit.defined if same else number,
+        promoted=newest_commit.promoted,
         parts=None if same else parts(asset.transform),
     )
 
 
-def _position(arrival: Arrival) -> TimelinePosition:
+def _position_after(arrival: Arrival) -> TimelinePosition:
     return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at, arrival.arrival_id)

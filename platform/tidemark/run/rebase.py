@@ -11,7 +11,7 @@ from dataclasses import replace
 from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError
 from tidemark.compute.materialize import TempTables
-from tidemark.compute.pane import count_scope
+from tidemark.compute.windowing import count_scope
 from tidemark.define.helper_columns import MARKER
 from tidemark.run import commit
 from tidemark.run.plan import Plan

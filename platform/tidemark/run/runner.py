@@ -28,7 +28,7 @@ from dataclasses import asdict, replace
 from tidemark.base import telemetry
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.compute.materialize import temp_tables
-from tidemark.compute.pane import check
+from tidemark.compute.windowing import check_analysis
 from tidemark.define.definition import Definition
 from tidemark.engine.failures import translate_failures
 from tidemark.engine.queries.planning import Planning
@@ -40,6 +40,7 @@ from tidemark.run import commit, compute, plan, rebase, swap, takeover
 from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
+from tidemark.run.workload import estimate_workload
 from tidemark.store import integrity, ledger, lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
@@ -104,7 +105,7 @@ def incremental(
     def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
         return plan.plan_increment(asset, last, through, admission, recent.arrivals)
 
-    return _run(
+    return _run_until_committed(
         warehouse,
         transform,
         make_plan,
@@ -151,7 +152,7 @@ def backfill(
         asset = Asset(warehouse, transform)
         if plan.can_recompute_in_part(asset, asset.state.last()):
             incremental(warehouse, transform)
-    facts = _run(
+    facts = _run_until_committed(
         warehouse,
         transform,
         lambda asset, last: plan.plan_backfill(asset, last, start, end, late_events),
@@ -178,7 +179,7 @@ def replay(
     refuse_rollup(transform, "replay")
     if not into_empty:
         incremental(warehouse, transform)
-    return _run(
+    return _run_until_committed(
         warehouse,
         transform,
         lambda asset, last: plan.plan_replay(asset, last, since, into_empty=into_empty),
@@ -189,13 +190,13 @@ def correct(
     warehouse: Warehouse,
     transform: Definition,
     *,
-    most: int = MAX_LISTED_CHANGES,
+    max_listed: int = MAX_LISTED_CHANGES,
     reported: bool = False,
 ) -> Correction | None:
     """Replace the windows that lack too-late events by windows that include these events.
 
     Args:
-        most: maximum number of changes to list.
+        max_listed: maximum number of changes to list.
         reported: true if the caller reports the run to the orchestrator.
 
     Returns:
@@ -206,15 +207,17 @@ def correct(
         ConflictError: other runs of the asset kept committing first.
     """
     refuse_rollup(transform, "correct")
-    since = -1
+    version_before = -1
 
     def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
-        nonlocal since
-        since = warehouse.version(transform.table)
+        nonlocal version_before
+        version_before = warehouse.version(transform.table)
         return plan.plan_correction(asset, last)
 
-    facts = _run(warehouse, transform, make_plan, reported=reported)
-    return None if facts is None else list_changes(warehouse, transform, facts, since, most)
+    facts = _run_until_committed(warehouse, transform, make_plan, reported=reported)
+    if facts is None:
+        return None
+    return list_changes(warehouse, transform, facts, version_before, max_listed)
 
 
 def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
@@ -223,7 +226,9 @@ def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges
     Args:
         ranges: ranges of window starts; without any range, all windows.
     """
-    facts = _run(warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges))
+    facts = _run_until_committed(
+        warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges)
+    )
     assert facts is not None
     return facts
 
@@ -242,10 +247,10 @@ def refuse_rollup(transform: Definition, verb: str) -> None:
 
 
 @shares_source
-def _run(
+def _run_until_committed(
     warehouse: Warehouse,
     transform: Definition,
-    planned: _Planner,
+    planner: _Planner,
     *,
     recent: RecentArrivals = NO_ARRIVALS,
     reported: bool = False,
@@ -255,7 +260,7 @@ def _run(
     """Plan and execute a run, and retry after a commit conflict with another run.
 
     Args:
-        planned: returns the run's plan, given the asset and the newest commit of its state.
+        planner: returns the run's plan, given the asset and the newest commit of its state.
         full_refresh: true if the run replaces everything that is stored.
     """
     integrity.demand(warehouse, transform.source, transform)
@@ -264,23 +269,30 @@ def _run(
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
-                last = asset.state.last()
+                newest_commit = asset.state.last()
                 if (
-                    isinstance(last, TableSwap)
+                    isinstance(newest_commit, TableSwap)
                     and not asset.rolls_up
-                    and asset.published_commit_number() < last.commit_number
+                    and asset.published_commit_number() < newest_commit.commit_number
                 ):
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
-                    swap.finish(asset, last)
+                    swap.finish(asset, newest_commit)
                 if full_refresh:
-                    _leave_earlier_history(asset, last)
+                    _leave_earlier_history(asset, newest_commit)
                 else:
-                    takeover.check_definition(asset, last, pinned_definition=pinned_definition)
+                    takeover.check_definition(
+                        asset, newest_commit, pinned_definition=pinned_definition
+                    )
                 if asset.rolls_up:
                     takeover.renew_rollup(asset, pinned_definition=pinned_definition)
-                facts = _attempt(
-                    asset, last, planned, conflicts, reported=reported, full_refresh=full_refresh
+                facts = _run_once(
+                    asset,
+                    newest_commit,
+                    planner,
+                    conflicts,
+                    reported=reported,
+                    full_refresh=full_refresh,
                 )
                 if facts is not None:
                     _send_span(asset, facts)
@@ -298,34 +310,34 @@ def _leave_earlier_history(asset: Asset, last: StateCommit) -> None:
 
 def republish(asset: Asset, marker: StateCommit) -> None:
     """Publish a state commit again. Tables that already have the commit stay as they are."""
-    _execute(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
+    _execute_plan(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
-def _attempt(
+def _run_once(
     asset: Asset,
     last: StateCommit,
-    planned: _Planner,
+    planner: _Planner,
     conflicts: rebase.Conflicts,
     *,
     reported: bool,
     full_refresh: bool,
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
-    behind = [] if full_refresh else plan.plan_unpublished(asset, last)
-    if behind:
+    unpublished_plans = [] if full_refresh else plan.plan_unpublished(asset, last)
+    if unpublished_plans:
         asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
-        for each in behind:
-            _execute(asset, each, reported=False)
+        for unpublished in unpublished_plans:
+            _execute_plan(asset, unpublished, reported=False)
     elif last.commit_number < 0:
         asset.warehouse.register(*asset.transform.tables)
-    todo = planned(asset, last)
-    if todo is None:
+    next_plan = planner(asset, last)
+    if next_plan is None:
         return None
     if last.commit_number < 0:
-        check(asset.log, asset.counting)
-    if todo.marker.recomputed is not None and not todo.stored:
-        todo = _store_partials(asset, todo, conflicts)
-    return _execute(asset, todo, reported=reported)
+        check_analysis(asset.log, asset.counting)
+    if next_plan.marker.recomputed is not None and not next_plan.stored:
+        next_plan = _store_partials(asset, next_plan, conflicts)
+    return _execute_plan(asset, next_plan, reported=reported)
 
 
 def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Plan:
@@ -334,69 +346,91 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     The plan is then published like an unpublished commit of an earlier run. A stream of the asset
     can continue in parallel.
     """
-    with temp_tables(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
-        partials = compute.count_events(asset, todo, place)
+    with temp_tables(asset.warehouse) as scratch, asset.warehouse.planning(Planning.of(todo.few)):
+        partials = compute.count_events(asset, todo, scratch)
         todo = todo.with_end_of("count")
         open_from = compute.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.table_id = asset.state.create(partials)
-        committed = rebase.store(asset, todo, partials, place, conflicts).with_end_of("store")
+        committed = rebase.store(asset, todo, partials, scratch, conflicts).with_end_of("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
-def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+    """Compute, validate and commit what a plan specifies, and return the run's facts."""
     if todo.taken_up:
         # The state may already have later commits, but the published rows must depend on this
         # commit alone.
         asset = asset.as_of_commit(todo.marker.commit_number)
     if todo.taken_up or asset.rolls_up:
         asset = with_recorded_decisions(asset, todo.marker)
-    warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
-    few, planning = compute.plan_merging(asset, todo)
-    small = few and todo.few
-    counting = Planning.MANY if todo.few and not few else todo.counting
+    warehouse = asset.warehouse
+    workload = estimate_workload(asset, todo)
     with (
-        temp_tables(warehouse) as place,
-        warehouse.planning(counting),
-        Batch(asset, marker, place, small, small, counting).prepare() as batch,
-        ExitStack() as rest,
+        temp_tables(warehouse) as scratch,
+        warehouse.planning(workload.counting),
+        Batch(
+            asset,
+            todo.marker,
+            scratch,
+            few=workload.is_small,
+            few_events=workload.is_small,
+            planning=workload.counting,
+        ).prepare() as batch,
+        ExitStack() as merging,
     ):
-        new = None
+        new_partials = None
         if not todo.stored:
-            new = compute.count_events(asset, todo, place)
+            new_partials = compute.count_events(asset, todo, scratch)
             todo = todo.with_end_of("count")
-        rest.enter_context(warehouse.planning(planning))
-        computed = compute.compute_windows(asset, todo, new, place, few=few, planning=planning)
-        if computed.partials is not None:
-            asset.table_id = asset.state.create(computed.partials)
-        warehouse.create(
-            transform.table,
-            compute.select_published(computed.windows),
-            transform.description,
-            feed=True,
-            extra_properties={
-                rollup_generation.PROPERTY: rollup_generation.initial_generation(transform)
-            }
-            if asset.rolls_up
-            else None,
-        )
-        if asset.rolls_up and asset.read_table_id() != asset.table_id:
-            raise ConflictError(
-                f"Another run recreated the tables of '{transform.name}' during this run. Run the "
-                "command again."
-            )
-        guarded = compute.is_guarded(asset) or computed.overflowed
-        if guarded:
-            quarantine.create(warehouse, transform, computed.windows)
+        merging.enter_context(warehouse.planning(workload.merging))
+        computed = compute.compute_windows(asset, todo, new_partials, scratch, workload)
+        is_guarded = compute.is_guarded(asset) or computed.overflowed
+        _create_tables(asset, computed, is_guarded=is_guarded)
         todo = todo.with_end_of("compute")
-        batch = replace(batch, few=few, guarded=guarded, overflowed=computed.overflowed)
-        passed = validate_and_split(batch, computed.windows)
+        batch = replace(
+            batch,
+            few=workload.few_partials,
+            guarded=is_guarded,
+            overflowed=computed.overflowed,
+        )
+        gate_result = validate_and_split(batch, computed.windows)
         todo = todo.with_end_of("validate")
         if computed.partials is not None:
-            todo = replace(todo, marker=replace(marker, open_from=computed.open_from))
+            todo = replace(todo, marker=replace(todo.marker, open_from=computed.open_from))
             commit.store(asset, todo, computed.partials)
             todo = todo.with_end_of("store")
-        return commit.publish(asset, todo, computed, passed, reported=reported)
+        return commit.publish(asset, todo, computed, gate_result, reported=reported)
+
+
+def _create_tables(asset: Asset, computed: compute.Computation, *, is_guarded: bool) -> None:
+    """Create the tables of an asset that the commit needs, if they do not exist.
+
+    Args:
+        is_guarded: true if the rows are validated, so that some can be quarantined.
+    """
+    warehouse = asset.warehouse
+    transform = asset.transform
+    if computed.partials is not None:
+        asset.table_id = asset.state.create(computed.partials)
+    properties = None
+    if asset.rolls_up:
+        generation = rollup_generation.initial_generation(transform)
+        properties = {rollup_generation.PROPERTY: generation}
+    warehouse.create(
+        transform.table,
+        compute.select_published(computed.windows),
+        transform.description,
+        feed=True,
+        extra_properties=properties,
+    )
+    if asset.rolls_up and asset.read_table_id() != asset.table_id:
+        raise ConflictError(
+            f"Another run recreated the tables of '{transform.name}' during this run. Run the "
+            "command again."
+        )
+    if is_guarded:
+        quarantine.create(warehouse, transform, computed.windows)
 
 
 def _send_span(asset: Asset, facts: RunFacts) -> None:

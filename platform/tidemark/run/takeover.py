@@ -24,7 +24,7 @@ from tidemark.store.committers.values import Head
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 
 
-def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool) -> None:
+def check_definition(asset: Asset, newest_commit: StateCommit, *, pinned_definition: bool) -> None:
     """Raise an error if this asset's definition can't continue from the newest commit.
 
     Args:
@@ -36,14 +36,14 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
         DefinitionChangedError: `pinned_definition` is true, and another definition made the commit.
         DefinitionError: columns of the late table would get other types.
     """
-    if last.definition in ("", fingerprint(asset.counting)):
+    if newest_commit.definition in ("", fingerprint(asset.counting)):
         return
     if pinned_definition:
         raise _changed_error(asset.counting.name)
-    stale = Lineage(WarehouseReader(asset.warehouse)).of_definition(asset.transform, last)
+    stale = Lineage(WarehouseReader(asset.warehouse)).of_definition(asset.transform, newest_commit)
     if stale is not None:
         raise StaleError(stale)
-    if not asset.rolls_up and combined_effect(find_changes(asset, last)) is Effect.FORWARD:
+    if not asset.rolls_up and combined_effect(find_changes(asset, newest_commit)) is Effect.FORWARD:
         _check_late_columns(asset)
 
 
@@ -56,7 +56,8 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
         pinned_definition: true if this very definition has run the roll-up before. A change then
             raises an error.
     """
-    warehouse, table = asset.warehouse, asset.transform.table
+    warehouse = asset.warehouse
+    table = asset.transform.table
     head = warehouse.head(table)
     if head is None or (kind := _required_kind(asset, head)) == head.kind:
         return
@@ -77,13 +78,13 @@ def is_renewed(asset: Asset) -> bool:
     ) != rollup_generation.identity_suffix(_required_kind(asset, head))
 
 
-def find_changes(asset: Asset, last: StateCommit) -> list[Change]:
+def find_changes(asset: Asset, newest_commit: StateCommit) -> list[Change]:
     """Return the differences between an asset's definition and the one that made its newest commit.
 
     The list is empty before the first commit.
     """
     reader = WarehouseReader(asset.warehouse)
-    return Lineage(reader).definition_changes(asset.counting, last)
+    return Lineage(reader).definition_changes(asset.counting, newest_commit)
 
 
 def _check_late_columns(asset: Asset) -> None:

@@ -55,14 +55,15 @@ class Catalog:
 
         The work in the block must not need the catalog.
         """
-        before, own = self._pending, list[Future[None]]()
-        self._pending = own
+        before = self._pending
+        registrations = list[Future[None]]()
+        self._pending = registrations
         try:
             yield
             self.wait_until_registered()
         finally:
             self._pending = before
-            wait(own)
+            wait(registrations)
 
     def check_location(self) -> None:
         """Raise an error if the database of this name has the tables of another warehouse.
@@ -77,12 +78,13 @@ class Catalog:
             return
         # The names of the columns differ between kinds of engines.
         comment = dict(rows).get("Comment") or ""
-        found = comment.removeprefix(_COMMENT)
-        if found == comment or _is_same_place(found, self._path("")):
+        location = comment.removeprefix(_COMMENT)
+        if location == comment or _is_same_place(location, self._path("")):
             return
         raise DataError(
             f"The database '{self._database}' of the engine's catalog has the tables in "
-            f"'{found}', not those in '{self._path('')}': set TIDEMARK_DATABASE to another name, "
+            f"'{location}', not those in '{self._path('')}': set TIDEMARK_DATABASE to another "
+            "name, "
             "if another project uses this engine. If you moved the warehouse, first remove the "
             f"database from the catalog with `DROP DATABASE {self._database} CASCADE`, which keeps "
             "the files of Tidemark's tables."
@@ -102,12 +104,12 @@ class Catalog:
         An in-memory catalog loses its tables when its server stops.
         """
         self._create_database()
-        known = {
+        registered = {
             row["tableName"]
             for row in self._spark.sql(f"SHOW TABLES IN `{self._database}`").collect()
         }
         for table in tables:
-            if table not in known:
+            if table not in registered:
                 self._register(table)
 
     def unregister(self, table: str) -> None:
@@ -115,18 +117,19 @@ class Catalog:
         self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
 
     def _register(self, table: str) -> None:
-        place, path = self._name(table), self._path(table)
+        name = self._name(table)
+        path = self._path(table)
         if not self._begun:
             self._create_database()
             self._begun = True
-        if self._unless_there(f"CREATE TABLE {place} USING delta LOCATION {_quote(path)}"):
+        if self._unless_there(f"CREATE TABLE {name} USING delta LOCATION {_quote(path)}"):
             return
-        found = self._spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
-        if not _is_same_place(str(found), path):
+        location = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]
+        if not _is_same_place(str(location), path):
             raise DataError(
                 f"Table '{table}' can't be registered: the engine's catalog has it at another "
-                f"location, '{found}'. Set the warehouse to the location of its tables, or choose "
-                "another database."
+                f"location, '{location}'. Set the warehouse to the location of its tables, or "
+                "choose another database."
             )
 
     def _name(self, table: str) -> str:

@@ -19,7 +19,7 @@ from tidemark.store.committers.file_systems import file_system
 _TRIES = 3
 
 
-def claim(place: str) -> int | None:
+def claim(address: str) -> int | None:
     """Create a folder if it is missing, and claim it.
 
     The claim lasts until the handle is closed or the process ends.
@@ -28,7 +28,7 @@ def claim(place: str) -> int | None:
         The handle; None if another process holds the claim, or if the folder can't be created or is
         in an object store.
     """
-    system, path = file_system(place)
+    system, path = file_system(address)
     if not isinstance(system, pafs.LocalFileSystem):
         return None
     # If the folder can't be created, the later write there reports a better error.
@@ -62,14 +62,16 @@ class SweepResult:
     left: list[str]
 
 
-def sweep(place: str) -> SweepResult:
-    """Remove each subfolder of `place` that no living process claims."""
-    system, path = file_system(place)
-    found = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    folders = [each for each in found if each.type == pafs.FileType.Directory]
+def sweep(address: str) -> SweepResult:
+    """Remove each subfolder of `address` that no living process claims."""
+    system, path = file_system(address)
+    listed = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    folders = [folder for folder in listed if folder.type == pafs.FileType.Directory]
     claimed = isinstance(system, pafs.LocalFileSystem)
-    left = sorted(each.base_name for each in folders if not claimed or not _swept(each.path))
-    return SweepResult(len(folders) - len(left), left)
+    remaining = sorted(
+        folder.base_name for folder in folders if not claimed or not _swept(folder.path)
+    )
+    return SweepResult(len(folders) - len(remaining), remaining)
 
 
 def _swept(path: str) -> bool:

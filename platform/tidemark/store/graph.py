@@ -84,8 +84,8 @@ class Graph:
         system, path = file_system(folder)
         entries = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         names = sorted(e.base_name for e in entries if e.type == fs.FileType.Directory)
-        found = (_read_name(folder, name) for name in names if name[0] not in "._")
-        return cls(table for table in found if table is not None)
+        tables = (_read_name(folder, name) for name in names if name[0] not in "._")
+        return cls(table for table in tables if table is not None)
 
     def node(self, owner: str) -> Node | None:
         """Return the node of an owner; None if the owner has no tables."""

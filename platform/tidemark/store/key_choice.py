@@ -23,7 +23,9 @@ def choose(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
     """Return the rows with the chosen keys; `keys` and `asset` are as for `key_condition`."""
     types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
     condition = key_condition(keys, types, asset)
-    return rows if condition is None else rows.filter(condition)
+    if condition is None:
+        return rows
+    return rows.filter(condition)
 
 
 def key_condition(
@@ -38,7 +40,7 @@ def key_condition(
     Raises:
         DefinitionError: the table has no column of a key, or a text is not a value of its type.
     """
-    found: ds.Expression | None = None
+    condition: ds.Expression | None = None
     for name, text in keys.items():
         if name not in types:
             raise DefinitionError(
@@ -46,8 +48,8 @@ def key_condition(
                 "computes this key, or because another definition made the table: omit --key."
             )
         part = _equals(name, text, types[name], f"The key '{name}' of '{asset}'")
-        found = part if found is None else found & part
-    return found
+        condition = part if condition is None else condition & part
+    return condition
 
 
 def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> ds.Expression:
@@ -60,10 +62,13 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
         )
     if pa.types.is_string(kind):
         return text_field(name) == text
-    field, value = ds.field(name), _parse(text, kind, described)
+    field = ds.field(name)
+    value = _parse(text, kind, described)
     # NaN is not equal to itself, but all events whose key is NaN are in the same windows.
     is_nan = pa.types.is_floating(kind) and value.as_py() != value.as_py()
-    return field.is_nan() if is_nan else field == value
+    if is_nan:
+        return field.is_nan()
+    return field == value
 
 
 def _parse(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataType]":

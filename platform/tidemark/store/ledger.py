@@ -145,7 +145,8 @@ def append(
     warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
     if again and (recorded := _find_recorded(warehouse, facts)) is not None:
-        rows, facts = rows.slice(0, 0), recorded
+        rows = rows.slice(0, 0)
+        facts = recorded
     app = f"{facts.asset}/{facts.table_id}"
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
@@ -156,11 +157,13 @@ def append(
 
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the row that the ledger has already for the run's commit; None if there is none."""
-    found = warehouse.take(TABLE, number_is("commit_number", facts.commit_number))
-    own = [
-        r for r in to_dicts(found) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
+    rows = warehouse.take(TABLE, number_is("commit_number", facts.commit_number))
+    runs = [
+        r for r in to_dicts(rows) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
     ]
-    return RunFacts(**own[0]) if own else None
+    if runs:
+        return RunFacts(**runs[0])
+    return None
 
 
 def create(warehouse: Warehouse) -> None:
@@ -179,9 +182,10 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     finished = [(end, step) for step, end in ended.items() if end is not None]
     if len(finished) == 1:
         return []
-    found, start = list[tuple[str, int, int]](), run["started_at"]
+    listed = list[tuple[str, int, int]]()
+    start = run["started_at"]
     for end, step in sorted(finished, key=lambda t: t[0]):
         # The clock may have been set back during the run.
-        found.append((step, start, max(start, end)))
+        listed.append((step, start, max(start, end)))
         start = max(start, end)
-    return found
+    return listed

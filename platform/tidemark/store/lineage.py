@@ -109,7 +109,9 @@ class WarehouseReader:
         return self.warehouse.take(table, *bounds, columns=columns)
 
     def max_value(self, table: str, column: str) -> int | None:
-        return self.warehouse.max_value(table, column) if self.warehouse.exists(table) else None
+        if self.warehouse.exists(table):
+            return self.warehouse.max_value(table, column)
+        return None
 
     def id(self, table: str) -> str | None:
         head = self.warehouse.head(table)
@@ -150,7 +152,9 @@ class Lineage:
         commit = commit or self.newest_commit(transform)
         stale = None if commit is None else self._of_commit(transform, commit)
         stale = stale or self.of_source(transform.source)
-        return None if stale is None else dependent(definition.name, stale)
+        if stale is None:
+            return None
+        return dependent(definition.name, stale)
 
     def of_definition(self, definition: Definition, commit: StateCommit) -> Stale | None:
         """Return that runs can't continue from a commit of another definition; None if they can.
@@ -196,7 +200,9 @@ class Lineage:
     def newest_commit(self, definition: Definition) -> StateCommit | None:
         """Return the newest commit of an asset's state; None if it has none."""
         newest = self.tables.max_value(definition.state_table, "commit_number")
-        return None if newest is None else self._commit(definition, newest)
+        if newest is None:
+            return None
+        return self._commit(definition, newest)
 
     def _of_commit(self, transform: WindowedTransform, commit: StateCommit) -> Stale | None:
         """Return that runs can't continue from a commit; None if they can."""
@@ -204,7 +210,9 @@ class Lineage:
             return stale
         cause = self.changed_log(transform, commit)
         name = transform.name
-        return None if cause is None else Stale(name, cause, backfill_advice(name))
+        if cause is None:
+            return None
+        return Stale(name, cause, backfill_advice(name))
 
     def _newest_step(self, source: DerivedSource) -> Step | None:
         newest = self.tables.max_value(source.timeline_table, "arrival")
@@ -212,7 +220,9 @@ class Lineage:
             return None
         bounds = [number_is("arrival", newest)]
         rows = self.tables.rows(source.timeline_table, bounds, ["position"])
-        return Step.of_position(rows["position"][0].as_py()) if rows is not None else None
+        if rows is not None:
+            return Step.of_position(rows["position"][0].as_py())
+        return None
 
     def _differences(self, source: DerivedSource, step: Step) -> Iterator[str]:
         """Yield the differences between what a step was made from and what its bases have now."""
@@ -238,7 +248,9 @@ class Lineage:
         asset = source.derivation.asset
         if asset is not None:
             stale = self.of_asset(asset)
-            return None if stale is None else dependent(source.name, stale)
+            if stale is None:
+                return None
+            return dependent(source.name, stale)
         for base in source.bases:
             if (stale := self.of_source(base)) is not None:
                 return dependent(source.name, stale)
@@ -287,10 +299,13 @@ class Lineage:
             )
 
     def _commit(self, definition: Definition, number: int) -> StateCommit | None:
-        table, bounds = definition.state_table, [number_is("commit_number", number)]
+        table = definition.state_table
+        bounds = [number_is("commit_number", number)]
         rows = self.tables.rows(table, bounds, ["commit_number", MARKER])
         markers = [] if rows is None else rows[MARKER].drop_null().to_pylist()
-        return from_json(markers[0]) if markers else None
+        if markers:
+            return from_json(markers[0])
+        return None
 
 
 def base_run_record(asset: Asset, run: str) -> dict[str, int]:
@@ -381,9 +396,9 @@ def dependent(name: str, stale: Stale) -> Stale:
 
 def _describe_changes(changes: Sequence[Change]) -> str:
     differences = ", ".join(str(change) for change in changes[:_MAX_SHOWN_CHANGES])
-    others = len(changes) - _MAX_SHOWN_CHANGES
-    if others > 0:
-        differences += f" and {others} more"
+    hidden = len(changes) - _MAX_SHOWN_CHANGES
+    if hidden > 0:
+        differences += f" and {hidden} more"
     # An expression of a definition may have several lines.
     one_line = differences.replace("\n", "\\n")
     return (

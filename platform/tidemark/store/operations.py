@@ -172,12 +172,12 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
     table does not change, it is not read again.
     """
     head = warehouse.head(TABLE)
-    place = warehouse.path(TABLE)
-    if head is None or _all_ended.get(place) == (head.table_id, head.version):
+    address = warehouse.path(TABLE)
+    if head is None or _all_ended.get(address) == (head.table_id, head.version):
         return
     unfinished = select_unfinished(warehouse.take(TABLE))
     if not unfinished:
-        _all_ended[place] = (head.table_id, head.version)
+        _all_ended[address] = (head.table_id, head.version)
     for operation in unfinished:
         if operation.kind is Kind.ERASE or operation.id in _in_progress:
             continue
@@ -187,17 +187,19 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
 
 def _find(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
     unfinished = select_unfinished(warehouse.take(TABLE))
-    return [each for each in unfinished if (each.kind, each.owner) == (kind, owner)]
+    return [
+        operation for operation in unfinished if (operation.kind, operation.owner) == (kind, owner)
+    ]
 
 
 def _append(warehouse: "Warehouse", operation: Operation, phase: str) -> None:
-    at = operation.began_at if phase == BEGUN else time.time_ns() // 1000
+    recorded_at = operation.began_at if phase == BEGUN else time.time_ns() // 1000
     row = {
         "operation": operation.id,
         "kind": operation.kind.value,
         "owner": operation.owner,
         "phase": phase,
-        "at": at,
+        "at": recorded_at,
     }
     rows = pa.Table.from_pylist([row], schema=SCHEMA)
     version = 0 if phase == BEGUN else 1

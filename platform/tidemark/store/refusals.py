@@ -16,8 +16,13 @@ from tidemark.base.errors import (
 )
 
 _CONFLICT = (
-    *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
-    *("NON_EMPTY_LOCATION", "MAX_COMMIT_RETRIES"),
+    "CONCURRENT",
+    "Concurrent",
+    "PROTOCOL_CHANGED",
+    "METADATA_CHANGED",
+    "ALREADY_EXISTS",
+    "NON_EMPTY_LOCATION",
+    "MAX_COMMIT_RETRIES",
 )
 """Error conditions of Spark that mean a commit conflict.
 
@@ -66,15 +71,16 @@ _UNWRITABLE = {
 }
 
 
-def changed_columns(what: str, difference: str) -> DataError:
+def changed_columns(action: str, difference: str) -> DataError:
     """Return the error for rows whose columns differ from those of their table.
 
     Args:
-        what: the action that failed, such as "write table 'x'".
+        action: the action that failed, such as "write table 'x'".
         difference: the names of the columns, or a description of the difference.
     """
     return DataError(
-        f"Can't {what}: the columns of its rows differ from those of the table ({difference}). If "
+        f"Can't {action}: the columns of its rows differ from those of the table ({difference}). "
+        "If "
         "the definition of an asset has changed, recreate its tables with `tidemark rebuild`, drop "
         "them with `tidemark drop`, or give the asset a new name."
     )
@@ -95,19 +101,21 @@ def history_expired_error(table: str, version: int) -> HistoryExpiredError:
     )
 
 
-def explain_unwritable(what: str, error: Exception) -> DataError | None:
+def explain_unwritable(action: str, error: Exception) -> DataError | None:
     """Return the error for a location that can't be written; None for other errors."""
     text = str(error)
     reason = next((reason for sign, reason in _UNWRITABLE.items() if sign in text), None)
-    return None if reason is None else DataError(f"Can't {what}: {reason}.")
+    if reason is None:
+        return None
+    return DataError(f"Can't {action}: {reason}.")
 
 
 @contextmanager
-def translate_refusals(what: str) -> Iterator[None]:
+def translate_refusals(action: str) -> Iterator[None]:
     """Replace an exception by one of Tidemark's errors if a user can fix its cause.
 
     Args:
-        what: the action in the `with` block, which completes "Can't …".
+        action: the action in the `with` block, which completes "Can't …".
     """
     try:
         yield
@@ -115,18 +123,18 @@ def translate_refusals(what: str) -> Iterator[None]:
         text = str(error)
         if failed := store_failure(error):
             raise failed from error
-        if refused := explain_unwritable(what, error):
+        if refused := explain_unwritable(action, error):
             raise refused from error
         if is_conflict(error):
             raise ConflictError(
-                f"Can't {what}: another run wrote it at the same time. Run the command again."
+                f"Can't {action}: another run wrote it at the same time. Run the command again."
             ) from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
-            raise changed_columns(what, summarize(error)) from error
+            raise changed_columns(action, summarize(error)) from error
         if missing := _GONE.search(text):
             raise DataError(
-                f"Can't {what}: the file '{missing[1]}' was deleted. Restore it from a backup. If "
-                "it belongs to a lookup table, VACUUM deleted a version that arrivals recorded: "
+                f"Can't {action}: the file '{missing[1]}' was deleted. Restore it from a backup. "
+                "If it belongs to a lookup table, VACUUM deleted a version that arrivals recorded: "
                 "vacuum that table with a longer retention."
             ) from error
         raise
@@ -135,12 +143,12 @@ def translate_refusals(what: str) -> Iterator[None]:
 def store_failure(error: Exception) -> StoreError | None:
     """Return the error for an exception of an object store's client; None for other exceptions."""
     text = " ".join(_TERMINAL.sub("", str(error)).split())
-    found = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
-    if found is None or is_conflict(error):
+    match = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
+    if match is None or is_conflict(error):
         return None
     reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
     return StoreError(
-        f"The object store {reason or 'failed'}: {_describe_reply(text[found.start() :])}. "
+        f"The object store {reason or 'failed'}: {_describe_reply(text[match.start() :])}. "
         f"{STORE_ADVICE}",
         retriable=reason is None or "not answer" in reason,
     )
@@ -152,11 +160,15 @@ def _describe_reply(text: str) -> str:
     Args:
         text: the message, which may contain the XML of the reply.
     """
-    request, reply, code = _REQUEST.search(text), _REPLY.search(text), _CODE.search(text)
+    request = _REQUEST.search(text)
+    reply = _REPLY.search(text)
+    code = _CODE.search(text)
     if request is None or reply is None:
         return text[:200].rstrip(".")
     shown = f"{request[1]} {request[2]}: {reply['status']}"
-    return shown if code is None else f"{shown} ({code[1]})"
+    if code is None:
+        return shown
+    return f"{shown} ({code[1]})"
 
 
 def is_conflict(error: Exception) -> bool:

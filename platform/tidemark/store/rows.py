@@ -55,12 +55,12 @@ def to_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
 
 def to_dicts(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as Python dictionaries, with instants in microseconds."""
-    whole = {
+    instants = {
         name
         for name, t in zip(table.schema.names, table.schema.types, strict=True)
         if pa.types.is_timestamp(t)
     }
-    columns = {n: to_micros(table[n]) if n in whole else table[n] for n in table.schema.names}
+    columns = {n: to_micros(table[n]) if n in instants else table[n] for n in table.schema.names}
     return pa.table(columns).to_pylist()
 
 
@@ -102,7 +102,9 @@ def _as_text(value: "pa.Scalar[Any]") -> str | None:
 
 
 def fetch_rows(rows: Rows) -> pa.Table:
-    return fetch(rows) if isinstance(rows, DataFrame) else rows
+    if isinstance(rows, DataFrame):
+        return fetch(rows)
+    return rows
 
 
 def is_empty(rows: Rows) -> bool:
@@ -124,12 +126,14 @@ def drop_deleted(rows: Rows) -> Rows:
         return rows
     if isinstance(rows, DataFrame):
         return rows.where(f"NOT {IS_DELETED}").drop(IS_DELETED)
-    kept = pa.array([not is_deleted for is_deleted in rows[IS_DELETED].to_pylist()], pa.bool_())
-    return rows.filter(kept).drop_columns([IS_DELETED])
+    is_kept = pa.array([not is_deleted for is_deleted in rows[IS_DELETED].to_pylist()], pa.bool_())
+    return rows.filter(is_kept).drop_columns([IS_DELETED])
 
 
 def columns(rows: Rows) -> list[str]:
-    return rows.columns if isinstance(rows, DataFrame) else rows.column_names
+    if isinstance(rows, DataFrame):
+        return rows.columns
+    return rows.column_names
 
 
 def delta_schema(like: StructType | pa.Schema) -> Schema:
@@ -154,15 +158,17 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     Raises:
         DataError: the names or the types of the columns differ.
     """
-    wanted = {f["name"]: f["type"] for f in _fields(schema)}
+    table_types = {f["name"]: f["type"] for f in _fields(schema)}
     like = rows.schema
-    found = {f["name"]: f["type"] for f in _fields(delta_schema(like))}
-    if wanted != found:
-        odd = [c for c in {**wanted, **found} if wanted.get(c) != found.get(c)]
-        raise changed_columns(f"write table '{table}'", ", ".join(odd))
+    row_types = {f["name"]: f["type"] for f in _fields(delta_schema(like))}
+    if table_types != row_types:
+        differing = [
+            c for c in {**table_types, **row_types} if table_types.get(c) != row_types.get(c)
+        ]
+        raise changed_columns(f"write table '{table}'", ", ".join(differing))
     if isinstance(rows, DataFrame):
-        return rows.select(*(f"`{name}`" for name in wanted))
-    return rows.select(list(wanted)).cast(arrow_schema(schema))
+        return rows.select(*(f"`{name}`" for name in table_types))
+    return rows.select(list(table_types)).cast(arrow_schema(schema))
 
 
 def _fields(schema: Schema) -> list[dict[str, Any]]:
@@ -182,5 +188,7 @@ def _nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)
     if not isinstance(plain, dict):
         return plain
     loose = ("nullable", "containsNull", "valueContainsNull")
-    kept = {key: True if key in loose else _nullable(value) for key, value in plain.items()}
-    return kept | {"metadata": {}} if "metadata" in kept else kept
+    nullable = {key: True if key in loose else _nullable(value) for key, value in plain.items()}
+    if "metadata" in nullable:
+        return nullable | {"metadata": {}}
+    return nullable

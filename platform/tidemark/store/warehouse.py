@@ -121,9 +121,9 @@ class Warehouse(Committer):
         Raises:
             DefinitionError: the table exists already, with another owner or role, or with none.
         """
-        if (found := self.head(table)) is not None:
-            _check_owner(table, found)
-            self._update_bases(table, found)
+        if (head := self.head(table)) is not None:
+            _check_owner(table, head)
+            self._update_bases(table, head)
             return False
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
@@ -132,18 +132,18 @@ class Warehouse(Committer):
         properties |= {_FEED: "true"} if feed else {}
         properties |= extra_properties or {}
         properties |= table.properties if isinstance(table, TableName) else {}
-        made = self.create_table(table, columns, comment, properties)
-        if not made and (found := self.head(table)) is not None:
-            _check_owner(table, found)
+        is_new = self.create_table(table, columns, comment, properties)
+        if not is_new and (head := self.head(table)) is not None:
+            _check_owner(table, head)
         if self.registered:
             self.catalog.register(table)
-        return made
+        return is_new
 
-    def _update_bases(self, table: str, found: Head) -> None:
+    def _update_bases(self, table: str, head: Head) -> None:
         """Record the bases of a table's owner again if the definition has changed them."""
-        if not isinstance(table, TableName) or found.name is None:
+        if not isinstance(table, TableName) or head.name is None:
             return
-        if table.bases and table.bases != found.name.bases:
+        if table.bases and table.bases != head.name.bases:
             self.set_properties(table, table.bases_property)
 
     def register(self, *tables: str) -> None:
@@ -157,9 +157,9 @@ class Warehouse(Committer):
 
     def restore(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
-        for place in (self, self.marts()):
-            if place.registered and (existing := place.tables()):
-                place.catalog.restore(existing)
+        for warehouse in (self, self.marts()):
+            if warehouse.registered and (existing := warehouse.tables()):
+                warehouse.catalog.restore(existing)
 
     def marts(self, *, registered: bool | None = None) -> "Warehouse":
         """Return the database of the marts, which dbt writes.
@@ -177,12 +177,12 @@ class Warehouse(Committer):
         Raises:
             DataError: another version of Tidemark wrote the table, in another format.
         """
-        found = super().head(table)
-        if found is not None and found.format not in (0, FORMAT):
-            newer = found.format > FORMAT
+        existing = super().head(table)
+        if existing is not None and existing.format not in (0, FORMAT):
+            newer = existing.format > FORMAT
             raise DataError(
                 f"Table '{table}' was written by {'a newer' if newer else 'an earlier'} Tidemark "
-                f"(format {found.format}; this one writes {FORMAT}): "
+                f"(format {existing.format}; this one writes {FORMAT}): "
                 + (
                     "upgrade Tidemark to use it."
                     if newer
@@ -192,9 +192,9 @@ class Warehouse(Committer):
                     )
                 )
             )
-        if found is not None:
+        if existing is not None:
             self._known.add(table)
-        return found
+        return existing
 
     def exists(self, table: str) -> bool:
         """Return whether the table exists."""
@@ -207,13 +207,17 @@ class Warehouse(Committer):
 
     def version(self, table: str) -> int:
         """Return the number of the table's newest commit; -1 if the table does not exist."""
-        found = self.head(table)
-        return -1 if found is None else found.version
+        head = self.head(table)
+        if head is None:
+            return -1
+        return head.version
 
     def transaction(self, table: str, app: str) -> int:
         """Return an application's newest version in a table; -1 before its first commit."""
         with self.pin(table):
-            return -1 if self.head(table) is None else super().transaction(table, app)
+            if self.head(table) is None:
+                return -1
+            return super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
         """Remove a table, its files and its catalog entry. Return whether the table existed.
@@ -226,9 +230,9 @@ class Warehouse(Committer):
                 self.catalog.unregister(table)
             return False
         with suppress(DeltaError):
-            found = super().head(table)
-            if found is not None:
-                _check_owner(table, found)
+            head = super().head(table)
+            if head is not None:
+                _check_owner(table, head)
         if self.registered:
             self.catalog.unregister(table)
         system, path = file_system(self.path(table))
@@ -237,11 +241,11 @@ class Warehouse(Committer):
         try:
             if isinstance(system, LocalFileSystem):
                 # Move it in one step: a partly deleted table could still be opened.
-                away, _, name = path.rpartition("/")
-                path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
-                system.create_dir(f"{away}/{SCRATCH}")
-                system.move(f"{away}/{name}", path)
-                durable.sync_folder(away)
+                folder, _, name = path.rpartition("/")
+                path = f"{folder}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
+                system.create_dir(f"{folder}/{SCRATCH}")
+                system.move(f"{folder}/{name}", path)
+                durable.sync_folder(folder)
             system.delete_dir(path)
         finally:
             claims.release(handle)
@@ -279,13 +283,13 @@ class Warehouse(Committer):
             return super()._newest(table)
 
 
-def _check_owner(table: str, found: Head) -> None:
+def _check_owner(table: str, head: Head) -> None:
     if not isinstance(table, TableName):
         return
-    if found.name is None:
+    if head.name is None:
         raise DefinitionError(
             f"Table '{table}' does not belong to Tidemark, but has the name of {table.describe()}: "
             "rename one of them, or use another database."
         )
-    if found.name.identity != table.identity:
-        raise DefinitionError(clash(found.name, table))
+    if head.name.identity != table.identity:
+        raise DefinitionError(clash(head.name, table))

@@ -118,23 +118,25 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
         DataError: the event log has no events with an event time.
     """
     check_target(target)
-    log, name = Log(warehouse, source), source.name
+    log = Log(warehouse, source)
+    name = source.name
     timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
     bulk = find_bulk_loads(timeline)
     facts = [(*fact, fact[0] not in bulk) for fact in _list_newest_before(timeline)]
-    known = warehouse.spark.createDataFrame(
+    newest_events = warehouse.spark.createDataFrame(
         facts, f"arrival BIGINT, {_NEWEST} BIGINT, {_LIVE} BOOLEAN"
     )
-    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(known), "arrival")
+    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest_events), "arrival")
     time = F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
     lags = rows.select(lag.alias("lag"), F.when(F.col(_LIVE), lag).alias("live_lag"))
-    measures = [F.count("*"), *_measures(F.col("lag")), *_measures(F.col("live_lag"))]
+    measures = [F.count("*"), *_measure_columns(F.col("lag")), *_measure_columns(F.col("live_lag"))]
     count, *measured = lags.agg(*measures).collect()[0]
     half = len(measured) // 2
-    total, live = _summarize(measured[:half], target), _summarize(measured[half:], target)
+    total = _summarize_lags(measured[:half], target)
+    live = _summarize_lags(measured[half:], target)
     return Lateness(
         source=name,
         no_event_time=count - total.events,
@@ -155,17 +157,17 @@ def find_bulk_loads(timeline: Sequence[Arrival]) -> set[int]:
     in_pace = [
         arrival
         for before, arrival in pairwise(with_times)
-        if _advance(arrival, newest) <= BULK_FACTOR * (arrival.arrived_at - before.arrived_at)
+        if _count_advance(arrival, newest) <= BULK_FACTOR * (arrival.arrived_at - before.arrived_at)
     ]
     usual = in_pace or later
     if not usual:
         return {first.arrival}
     many = BULK_FACTOR * median(a.rows for a in usual)
-    long = BULK_FACTOR * median(_advance(a, newest) for a in usual)
+    long = BULK_FACTOR * median(_count_advance(a, newest) for a in usual)
     return {first.arrival, *(a.arrival for a in later if a.rows > many and _span(a) > long)}
 
 
-def _advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
+def _count_advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
     """Return how far an arrival moves the newest event time, in microseconds.
 
     Args:
@@ -184,8 +186,8 @@ def _span(arrival: Arrival) -> int:
     return arrival.max_event_time - arrival.min_event_time
 
 
-def _summarize(measured: Sequence[Any], target: float) -> Lags:
-    """Return the result of `_measures`."""
+def _summarize_lags(measured: Sequence[Any], target: float) -> Lags:
+    """Return the result of `_measure_columns`."""
     events, greatest, points, *lost = measured
     candidates = [
         _Candidate(bound, count, count / events if events else 0.0)
@@ -217,7 +219,7 @@ def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | No
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
 
 
-def _measures(lag: Column) -> list[Column]:
+def _measure_columns(lag: Column) -> list[Column]:
     points = [p / 100 for p in _PERCENTILES]
     return [
         F.count(lag),

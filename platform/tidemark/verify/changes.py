@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
-from tidemark.compute.pane import check
+from tidemark.compute.windowing import check_analysis
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
 from tidemark.define.identity import parts
@@ -121,30 +121,35 @@ def compute_changes(
     start: int | None = None,
     end: int | None = None,
     *,
-    most: int = 20,
+    max_listed: int = 20,
 ) -> Changes:
     """Return the changes that the definition would make to windows that start in [start, end).
 
     Args:
         start, end: instants in microseconds; None means no bound.
-        most: the maximum number of examples.
+        max_listed: the maximum number of examples.
 
     Raises:
         DefinitionError: the asset is a roll-up.
         DataError: the asset has not run yet.
     """
     asset = _load_asset(warehouse, transform)
-    ranges, few = between(start, end), asset.few()
-    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+    ranges = between(start, end)
+    few = asset.few()
+    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
         published, commit = read_unchanged(
             asset,
-            lambda commit: place.materialize_frame(_read_computed(asset, commit, ranges), few=few),
+            lambda commit: scratch.materialize_frame(
+                _read_computed(asset, commit, ranges), few=few
+            ),
         )
         changes = _find_differences(asset, commit)
         if changes.effect is Effect.NONE and changes.earlier_through is None:
             return changes
-        check(asset.log, asset.counting)
-        return _add_changed_windows(asset, commit, changes, published, ranges, place, most, few=few)
+        check_analysis(asset.log, asset.counting)
+        return _add_changed_windows(
+            asset, commit, changes, published, ranges, scratch, max_listed, few=few
+        )
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
@@ -174,11 +179,12 @@ def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
 
 
 def _find_differences(asset: Asset, commit: StateCommit) -> Changes:
-    name, found = asset.transform.name, takeover.find_changes(asset, commit)
+    name = asset.transform.name
+    differences = takeover.find_changes(asset, commit)
     return Changes(
         asset=name,
-        differences=found,
-        effect=parts.combined_effect(found),
+        differences=differences,
+        effect=parts.combined_effect(differences),
         earlier_through=_find_earlier_arrival(asset, commit),
         as_of=commit.after.at.arrival,
     )
@@ -202,7 +208,8 @@ def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFra
 
     The rows have the columns of the definition that produced them, and their keys as JSON.
     """
-    warehouse, transform = asset.warehouse, asset.transform
+    warehouse = asset.warehouse
+    transform = asset.transform
     bound = window_starts_in(ranges)
     rows = warehouse.read(transform.table, bound)
     keys = keys_as_json(_find_keys(asset, commit, rows.columns))
@@ -223,11 +230,11 @@ def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> lis
     definition that produced the table.
     """
     recorded_parts = asset.state.recorded_parts(commit)
-    mine = columns[columns.index("window_end") + 1 : columns.index("events")]
+    own_columns = columns[columns.index("window_end") + 1 : columns.index("events")]
     aggregates = {
         name.removeprefix(AGGREGATE) for name in recorded_parts if name.startswith(AGGREGATE)
     }
-    return [c for c in mine if c not in aggregates]
+    return [c for c in own_columns if c not in aggregates]
 
 
 def _add_changed_windows(
@@ -236,35 +243,37 @@ def _add_changed_windows(
     changes: Changes,
     published: DataFrame,
     ranges: Ranges,
-    place: TempTables,
-    most: int,
+    scratch: TempTables,
+    max_listed: int,
     *,
     few: bool,
 ) -> Changes:
     transform = asset.transform
-    _, *computed = recompute(asset, commit, ranges, place, few=few)
+    _, *computed = recompute(asset, commit, ranges, scratch, few=few)
     streamed, complete = (r.withColumn(_KEYS, keys_as_json(transform.keys)) for r in computed)
     published_types = {f.name: f.dataType for f in published.schema.fields}
-    here = {f.name: f.dataType for f in streamed.schema.fields}
-    both = [
+    current_types = {f.name: f.dataType for f in streamed.schema.fields}
+    compared = [
         c
-        for c in here
-        if published_types.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED
+        for c in current_types
+        if published_types.get(c) == current_types[c] and c not in _BY and c not in _NOT_COMPARED
     ]
-    other = (c for c in (*transform.aggregates, *_changed_aggregates(changes)) if c not in both)
-    rows = compare_rows(published, streamed, complete, _BY, both, F.col(f"key.{_KEYS}"))
-    rows = place.materialize_frame(rows, few=few)
+    uncompared = (
+        c for c in (*transform.aggregates, *_changed_aggregates(changes)) if c not in compared
+    )
+    rows = compare_rows(published, streamed, complete, _BY, compared, F.col(f"key.{_KEYS}"))
+    rows = scratch.materialize_frame(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
     counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}
-    found = rows.where(F.col("kind").isin(list(_KINDS)))
-    values = found.where("column IS NOT NULL").groupBy("column").count().collect()
-    span = found.agg(F.min("window_start"), F.max("window_start")).collect()[0]
-    first = found.orderBy("window_start", "keys", "column").limit(most)
+    changed = rows.where(F.col("kind").isin(list(_KINDS)))
+    values = changed.where("column IS NOT NULL").groupBy("column").count().collect()
+    span = changed.agg(F.min("window_start"), F.max("window_start")).collect()[0]
+    examples = changed.orderBy("window_start", "keys", "column").limit(max_listed)
     return replace(
         changes,
         windows=sum(counts.values()),
         rows={word: counts[kind] for kind, word in _KINDS.items() if kind in counts},
-        columns={r[0]: int(r[1]) for r in sorted(values)} | dict.fromkeys(other),
+        columns={r[0]: int(r[1]) for r in sorted(values)} | dict.fromkeys(uncompared),
         earliest=span[0],
         latest=span[1],
         examples=[
@@ -276,7 +285,7 @@ def _add_changed_windows(
                 r["left"],
                 r["right"],
             )
-            for r in fetch(first).to_pylist()
+            for r in fetch(examples).to_pylist()
         ],
     )
 

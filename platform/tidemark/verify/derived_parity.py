@@ -55,7 +55,7 @@ class _DerivedParity:
 
 
 def derived_parity(
-    warehouse: Warehouse, source: DerivedSource, *, most: int = 1000
+    warehouse: Warehouse, source: DerivedSource, *, max_listed: int = 1000
 ) -> _DerivedParity:
     """Compare the event log of a derived source with a recomputation from its bases.
 
@@ -63,47 +63,51 @@ def derived_parity(
     compared, too.
 
     Args:
-        most: the maximum number of differences to list.
+        max_listed: the maximum number of differences to list.
 
     Raises:
         DataError: the source has no arrivals yet.
     """
-    own = Log(warehouse, source)
-    timeline = own.timeline() if warehouse.exists(source.timeline_table) else []
+    log = Log(warehouse, source)
+    timeline = log.timeline() if warehouse.exists(source.timeline_table) else []
     if not timeline:
         raise DataError(
             f"Nothing has arrived for '{source.name}' yet: run `tidemark ingest {source.name}`."
         )
     few = all(Log(warehouse, base).few() for base in source.bases)
-    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
         last = timeline[-1].arrival
         joined = exact_json(*(F.col(f"`{name}`") for name in source.columns))
-        unjoined, none = F.col("bytes").cast("string"), F.lit(None).cast("string")
-        recorded = _comparable(own.read(-1, last), joined, none).unionByName(
-            _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
+        unjoined = F.col("bytes").cast("string")
+        no_reason = F.lit(None).cast("string")
+        recorded = _to_comparable(log.read(-1, last), joined, no_reason).unionByName(
+            _to_comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
         )
         computed = read_steps(warehouse, source, [a.position for a in timeline]).compute_rows()
         computed = computed.withColumnRenamed(STEP, "arrival")
         if is_paired(source):
-            dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
-            computed = _comparable(computed.where(f"{DEAD} IS NULL"), joined, none).unionByName(
-                _comparable(dead, unjoined, F.col("reason"))
-            )
+            dead_letters = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
+            computed = _to_comparable(
+                computed.where(f"{DEAD} IS NULL"), joined, no_reason
+            ).unionByName(_to_comparable(dead_letters, unjoined, F.col("reason")))
         else:
-            computed = _comparable(computed, joined, none)
-        missing = place.materialize_frame(computed.exceptAll(recorded), few=few)
-        extra = place.materialize_frame(recorded.exceptAll(computed), few=few)
+            computed = _to_comparable(computed, joined, no_reason)
+        missing = scratch.materialize_frame(computed.exceptAll(recorded), few=few)
+        extra = scratch.materialize_frame(recorded.exceptAll(computed), few=few)
         return _DerivedParity(
             source=source.name,
             as_of=last,
             rows=recorded.count(),
             missing=missing.count(),
             extra=extra.count(),
-            differences=[*_first(missing, MISSING, most), *_first(extra, EXTRA, most)][:most],
+            differences=[
+                *_list_first(missing, MISSING, max_listed),
+                *_list_first(extra, EXTRA, max_listed),
+            ][:max_listed],
         )
 
 
-def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
+def _to_comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
     """Return rows as columns `arrival`, `row` and `reason`, which the engine can compare.
 
     Args:
@@ -114,6 +118,6 @@ def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
     return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
 
 
-def _first(rows: DataFrame, kind: str, most: int) -> Sequence[dict[str, Any]]:
-    found = rows.orderBy("arrival", "row").limit(most).toArrow()
-    return [{"kind": kind, **row} for row in to_dicts(found)]
+def _list_first(rows: DataFrame, kind: str, max_listed: int) -> Sequence[dict[str, Any]]:
+    listed = rows.orderBy("arrival", "row").limit(max_listed).toArrow()
+    return [{"kind": kind, **row} for row in to_dicts(listed)]

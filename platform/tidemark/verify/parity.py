@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.compute import rollups
 from tidemark.compute.compare import find_differences, iso_text, keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
-from tidemark.compute.pane import as_of, finish_windows
+from tidemark.compute.windowing import as_of, finish_windows
 from tidemark.define import classification
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
@@ -99,48 +99,48 @@ def parity(
     start: int | None = None,
     end: int | None = None,
     *,
-    most: int = 1000,
+    max_listed: int = 1000,
 ) -> ParityReport:
     """Compare the published windows that start in [start, end) with a bounded computation.
 
     Args:
         start, end: instants in microseconds; None means no bound.
-        most: the maximum number of differences to list.
+        max_listed: the maximum number of differences to list.
     """
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
     # If the source has never been ingested, its error is raised below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
-    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
         # Quarantined rows are compared too: an expectation rejected their values, but the values
         # must still be equal to the recomputed values.
         (published, quarantined), commit = read_unchanged(
             asset,
             lambda _: (
-                place.materialize_frame(
+                scratch.materialize_frame(
                     quarantine.read_computed(warehouse, transform, ranges), few=few
                 ),
                 quarantine.count(warehouse, transform, ranges),
             ),
         )
-        stored, streamed, complete = recompute(asset, commit, ranges, place, few=few)
+        stored, streamed, complete = recompute(asset, commit, ranges, scratch, few=few)
         columns = [*transform.aggregates, *_FACTS]
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
-        both = place.materialize_frame(rows, few=few)
-        found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
-        counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
+        compared = scratch.materialize_frame(rows, few=few)
+        differing = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
+        counted_kinds = differing.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
         lost = stored.where(F.col(VERDICT) == classification.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
             as_of=rollups.coverage_after(transform, commit).at.arrival,
-            windows=both.select("window_start", "keys").distinct().count(),
+            windows=compared.select("window_start", "keys").distinct().count(),
             lost=int(lost[0] or 0) if lost else 0,
             total=sum(kinds.values()),
             differences=[
                 Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
-                for r in found.limit(most).collect()
+                for r in differing.limit(max_listed).collect()
             ],
             kinds=kinds,
             quarantined=quarantined.rows,
@@ -156,19 +156,20 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
     Args:
         read: the function, which is called with the newest commit.
     """
-    warehouse, transform = asset.warehouse, asset.transform
+    warehouse = asset.warehouse
+    transform = asset.transform
     tables = (transform.table, transform.quarantine_table)
     while True:
         versions = [warehouse.version(table) for table in tables]
         published = warehouse.transaction(transform.table, asset.app)
         commit = asset.state.at(max(asset.published_commit_number(), published))
-        found = read(commit)
+        result = read(commit)
         if versions == [warehouse.version(table) for table in tables]:
-            return found, commit
+            return result, commit
 
 
 def recompute(
-    asset: Asset, commit: StateCommit, ranges: Ranges, place: TempTables, *, few: bool
+    asset: Asset, commit: StateCommit, ranges: Ranges, scratch: TempTables, *, few: bool
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Recompute the windows that start in some ranges from the event log, as of a commit.
 
@@ -177,27 +178,28 @@ def recompute(
     Args:
         few: true if the partials are known to fit in memory.
     """
-    warehouse, transform = asset.warehouse, asset.transform
+    warehouse = asset.warehouse
+    transform = asset.transform
     coverage = rollups.coverage_after(transform, commit)
     # A session may cross the bounds of a range, so sessions are recomputed from all events.
     bounds = () if transform.window.merges else ranges
     counted = rollups.recount_partials(warehouse, transform, coverage, bounds)
-    stored = place.materialize_frame(counted, few=few)
+    stored = scratch.materialize_frame(counted, few=few)
 
     def compute_windows(partials: DataFrame) -> DataFrame:
         rows = rollups.assign_windows(warehouse, transform, partials, coverage)
         windows = finish_windows(rows, transform, asset.log, as_of(coverage))
         return windows.where(window_starts_in(ranges).sql())
 
-    all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
-    return stored, compute_windows(stored), compute_windows(all_in)
+    with_late_events = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
+    return stored, compute_windows(stored), compute_windows(with_late_events)
 
 
 def compare_rows(
     published: DataFrame,
     streamed: DataFrame,
     complete: DataFrame,
-    by: Sequence[str],
+    window_columns: Sequence[str],
     columns: Sequence[str],
     keys: Column,
 ) -> DataFrame:
@@ -209,19 +211,20 @@ def compare_rows(
         published: the existing rows.
         streamed, complete: the expected rows from `finish_windows`, without and with too-late
             events.
-        by: the columns that identify a row.
+        window_columns: the columns that identify a row.
         columns: the columns to compare.
         keys: an expression for the column `keys` of the result. It may refer to the struct `key`,
-            which contains the columns of `by`.
+            which contains the columns of `window_columns`.
     """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 
-    known = streamed.select(f"{SLACK}.*").columns
+    slack_columns = streamed.select(f"{SLACK}.*").columns
 
     def side(rows: DataFrame, name: str) -> DataFrame:
-        more = () if name == "p" else (SLACK,)
+        slack_column = () if name == "p" else (SLACK,)
         return rows.select(
-            F.struct(*by).alias(f"{name}_key"), F.struct(*columns, *more).alias(name)
+            F.struct(*window_columns).alias(f"{name}_key"),
+            F.struct(*columns, *slack_column).alias(name),
         )
 
     joined = (
@@ -231,19 +234,21 @@ def compare_rows(
         .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
     )
 
-    late = F.col("c").isNotNull() & (F.size(find_differences(types, "p", "c", slack=known)) == 0)
-    nothing = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
-    differences = find_differences(types, "p", "s", slack=known)
+    is_late_loss = F.col("c").isNotNull() & (
+        F.size(find_differences(types, "p", "c", slack=slack_columns)) == 0
+    )
+    no_differences = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
+    differences = find_differences(types, "p", "s", slack=slack_columns)
     kind = (
         F.when(F.col("p").isNull(), "missing")
-        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), _LATE_LOSS)
+        .when(F.col("p").isNotNull() & is_late_loss & (F.size(differences) > 0), _LATE_LOSS)
         .when(F.col("s").isNull(), "extra")
         .when(F.size(differences) > 0, "value")
     )
-    whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
+    is_whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
     return joined.select(
         kind.alias("kind"),
         iso_text("key.window_start").alias("window_start"),
         keys.alias("keys"),
-        F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
+        F.explode(F.when(is_whole, no_differences).otherwise(differences)).alias("d"),
     ).select("kind", "window_start", "keys", "d.*")

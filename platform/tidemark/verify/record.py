@@ -95,8 +95,8 @@ def append(
     row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
         "window_from": start,
         "window_to": end,
-        "kinds": _counts(report.kinds),
-        "quarantined_by": _counts(report.quarantined_by),
+        "kinds": _to_counts(report.kinds),
+        "quarantined_by": _to_counts(report.quarantined_by),
         "differences": [
             asdict(d) | {"keys": json.dumps(d.keys, default=str)}
             for d in report.differences[:_MAX_DIFFERENCES]
@@ -124,11 +124,13 @@ def delete_differences(warehouse: Warehouse, asset: str) -> None:
     )
     if not with_differences.num_rows:
         return
-    place = with_differences.column_names.index("differences")
-    nothing = pa.array([[]] * with_differences.num_rows, _SCHEMA.field("differences").type)
-    wordless = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
-    warehouse.merge(with_differences.set_column(place, "differences", nothing), TABLE, wordless)
+    index = with_differences.column_names.index("differences")
+    no_differences = pa.array([[]] * with_differences.num_rows, _SCHEMA.field("differences").type)
+    clearing = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
+    warehouse.merge(
+        with_differences.set_column(index, "differences", no_differences), TABLE, clearing
+    )
 
 
-def _counts(found: dict[str, int]) -> list[dict[str, object]]:
-    return [{"name": name, "count": count} for name, count in found.items()]
+def _to_counts(counts: dict[str, int]) -> list[dict[str, object]]:
+    return [{"name": name, "count": count} for name, count in counts.items()]

@@ -16,7 +16,7 @@ from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.affected.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
-from tidemark.compute.pane import classify_scope, count_scope, prepare_scope, read_scope
+from tidemark.compute.windowing import classify_scope, count_scope, prepare_scope, read_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
@@ -43,15 +43,15 @@ class _Step:
 
     Args:
         meaning: a description of the rows.
-        again: a function that recomputes the rows of a commit from the event log; None for a step
-            that writes its rows to a table.
+        recompute: a function that recomputes the rows of a commit from the event log; None for a
+            step that writes its rows to a table.
         table: the attribute of a definition that contains the name of this table; empty for
             other steps.
     """
 
     name: str
     meaning: str
-    again: _Recompute | None = None
+    recompute: _Recompute | None = None
     table: str = ""
 
 
@@ -113,23 +113,23 @@ STEPS = (
 
 def list_steps(transform: Definition) -> list[_Step]:
     """Return the steps of an asset's runs, in order."""
-    away = set[str]()
+    absent_steps = set[str]()
     if transform.follows is not None:
-        away |= {step.name for step in STEPS if step.again is not None}
+        absent_steps |= {step.name for step in STEPS if step.recompute is not None}
     if transform.accumulation is None:
-        away.add("panes")
+        absent_steps.add("panes")
     if not transform.expectations:
-        away.add("quarantined")
-    return [step for step in STEPS if step.name not in away]
+        absent_steps.add("quarantined")
+    return [step for step in STEPS if step.name not in absent_steps]
 
 
 def find_step(transform: Definition, name: str) -> _Step:
-    known = {step.name: step for step in list_steps(transform)}
-    if name not in known:
+    steps = {step.name: step for step in list_steps(transform)}
+    if name not in steps:
         raise DefinitionError(
-            f"Runs of '{transform.name}' have no step '{name}'. Their steps are {', '.join(known)}."
+            f"Runs of '{transform.name}' have no step '{name}'. Their steps are {', '.join(steps)}."
         )
-    return known[name]
+    return steps[name]
 
 
 def tap(
@@ -147,14 +147,14 @@ def tap(
             table, the result has no rows instead.
     """
     asset = Asset(warehouse, transform)
-    if step.again is None:
+    if step.recompute is None:
         rows = _read_written(warehouse, getattr(transform, step.table), commit_number)
         return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
-    found = asset.state.since(commit_number - 1)[:1]
-    if not found or found[0].commit_number != commit_number:
+    commits = asset.state.since(commit_number - 1)[:1]
+    if not commits or commits[0].commit_number != commit_number:
         raise DataError(f"'{transform.name}' has no run {commit_number}.")
     with warehouse.planning(Planning.of(limit <= thresholds.SMALL_BATCH_ROWS)):
-        rows = step.again(asset.log, asset.counting, found[0])
+        rows = step.recompute(asset.log, asset.counting, commits[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch(rows.orderBy(*order).limit(limit + 1))
     return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)

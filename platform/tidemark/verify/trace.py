@@ -22,8 +22,8 @@ from tidemark.base import thresholds
 from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark.compute import rollups, slot
 from tidemark.compute.derived.base_rows import origin_text, parse_origins
-from tidemark.compute.pane import as_of, classify_scope, count_scope, finish_windows
 from tidemark.compute.pane_table import compute_panes
+from tidemark.compute.windowing import as_of, classify_scope, count_scope, finish_windows
 from tidemark.define import aggregates as agg
 from tidemark.define import classification
 from tidemark.define.definition import Definition
@@ -145,7 +145,7 @@ def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> It
     then read only for arrivals with a match.
     """
     named = Equals("correlation_id", correlation_id)
-    yield from _find(warehouse, source, [named], [named])
+    yield from _find_rows(warehouse, source, [named], [named])
 
 
 def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> Iterator[Event]:
@@ -153,7 +153,8 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
 
     If the derived source refused the event, yield the dead letter that it wrote, with the reason.
     """
-    arrival, position = event.arrival.arrival, event.position
+    arrival = event.arrival.arrival
+    position = event.position
     for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
         if base.name != event.source:
             continue
@@ -163,20 +164,21 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
             *(Equals(name, value) for name, value in lineage.only.items()),
         ]
         text = origin_text(event.source, arrival, position)
-        yield from _find(warehouse, source, bounds, [Equals("read_from", text)])
+        yield from _find_rows(warehouse, source, bounds, [Equals("read_from", text)])
 
 
 def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
     if not isinstance(source, DerivedSource):
         return event
-    bases, origins = {base.name: base for base in source.bases}, list[Event]()
+    bases = {base.name: base for base in source.bases}
+    origins = list[Event]()
     for name, arrival, position in _find_places(source, event):
-        found = [
+        conditions = [
             number_is(column, number)
             for column, number in (("arrival", arrival), ("position", position))
         ]
-        for each in _find(warehouse, bases[name], found, None):
-            origins.append(add_origins(warehouse, bases[name], each))
+        for origin in _find_rows(warehouse, bases[name], conditions, None):
+            origins.append(add_origins(warehouse, bases[name], origin))
     return replace(event, origins=origins)
 
 
@@ -192,7 +194,7 @@ def _find_places(source: DerivedSource, event: Event) -> Iterator[tuple[str, int
             yield base.name, row[lineage.arrival], row[lineage.position]
 
 
-def _find(
+def _find_rows(
     warehouse: Warehouse,
     source: Source,
     of_events: Sequence[Condition],
@@ -210,31 +212,31 @@ def _find(
     last = log.last() if warehouse.exists(source.timeline_table) else None
     if last is None:
         return
-    known = below("arrival", last.arrival + 1)
+    is_published = below("arrival", last.arrival + 1)
     tables = {source.log_table: of_events, source.dead_letters_table: of_letters}
     numbers = {
         (number, table)
         for table, bounds in tables.items()
         if bounds is not None and warehouse.exists(table)
-        for number in warehouse.take(table, known, *bounds, columns=["arrival"])[
+        for number in warehouse.take(table, is_published, *bounds, columns=["arrival"])[
             "arrival"
         ].to_pylist()
     }
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
-        alone = number_is("arrival", number)
+        of_arrival = number_is("arrival", number)
         for row in to_display(
-            warehouse.take(table, alone, *(tables[table] or ())).sort_by("position")
+            warehouse.take(table, of_arrival, *(tables[table] or ())).sort_by("position")
         ):
-            dead = table == source.dead_letters_table
+            is_dead_letter = table == source.dead_letters_table
             yield Event(
                 source=source.name,
                 correlation_id=row["correlation_id"],
                 arrival=arrival,
                 position=row["position"],
                 read_from=row["read_from"],
-                dead_letter=row["reason"] if dead else None,
-                columns={} if dead else {name: row.get(name) for name in source.columns},
+                dead_letter=row["reason"] if is_dead_letter else None,
+                columns={} if is_dead_letter else {name: row.get(name) for name in source.columns},
             )
 
 
@@ -267,7 +269,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
         p.counts and p.verdict == classification.VERDICTS[classification.TOO_LATE]
         for p in base.places
     )
-    rows = _classify(asset, event, coverage, complete=taken_in)
+    rows = _classify_event(asset, event, coverage, complete=taken_in)
     newer = fetch(
         rows.select(
             *transform.by_window, VERDICT, ADMITTED, coverage.pick("arrival").alias(_THROUGH)
@@ -281,7 +283,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     return Fate(transform.name, transform.follows, state, watermark, places)
 
 
-def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
+def _classify_event(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
     """Return a row for each window of the event.
 
     Its columns include the window's bounds and keys, the event's lateness (`VERDICT`), and whether
@@ -290,53 +292,57 @@ def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool)
     Args:
         complete: true if too-late events count.
     """
-    own, number = asset.counting, event.arrival.arrival
-    rows = classify_scope(asset.log, own, Scope(number - 1, number, complete=complete))
+    counting = asset.counting
+    number = event.arrival.arrival
+    rows = classify_scope(asset.log, counting, Scope(number - 1, number, complete=complete))
     rows = rows.where(F.col("position") == event.position)
     if not isinstance(asset.transform, RollUp):
         return rows
-    placed = slot.assign_slots(rows, own, asset.log, None)
-    return rollups.assign_windows(asset.warehouse, asset.transform, placed, coverage)
+    with_slots = slot.assign_slots(rows, counting, asset.log, None)
+    return rollups.assign_windows(asset.warehouse, asset.transform, with_slots, coverage)
 
 
 def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) -> WindowMembership:
     """Return whether a window counts an event, and the window's rows in the asset's tables.
 
     Args:
-        row: the event in that window: a row of `_classify`, as a dict.
+        row: the event in that window: a row of `_classify_event`, as a dict.
     """
-    warehouse, transform = asset.warehouse, asset.transform
+    warehouse = asset.warehouse
+    transform = asset.transform
     keys = {key: row[key] for key in transform.keys}
-    place = WindowMembership(
-        start=_micros(row["window_start"]),
-        end=_micros(row["window_end"]),
+    membership = WindowMembership(
+        start=_to_micros(row["window_start"]),
+        end=_to_micros(row["window_end"]),
         keys=keys,
         verdict=classification.VERDICTS[row[VERDICT]],
         counts=row[ADMITTED],
     )
     if row[VERDICT] in (classification.TOO_LATE, classification.NO_EVENT_TIME):
-        place = replace(place, late=_read_late_row(asset, event, place))
-    if row[VERDICT] == classification.TOO_LATE and not place.counts:
-        place = replace(place, counts=_is_counted_later(asset, event, place))
-    if place.start is None or place.end is None:
-        return place
-    published = _read_window(warehouse, transform, transform.table, place)
-    quarantined = _read_window(warehouse, transform, transform.quarantine_table, place)
+        membership = replace(membership, late=_read_late_row(asset, event, membership))
+    if row[VERDICT] == classification.TOO_LATE and not membership.counts:
+        membership = replace(membership, counts=_is_counted_later(asset, event, membership))
+    if membership.start is None or membership.end is None:
+        return membership
+    published = _read_window(warehouse, transform, transform.table, membership)
+    quarantined = _read_window(warehouse, transform, transform.quarantine_table, membership)
     newest = (published or quarantined or [None])[0]
-    place = replace(
-        place, row=next(iter(published), None), quarantined=next(iter(quarantined), None)
+    membership = replace(
+        membership, row=next(iter(published), None), quarantined=next(iter(quarantined), None)
     )
-    if newest is None or not place.counts:
-        return place
-    fired = newest["as_of"] >= event.arrival.arrival
-    found: list[_Row] = []
+    if newest is None or not membership.counts:
+        return membership
+    has_fired = newest["as_of"] >= event.arrival.arrival
+    panes: list[_Row] = []
     if transform.trigger != Trigger() or transform.accumulation is not None:
         # The firing that an event joins depends on all events of its window.
         ranges = _window_ranges(transform, newest)
-        complete = place.verdict == classification.VERDICTS[classification.TOO_LATE]
-        fired, found = _find_firings(asset, event, coverage, ranges, place, complete=complete)
-    is_included = place.row is not None and place.row["as_of"] >= event.arrival.arrival
-    return replace(place, in_row=is_included and fired, panes=found)
+        complete = membership.verdict == classification.VERDICTS[classification.TOO_LATE]
+        has_fired, panes = _find_firings(
+            asset, event, coverage, ranges, membership, complete=complete
+        )
+    is_included = membership.row is not None and membership.row["as_of"] >= event.arrival.arrival
+    return replace(membership, in_row=is_included and has_fired, panes=panes)
 
 
 def _find_firings(
@@ -344,7 +350,7 @@ def _find_firings(
     event: Event,
     coverage: Coverage,
     ranges: Ranges,
-    place: WindowMembership,
+    membership: WindowMembership,
     *,
     complete: bool,
 ) -> tuple[bool, list[_Row]]:
@@ -352,29 +358,41 @@ def _find_firings(
 
     Args:
         ranges: the result of `_window_ranges` for the window.
-        place: the event's window, of which only the keys are used.
+        membership: the event's window, of which only the keys are used.
         complete: true if too-late events count.
     """
-    itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
+    is_event = f"arrival = {event.arrival.arrival} AND position = {event.position}"
     # The name of any aggregate works as a column, because no key has the same name.
     name = next(iter(asset.counting.aggregates))
-    aggregates = {name: agg.count(where=itself)}
-    own = replace(asset.counting, aggregates=aggregates, expectations=())
-    stored = count_scope(asset.log, own, Scope.from_coverage(coverage, ranges, complete=complete))
-    at = as_of(coverage)
-    windows = fetch(finish_windows(stored, own, asset.log, at).where(f"`{name}` > 0")).to_pylist()
-    mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]
-    table = own.panes_table
-    if own.accumulation is None or not asset.warehouse.exists(table):
-        return bool(mine), []
-    which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
-    counted = compute_panes(stored, own, asset.log, at).where(f"`{name}` > 0").select(*which)
-    counted_rows = {tuple(row.values()) for row in fetch(counted).to_pylist()}
+    aggregates = {name: agg.count(where=is_event)}
+    counting = replace(asset.counting, aggregates=aggregates, expectations=())
+    stored = count_scope(
+        asset.log, counting, Scope.from_coverage(coverage, ranges, complete=complete)
+    )
+    current = as_of(coverage)
+    windows = fetch(
+        finish_windows(stored, counting, asset.log, current).where(f"`{name}` > 0")
+    ).to_pylist()
+    own_windows = [w for w in windows if {key: w[key] for key in counting.keys} == membership.keys]
+    table = counting.panes_table
+    if counting.accumulation is None or not asset.warehouse.exists(table):
+        return bool(own_windows), []
+    pane_columns = ["window_start", "window_end", *counting.keys, "pane", "timing", "retraction"]
+    counting_panes = (
+        compute_panes(stored, counting, asset.log, current)
+        .where(f"`{name}` > 0")
+        .select(*pane_columns)
+    )
+    counted_rows = {tuple(row.values()) for row in fetch(counting_panes).to_pylist()}
     bound = InRanges("window_start", ranges)
     rows = to_display(asset.warehouse.take(table, bound))
-    kept = [row for row in rows if tuple(row[name] for name in which) in counted_rows]
-    kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
-    return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
+    own_panes = [row for row in rows if tuple(row[name] for name in pane_columns) in counted_rows]
+    own_panes = [
+        row for row in own_panes if {key: row[key] for key in counting.keys} == membership.keys
+    ]
+    return bool(own_windows), sorted(
+        own_panes, key=lambda row: (row["pane"], not row["retraction"])
+    )
 
 
 def _window_ranges(transform: Definition, row: _Row) -> Ranges:
@@ -382,72 +400,78 @@ def _window_ranges(transform: Definition, row: _Row) -> Ranges:
 
     For a session, return the range that contains the starts of all windows merged into the session.
     """
-    start, end = instant(row["window_start"]), instant(row["window_end"])
+    start = instant(row["window_start"])
+    end = instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
 
-def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row | None:
+def _read_late_row(asset: Asset, event: Event, membership: WindowMembership) -> _Row | None:
     table = asset.counting.late_table
     if not asset.warehouse.exists(table):
         return None
     number = event.arrival.arrival
-    alone = number_is("arrival", number)
-    same = Equals("correlation_id", event.correlation_id)
-    rows = to_display(asset.warehouse.take(table, alone, same))
-    mine = (
+    of_arrival = number_is("arrival", number)
+    of_event = Equals("correlation_id", event.correlation_id)
+    rows = to_display(asset.warehouse.take(table, of_arrival, of_event))
+    own_rows = (
         row
         for row in rows
         if row["position"] == event.position
-        and _micros(row["window_start"]) == place.start
-        and {key: row[key] for key in place.keys} == place.keys
+        and _to_micros(row["window_start"]) == membership.start
+        and {key: row[key] for key in membership.keys} == membership.keys
     )
-    return next(mine, None)
+    return next(own_rows, None)
 
 
-def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bool:
+def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) -> bool:
     """Return whether a backfill or a correction counts a too-late event.
 
     A backfill or correction counts every too-late event of the window that arrived before the run.
     If it counted an event that arrived later than this one, or with it, it counted this one, too.
     """
     merges = asset.transform.window.merges
-    assert place.start is not None
-    assert place.end is not None
-    rows = asset.state.read(() if merges else ((place.start, place.start + 1),))
+    assert membership.start is not None
+    assert membership.end is not None
+    rows = asset.state.read(() if merges else ((membership.start, membership.start + 1),))
     rows = rows.where((F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED))
     if merges:
-        starts, ends = F.unix_micros("window_start"), F.unix_micros("window_end")
-        rows = rows.where((starts <= place.start) & (ends >= place.end))
-    for key, value in place.keys.items():
+        starts = F.unix_micros("window_start")
+        ends = F.unix_micros("window_end")
+        rows = rows.where((starts <= membership.start) & (ends >= membership.end))
+    for key, value in membership.keys.items():
         rows = rows.where(F.col(f"`{key}`").eqNullSafe(F.lit(value)))
     (newest,) = fetch(rows.agg(F.max("last_arrival").alias("newest")))["newest"].to_pylist()
     return newest is not None and newest >= event.arrival.arrival
 
 
 def _read_window(
-    warehouse: Warehouse, transform: Definition, table: str, place: WindowMembership
+    warehouse: Warehouse, transform: Definition, table: str, membership: WindowMembership
 ) -> list[dict[str, Any]]:
-    """Return a table's rows with the keys and the window of `place`.
+    """Return a table's rows with the keys and the window of `membership`.
 
     For sessions, return the rows whose session contains that window.
     """
     if not warehouse.exists(table):
         return []
-    assert place.start is not None
-    assert place.end is not None
-    after = place.start + 1
-    bounds = [InRanges("window_start", ((place.start, after),))]
+    assert membership.start is not None
+    assert membership.end is not None
+    beyond_start = membership.start + 1
+    bounds = [InRanges("window_start", ((membership.start, beyond_start),))]
     if transform.window.merges:
-        before = InRanges("window_start", ((BEGINNING, after),))
-        bounds = [before, InRanges("window_end", ((place.end, INFINITY),))]
+        starts_before = InRanges("window_start", ((BEGINNING, beyond_start),))
+        bounds = [starts_before, InRanges("window_end", ((membership.end, INFINITY),))]
     else:
-        bounds.append(InRanges("window_end", ((place.end, place.end + 1),)))
+        bounds.append(InRanges("window_end", ((membership.end, membership.end + 1),)))
     rows = warehouse.take(table, *bounds)
-    for key, value in place.keys.items():
-        none = value is None
-        rows = rows.filter(pc.field(key).is_null() if none else pc.field(key) == pc.scalar(value))
+    for key, value in membership.keys.items():
+        is_null = value is None
+        rows = rows.filter(
+            pc.field(key).is_null() if is_null else pc.field(key) == pc.scalar(value)
+        )
     return rows.to_pylist()
 
 
-def _micros(at: Any) -> int | None:  # noqa: ANN401 (a row's value)
-    return None if at is None else instant(at)
+def _to_micros(value: Any) -> int | None:  # noqa: ANN401 (a row's value)
+    if value is None:
+        return None
+    return instant(value)

@@ -90,7 +90,8 @@ def split(position: Position, rows: int) -> list[Position]:
 
 
 def _part(whole: Range, n: int, pieces: int) -> Range:
-    start, length = whole[0], whole[1] - whole[0]
+    start = whole[0]
+    length = whole[1] - whole[0]
     # The bounds are rounded up, so that a range shorter than the number of pieces has an offset in
     # the first piece.
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)

@@ -86,7 +86,8 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
 def _formatter() -> logging.Formatter:
     import structlog
 
-    stdlib, processors = structlog.stdlib, structlog.processors
+    stdlib = structlog.stdlib
+    processors = structlog.processors
     return stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             stdlib.add_logger_name,

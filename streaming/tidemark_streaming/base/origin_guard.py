@@ -54,7 +54,8 @@ class OriginGuard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return the HTTP status and the reason if a request must be refused; else None."""
         headers = Headers(scope=scope)
-        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        host = headers.get("host", "").lower()
+        origin = headers.get("origin")
         if _name(f"//{host}") not in self._hosts:
             return 421, (
                 f"The host {host!r} is not allowed ({', '.join(sorted(self._hosts))} are): if you "

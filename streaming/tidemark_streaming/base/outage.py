@@ -83,5 +83,6 @@ class Outage:
         self._report(
             f"The outage ended after {time.monotonic() - self._begun:.0f} seconds: continuing."
         )
-        self._begun, self._wait = None, FIRST_WAIT
+        self._begun = None
+        self._wait = FIRST_WAIT
         self._reported.clear()

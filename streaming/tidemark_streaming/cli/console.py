@@ -69,17 +69,17 @@ def print_status(message: str) -> None:
     err().print(message, markup=False, soft_wrap=True)
 
 
-def confirm(what: str, question: str, otherwise: str) -> None:
+def confirm(action: str, question: str, otherwise: str) -> None:
     """Ask a yes-or-no question. End the command unless the answer is yes.
 
     Args:
-        what: the action that `--yes` confirms, such as `delete the tables of 'orders_hourly'`, for
-            the error message if stdin is not a terminal.
+        action: the action that `--yes` confirms, such as `delete the tables of 'orders_hourly'`,
+            for the error message if stdin is not a terminal.
         otherwise: the message if the answer is no.
     """
     if not sys.stdin.isatty():
         raise DefinitionError(
-            f"Can't ask for confirmation, because stdin is not a terminal: pass --yes to {what}."
+            f"Can't ask for confirmation, because stdin is not a terminal: pass --yes to {action}."
         )
     if not typer.confirm(question, err=True):
         err().print(otherwise)
@@ -94,10 +94,10 @@ class Step:
         self._task = task
         self.note = ""
 
-    def at(self, done: int, total: int) -> None:
-        """Show that `done` of `total` units of the work are done."""
+    def at(self, completed: int, total: int) -> None:
+        """Show that `completed` of `total` units of the work are done."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, total=total)
+            self._progress.update(self._task, completed=completed, total=total)
 
     def show(self, line: str) -> None:
         """Show the current activity."""
@@ -143,7 +143,9 @@ def print_done(text: str, took: float, note: str = "") -> None:
 
 def format_seconds(length: float) -> str:
     """Return a duration as text, for example `3.2 s` or `2 min 5 s`."""
-    return f"{length:.1f} s" if length < 100 else f"{length // 60:.0f} min {length % 60:.0f} s"
+    if length < 100:
+        return f"{length:.1f} s"
+    return f"{length // 60:.0f} min {length % 60:.0f} s"
 
 
 def print_facts(rows: Mapping[str, object], title: str = "") -> None:
@@ -173,7 +175,7 @@ def print_table(
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left")
     for row in rows:
-        table.add_row(*(f"{each:,}" if isinstance(each, int) else _cell(each) for each in row))
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row))
     out().print(table)
     if more > 0:
         out().print(f"… and {more:,} more: increase --limit to list them.")
@@ -181,7 +183,9 @@ def print_table(
 
 def _cell(value: object) -> str:
     """Return a value as text that rich shows unchanged, even if it looks like markup."""
-    return NONE if value is None else escape(str(value))
+    if value is None:
+        return NONE
+    return escape(str(value))
 
 
 def format_time(moment: datetime) -> str:

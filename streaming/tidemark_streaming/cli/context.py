@@ -99,16 +99,16 @@ class Home:
         """Return the asset or source with a name, or raise a DefinitionError that lists all."""
         from tidemark_streaming.home import domains
 
-        known = self.known
-        objects = {**known.sources, **known.transforms}
+        loaded = self.known
+        objects = {**loaded.sources, **loaded.transforms}
         return domains.find(self.settings, "asset or source", name, objects)
 
     def find_derived(self, name: str) -> "DerivedSource | None":
         """Return the derived source with a name; None if there is none."""
         from tidemark.define.derived.derived_source import DerivedSource
 
-        found = self.known.sources.get(name)
-        return found if isinstance(found, DerivedSource) else None
+        source = self.known.sources.get(name)
+        return source if isinstance(source, DerivedSource) else None
 
     def ingestion(self, source: str) -> "Ingestion":
         """Return the ingestion of a source, or raise a DefinitionError that lists all sources."""
@@ -120,8 +120,9 @@ class Home:
         """Return the tables that lack a commit or a data file."""
         from tidemark.store import integrity
 
-        known, folder = self.known, f"{self.settings.warehouse}/{self.settings.database}"
-        return integrity.check(folder, known.all_sources(), known.transforms.values())
+        domains = self.known
+        folder = f"{self.settings.warehouse}/{self.settings.database}"
+        return integrity.check(folder, domains.all_sources(), domains.transforms.values())
 
     def snapshot(self, *transforms: "Definition") -> "Snapshot":
         """Return a reader of the tables that does not need the engine.
@@ -192,7 +193,8 @@ def resolve_windows(
         return None, None
     from tidemark.store.event_log.log import Log
 
-    source, reach = transform.source, transform.window.max_extent
+    source = transform.source
+    reach = transform.window.max_extent
     timeline = Log(warehouse, source).timeline()
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)

@@ -48,9 +48,9 @@ class _Interrupt:
         self._since: float | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if not _own(frame) and now - self._since < _PATIENCE:
+        pressed_at = time.monotonic()
+        self._since = pressed_at if self._since is None else self._since
+        if not _own(frame) and pressed_at - self._since < _PATIENCE:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             return
         self._since = None

@@ -88,10 +88,10 @@ def _plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
             return base64.b64encode(value).decode()
         case Mapping():
             return {
-                name if isinstance(name, str) else as_json(name): _plain(each)
-                for name, each in value.items()
+                name if isinstance(name, str) else as_json(name): _plain(part)
+                for name, part in value.items()
             }
         case list() | tuple() | set() | frozenset():
-            return [_plain(each) for each in value]
+            return [_plain(part) for part in value]
         case _:
             return str(value)

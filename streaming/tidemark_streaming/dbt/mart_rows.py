@@ -49,14 +49,16 @@ def resting_on(
             # The mart has not been built yet.
             yield MartRows(mart)
             continue
-        made = (_made_of(warehouse, marts.relation(v), mart_columns, transform, row) for v in views)
-        by = next((found for found in made if found is not None), None)
-        if by is None:
+        identities = (
+            _made_of(warehouse, marts.relation(v), mart_columns, transform, row) for v in views
+        )
+        identity = next((candidate for candidate in identities if candidate is not None), None)
+        if identity is None:
             yield MartRows(mart)
             continue
-        for name, value in by.items():
+        for name, value in identity.items():
             rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(value)))
-        yield MartRows(mart, by, fetch(rows.limit(_MOST)).to_pylist())
+        yield MartRows(mart, identity, fetch(rows.limit(_MOST)).to_pylist())
 
 
 def _made_of(
@@ -77,8 +79,8 @@ def _made_of(
         mart_columns: all columns of the mart.
         row: the published row.
     """
-    own = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
-    told_apart = own - {*transform.aggregates}
+    model_columns = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
+    told_apart = model_columns - {*transform.aggregates}
     try:
         rows = warehouse.spark.table(view)
         for name in ("window_start", *transform.keys):
@@ -89,5 +91,7 @@ def _made_of(
         return None
     if not set(shared) - {*transform.keys}:
         return None
-    found = rows.select(*shared).distinct().limit(1).collect()
-    return found[0].asDict() if found else None
+    matching = rows.select(*shared).distinct().limit(1).collect()
+    if matching:
+        return matching[0].asDict()
+    return None

@@ -80,7 +80,9 @@ def present(settings: Settings) -> bool:
 def _project(settings: Settings) -> Path | None:
     """Return the folder in the settings if it holds a dbt project, otherwise None."""
     folder = settings.marts
-    return folder if folder is not None and (folder / "dbt_project.yml").is_file() else None
+    if folder is not None and (folder / "dbt_project.yml").is_file():
+        return folder
+    return None
 
 
 class Marts:
@@ -89,9 +91,10 @@ class Marts:
     def __init__(self, settings: Settings) -> None:
         folder = _project(settings)
         if folder is None:
-            place = settings.marts or Path.cwd() / "dbt_project"
+            project_folder = settings.marts or Path.cwd() / "dbt_project"
             raise DefinitionError(
-                f"There is no dbt project in {place} for these domains: set TIDEMARK_MARTS to a "
+                f"There is no dbt project in {project_folder} for these domains: set "
+                "TIDEMARK_MARTS to a "
                 "folder that holds a dbt_project.yml."
             )
         bundled = bundled_dbt_project()
@@ -115,8 +118,8 @@ class Marts:
     @property
     def profiles(self) -> Path:
         """The folder of dbt's profiles: the project's own, or the bundled one."""
-        own = (self.folder / "profiles.yml").is_file()
-        return self.folder if own else self._bundled
+        has_profiles = (self.folder / "profiles.yml").is_file()
+        return self.folder if has_profiles else self._bundled
 
     def environment(self, address: str | None = None) -> dict[str, str]:
         """Return the environment variables of dbt's process.
@@ -148,7 +151,9 @@ class Marts:
         get them from dbt, which knows its sources only after it has parsed the models.
         """
         path = self.folder / dbt_sources.PLACE
-        return dbt_sources.chosen(path.read_text(encoding="utf-8"), path) if path.is_file() else []
+        if path.is_file():
+            return dbt_sources.chosen(path.read_text(encoding="utf-8"), path)
+        return []
 
     @cached_property
     def target(self) -> Path:
@@ -179,15 +184,15 @@ class Marts:
 
         A model whose `meta` has `any_table` can be built if at least one of its tables exists.
         """
-        known = cache(exists)
-        found: dict[str, list[str]] = {}
+        table_exists = cache(exists)
+        by_mart: dict[str, list[str]] = {}
         for node in self._models():
             needed = sorted(set(self._needs(node)))
-            absent = [table for table in needed if not known(table)]
-            some = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
-            if absent and not some:
-                found[node["name"]] = absent
-        return found
+            absent = [table for table in needed if not table_exists(table)]
+            is_optional = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
+            if absent and not is_optional:
+                by_mart[node["name"]] = absent
+        return by_mart
 
     def views(self, names: Iterable[str]) -> set[str]:
         """Return the views that the marts `names` read, directly or through other views.
@@ -195,14 +200,14 @@ class Marts:
         Views have no data; each build recreates them.
         """
         nodes = self.manifest["nodes"]
-        found: set[str] = set()
+        view_names: set[str] = set()
         new = [node for node in self._marts() if node["name"] in names]
         while new:
             parents = (nodes[p] for p in new.pop()["depends_on"]["nodes"] if p in nodes)
             views = [node for node in parents if node["config"]["materialized"] == "view"]
-            found |= {node["name"] for node in views}
+            view_names |= {node["name"] for node in views}
             new += views
-        return found
+        return view_names
 
     def readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
@@ -212,8 +217,10 @@ class Marts:
             only the one that reads the table itself is listed. The list is empty if there is no
             view in between.
         """
-        found = {node["name"]: self._ways(node, table) for node in self._marts()}
-        return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
+        views_by_mart = {node["name"]: self._ways(node, table) for node in self._marts()}
+        return {
+            name: sorted(views - {""}) for name, views in sorted(views_by_mart.items()) if views
+        }
 
     def relation(self, name: str) -> str:
         """Return the table or view of a model, as the engine's catalog names it."""
@@ -272,12 +279,12 @@ class Marts:
         # One folder for each database, removed like `target` after a long time without a build.
         return self._settings.home / "marts" / f"builds-{self.database}"
 
-    def _note(self, found: Sequence[Outcome]) -> None:
+    def _note(self, finished: Sequence[Outcome]) -> None:
         self._builds.mkdir(exist_ok=True)
         note = self._builds / f"{time.time_ns()}.json"
         # The rename is atomic, so readers find the whole file.
         scratch = note.with_suffix(".part")
-        scratch.write_text(json.dumps([asdict(o) for o in found]))
+        scratch.write_text(json.dumps([asdict(o) for o in finished]))
         scratch.rename(note)
 
     def _models(self) -> Iterator[Mapping[str, Any]]:
@@ -300,25 +307,25 @@ class Marts:
 
     def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
         """Return the views through which a node reads a table; an empty name is a direct read."""
-        found = set[str]()
+        views = set[str]()
         for parent in node["depends_on"]["nodes"]:
             source = self.manifest["sources"].get(parent)
             if source is None:
                 model = self.manifest["nodes"][parent]
                 virtual = model["config"]["materialized"] == "view"
                 ways = self._ways(model, table)
-                found |= {model["name"] if virtual and not way else way for way in ways}
+                views |= {model["name"] if virtual and not way else way for way in ways}
             elif (source["schema"], source["identifier"]) == (self._settings.database, table):
-                found.add("")
-        return found
+                views.add("")
+        return views
 
     def _parse(self) -> None:
-        place = self.target.parent
-        place.mkdir(parents=True, exist_ok=True)
-        for old in place.iterdir():
+        folder = self.target.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
             if old.stat().st_mtime < time.time() - _KEPT:
                 shutil.rmtree(old, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(dir=place, prefix="parse-"))
+        scratch = Path(tempfile.mkdtemp(dir=folder, prefix="parse-"))
         output = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
         if not (scratch / "manifest.json").exists():
             shutil.rmtree(scratch)
@@ -366,9 +373,9 @@ def describe_failure(outcomes: Iterable[Outcome]) -> str:
     bad = [o for o in outcomes if not o.good and o.status != "skipped"]
     if not bad:
         return ""
-    what = {"test": "Test", "operation": "Hook"}.get(bad[0].kind, "Mart")
-    others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    return f"{what} '{bad[0].name}' failed: {_shorten(bad[0].message).rstrip('.')}.{others}"
+    kind = {"test": "Test", "operation": "Hook"}.get(bad[0].kind, "Mart")
+    further = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
+    return f"{kind} '{bad[0].name}' failed: {_shorten(bad[0].message).rstrip('.')}.{further}"
 
 
 def _shorten(message: str) -> str:

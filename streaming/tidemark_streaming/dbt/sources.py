@@ -116,14 +116,14 @@ def chosen(text: str, path: Path) -> list[str]:
 
 def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
     """Return the content of `models/sources.yml` for the given assets and derived sources."""
-    given = list(definitions)
-    assets = [each for each in given if isinstance(each, Definition)]
+    listed = list(definitions)
+    assets = [definition for definition in listed if isinstance(definition, Definition)]
     windows = [
         # `events` names the source that determines the freshness of the table.
         _table(t.table, " ".join(t.description.split()), {"events": t.source.name}, _columns(t))
         for t in assets
     ]
-    kept = [
+    optional_tables = [
         # `asset` names the asset on whose page Dagster shows the table.
         _table(f"{t.table}_{kind}", about, {"asset": str(t.table)}, _column_nodes(columns))
         for kind, (about, columns) in _SIDE_TABLES.items()
@@ -133,9 +133,11 @@ def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
     config = {"event_time": "window_start", "loaded_at_query": _LOADED_AT}
     sources = [
         _source(WINDOWS, config, windows),
-        _source(KEPT, {"meta": {"optional": True}}, kept),
+        _source(KEPT, {"meta": {"optional": True}}, optional_tables),
     ]
-    if logs := [_event_log(each) for each in given if isinstance(each, DerivedSource)]:
+    if logs := [
+        _event_log(definition) for definition in listed if isinstance(definition, DerivedSource)
+    ]:
         sources.append(_source(EVENTS, {}, logs))
     return _HEAD + yaml.dump(
         {"version": 2, "sources": sources},
@@ -181,9 +183,9 @@ def _columns(transform: Definition) -> list[_Node]:
     return [_column(name, kind, meanings[name]) for name, kind in types.items()]
 
 
-def _column_nodes(own: Mapping[str, tuple[str, str]]) -> list[_Node]:
+def _column_nodes(columns: Mapping[str, tuple[str, str]]) -> list[_Node]:
     bounds = {name: (kind, WINDOW_MEANINGS[name]) for name, kind in BOUNDS.items()}
-    return [_column(name, kind, about) for name, (kind, about) in {**bounds, **own}.items()]
+    return [_column(name, kind, about) for name, (kind, about) in {**bounds, **columns}.items()]
 
 
 def _column(name: str, kind: str | None, about: str) -> _Node:

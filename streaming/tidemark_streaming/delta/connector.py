@@ -1,7 +1,7 @@
 """Delta source connector: each version of a table is an arrival."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
@@ -59,6 +59,28 @@ _NEW_NAME = " (a source that has arrivals also needs a new name)"
 """The end of advice to set `start`, which only the first ingest of a source uses."""
 
 
+@dataclass(frozen=True)
+class _Resumption:
+    """Where a poll continues.
+
+    Args:
+        first: the first version to read.
+        is_start: true if no version of this table has been read.
+        losses: what was lost before that version.
+    """
+
+    first: int
+    is_start: bool = False
+    losses: tuple[str, ...] = ()
+
+    @property
+    def whole_version(self) -> int | None:
+        """The version as of which all rows of the table are read; None if there is none."""
+        if self.is_start and self.first > 0:
+            return self.first
+        return None
+
+
 @checked_class
 @dataclass(frozen=True)
 class DeltaConnector:
@@ -113,91 +135,132 @@ class DeltaConnector:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        what = f"The connector of source '{self.source.name}'"
-        check(self.source, what)
+        owner = f"The connector of source '{self.source.name}'"
+        check(self.source, owner)
         if self.start < 0:
-            raise DefinitionError(f"{what} needs a `start` of 0 or greater (got {self.start}).")
+            raise DefinitionError(f"{owner} needs a `start` of 0 or greater (got {self.start}).")
         if unusable := sorted(set(NOT_IN_PATHS) & set(self.path)):
             raise DefinitionError(
-                f"{what} has the path '{self.path}', which contains {' '.join(unusable)}. Move the "
-                "table: its path must not contain any of the characters "
+                f"{owner} has the path '{self.path}', which contains {' '.join(unusable)}. Move "
+                "the table: its path must not contain any of the characters "
                 f"{' '.join(NOT_IN_PATHS)}."
             )
         if self.time_zone is not None:
-            zone_of(self.time_zone, what)
+            zone_of(self.time_zone, owner)
         if self.change_feed and self.skip_change_commits:
-            raise DefinitionError(f"{what} can have change_feed or skip_change_commits, not both.")
+            raise DefinitionError(f"{owner} can have change_feed or skip_change_commits, not both.")
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        table = self._open()
-        self._check(table)
-        identity, head = str(table.metadata().id), table.version()
-        parsed = (parse_with_text(arrival.position, "table") for arrival in reversed(timeline))
-        at = next((p for p in parsed if p is not None), None)
-        lost: list[str] = []
-        if at is not None and at["table"] != identity:
-            lost.append(f"it was recreated under its path after version {at['version']}")
-            at = None
-        elif at is not None and head != at["version"] and not self._has_version(at, head):
-            lost.append(
-                f"it was restored from a copy, so its version {at['version']} is no longer the one "
-                "that was read"
-            )
-            at = {**at, "version": min(at["version"], head)}
-        first = self.start if at is None else at["version"] + 1
-        whole = first if at is None and first > 0 else None
-        commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
-        removed = [version for version, done in commits.items() if done is None]
-        refused = self._acceptance.select_refused(
-            [*lost, *(_name_versions([version]) for version in removed)]
-        )
-        if lost and lost[0] in refused:
-            way = (
-                f"To read the new table from version {self.start} on"
-                if at is None
-                else f"To continue with version {first}, without the commits before it that were "
-                "not read"
-            )
-            raise DataError(
-                f"{self._what} is not the table that was read before: {lost[0]}. {way}, pass "
-                "--allow-data-loss."
-            )
-        if at is None and first > head:
-            raise DataError(
-                f"{self._what} does not have version {first} yet: its newest version is {head}. "
-                f"Set `start` to {head} or less, or wait for that version."
-            )
+        table = self._open_table()
+        self._check_table(table)
+        newest = table.version()
+        resumption = self._find_resumption(table, timeline)
+        commits = {
+            version: self._read_version(version, is_whole=version == resumption.whole_version)
+            for version in range(resumption.first, newest + 1)
+        }
+        missing = [version for version, commit in commits.items() if commit is None]
+        losses = [*resumption.losses, *(_name_versions([version]) for version in missing)]
+        refused = self._acceptance.select_refused(losses)
+        self._check_resumption(resumption, newest, refused)
         clock = timeline[-1].arrived_at if timeline else None
+        losses = [*resumption.losses]
+        skipped: list[int] = []
         chunks: list[Chunk] = []
-        passed: list[int] = []
-        for version, done in commits.items():
-            if done is None and _name_versions([version]) in refused:
-                if chunks:
-                    # The versions before the lost one are ingested first.
-                    return chunks
-                raise self._lost(list(takewhile(removed.__contains__, count(version))), head)
-            if done is None:
-                passed.append(version)
+        for version, commit in commits.items():
+            if commit is None and _name_versions([version]) not in refused:
+                skipped.append(version)
                 continue
-            if done.changes and not (
-                version == whole or self.change_feed or self.skip_change_commits
-            ):
+            is_whole = version == resumption.whole_version
+            if commit is None or self._is_refused_update(commit, is_whole=is_whole):
                 if chunks:
+                    # The versions before the refused one are ingested first.
                     return chunks
+                if commit is None:
+                    lost = takewhile(missing.__contains__, count(version))
+                    raise self._lost_error(list(lost), newest)
                 raise self._update_error(version)
-            clock = processing_time(done.at, clock)
-            position: dict[str, Any] = {"table": identity, "version": version}
-            position |= {"version_id": version_id(self.path, version)}
-            position |= {"whole": True} if version == whole else {}
-            size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
-            lost += [f"{_name_versions(passed)} (deleted)"] if passed else []
-            chunks.append(Chunk(with_losses(json.dumps(position), lost), clock, size, rows))
-            lost, passed = [], []
+            if skipped:
+                losses.append(f"{_name_versions(skipped)} (deleted)")
+            clock = processing_time(commit.at, clock)
+            position = self._describe_position(table, version, is_whole=is_whole)
+            size = sum(file.size for file in commit.files)
+            rows = sum(file.rows for file in commit.files)
+            chunks.append(Chunk(with_losses(position, losses), clock, size, rows))
+            losses = []
+            skipped = []
         return chunks
+
+    def _find_resumption(self, table: DeltaTable, timeline: Sequence[Arrival]) -> _Resumption:
+        """Return where to continue after the arrivals of the timeline."""
+        positions = (parse_with_text(arrival.position, "table") for arrival in reversed(timeline))
+        last = next((position for position in positions if position is not None), None)
+        if last is None:
+            return _Resumption(self.start, is_start=True)
+        version = last["version"]
+        if last["table"] != str(table.metadata().id):
+            loss = f"it was recreated under its path after version {version}"
+            return _Resumption(self.start, is_start=True, losses=(loss,))
+        newest = table.version()
+        if newest == version or self._has_version(last, newest):
+            return _Resumption(version + 1)
+        loss = (
+            f"it was restored from a copy, so its version {version} is no longer the one that was "
+            "read"
+        )
+        return _Resumption(min(version, newest) + 1, losses=(loss,))
+
+    def _check_resumption(
+        self, resumption: _Resumption, newest: int, refused: Collection[str]
+    ) -> None:
+        """Refuse to continue after a loss that is not accepted, or with a version to come.
+
+        Args:
+            newest: the newest version of the table.
+            refused: the losses that the user has not accepted.
+        """
+        first = resumption.first
+        if refused and any(loss in refused for loss in resumption.losses):
+            if resumption.is_start:
+                way = f"To read the new table from version {first} on"
+            else:
+                way = (
+                    f"To continue with version {first}, without the commits before it that were "
+                    "not read"
+                )
+            raise DataError(
+                f"{self._what} is not the table that was read before: {resumption.losses[0]}. "
+                f"{way}, pass --allow-data-loss."
+            )
+        if resumption.is_start and first > newest:
+            raise DataError(
+                f"{self._what} does not have version {first} yet: its newest version is {newest}. "
+                f"Set `start` to {newest} or less, or wait for that version."
+            )
+
+    def _is_refused_update(self, commit: Commit, *, is_whole: bool) -> bool:
+        """Return whether a version updates or deletes rows, which the event log can't.
+
+        Args:
+            is_whole: true if all rows of the table are read as of the version.
+        """
+        if is_whole or self.change_feed or self.skip_change_commits:
+            return False
+        return bool(commit.changes)
+
+    def _describe_position(self, table: DeltaTable, version: int, *, is_whole: bool) -> str:
+        position: dict[str, Any] = {
+            "table": str(table.metadata().id),
+            "version": version,
+            "version_id": version_id(self.path, version),
+        }
+        if is_whole:
+            position["whole"] = True
+        return json.dumps(position)
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         try:
-            rows = self._read(spark, chunks)
+            rows = self._read_rows(spark, chunks)
         except Exception:
             # If the table was recreated in the meantime, raise the error for that instead. This
             # error may be only a consequence.
@@ -207,31 +270,34 @@ class DeltaConnector:
         self._check_not_recreated(chunks)
         return rows
 
-    def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+    def _read_rows(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         many = (
             sum(c.rows for c in chunks) > thresholds.SMALL_BATCH_ROWS
             or sum(c.bytes for c in chunks) > thresholds.SMALL_BATCH_BYTES
         )
         if many and not self.change_feed and not self.source.mask:
             return self._read_by_engine(spark, chunks)
-        table, found = self._open(), list[pa.Table]()
+        table = self._open_table()
+        tables = list[pa.Table]()
         for number, chunk in enumerate(chunks):
-            where = json.loads(chunk.position)
-            whole, version = "whole" in where, where["version"]
-            rows = (
-                self._read_changes(table, version)
-                if self.change_feed and not whole
-                else self._read_added(table, version, whole=whole)
-            )
-            found.append(
+            position = json.loads(chunk.position)
+            is_whole = "whole" in position
+            version = position["version"]
+            if self.change_feed and not is_whole:
+                rows = self._read_changes(table, version)
+            else:
+                rows = self._read_added(table, version, is_whole=is_whole)
+            tables.append(
                 rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
                 .append_column("position", pa.array(range(len(rows)), pa.int64()))
                 .append_column(
                     "read_from", pa.array([f"{version}#{n}" for n in range(len(rows))], pa.string())
                 )
             )
-        read = pa.concat_tables(found)
-        return read if self.source.mask else frame(spark, read)
+        read = pa.concat_tables(tables)
+        if self.source.mask:
+            return read
+        return frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return the error for a file that the engine does not see; None for other errors."""
@@ -247,24 +313,34 @@ class DeltaConnector:
 
     def _read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         """Return the rows of many files as a DataFrame. No row enters this process."""
-        table, pieces = self._open(), list[ChunkFile]()
+        table = self._open_table()
+        pieces = list[ChunkFile]()
         for number, chunk in enumerate(chunks):
-            where = json.loads(chunk.position)
-            whole, version = "whole" in where, where["version"]
-            done = self._contributed_commit(table, version, whole=whole)
-            pieces += [ChunkFile(file, number, version, done.at) for file in done.files]
+            position = json.loads(chunk.position)
+            is_whole = "whole" in position
+            version = position["version"]
+            commit = self._contributed_commit(table, version, is_whole=is_whole)
+            pieces += [ChunkFile(file, number, version, commit.at) for file in commit.files]
         rows = read_frame(spark, table, pieces, self.source.fields)
-        own = {
+        change_columns = {
             CHANGE_TYPE: F.lit("insert"),
             "_commit_version": F.col(VERSION),
             "_commit_timestamp": F.col(COMMITTED_AT),
         }
         if self.time_zone is not None:
-            local = ((n, F.col(f"`{n}`").cast("timestamp")) for n in self._local(table))
-            rows = rows.withColumns({n: F.to_utc_timestamp(c, self.time_zone) for n, c in local})
+            local_times = (
+                (local_column, F.col(f"`{local_column}`").cast("timestamp"))
+                for local_column in self._local_columns(table)
+            )
+            rows = rows.withColumns(
+                {
+                    local_column: F.to_utc_timestamp(instant, self.time_zone)
+                    for local_column, instant in local_times
+                }
+            )
         return rows.select(
             *(
-                own.get(column, F.col(f"`{field}`")).alias(column)
+                change_columns.get(column, F.col(f"`{field}`")).alias(column)
                 for column, field in zip(
                     self.source.record_columns, self.source.fields, strict=True
                 )
@@ -274,46 +350,48 @@ class DeltaConnector:
             F.concat_ws("#", VERSION, POSITION).alias("read_from"),
         )
 
-    def _read_added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
+    def _read_added(self, table: DeltaTable, version: int, *, is_whole: bool) -> pa.Table:
         """Return the rows that a version added, or all rows of the table as of that version."""
-        done = self._contributed_commit(table, version, whole=whole)
-        rows = read_rows(table, done.files, self.source.fields)
+        commit = self._contributed_commit(table, version, is_whole=is_whole)
+        rows = read_rows(table, commit.files, self.source.fields)
         constants = {
             CHANGE_TYPE: pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
-            "_commit_timestamp": _commit_time(done),
+            "_commit_timestamp": _commit_time(commit),
         }
         return self._source_columns(rows, constants)
 
-    def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
+    def _contributed_commit(self, table: DeltaTable, version: int, *, is_whole: bool) -> Commit:
         """Return a version's commit with only the files whose rows are ingested.
 
-        If the version updates or deletes rows, there are no such files, unless `whole` is true.
+        If the version updates or deletes rows, there are no such files, unless `is_whole` is true.
 
         Args:
-            whole: true to ingest all rows of the table as of the version.
+            is_whole: true to ingest all rows of the table as of the version.
 
         Raises:
             DataError: the version no longer exists.
         """
-        done = self._commit(version, whole=whole)
-        if done is None:
-            raise self._lost([version], table.version())
-        return replace(done, files=()) if done.changes and not whole else done
+        commit = self._read_version(version, is_whole=is_whole)
+        if commit is None:
+            raise self._lost_error([version], table.version())
+        if commit.changes and not is_whole:
+            return replace(commit, files=())
+        return commit
 
     def _read_changes(self, table: DeltaTable, version: int) -> pa.Table:
-        done = self._commit(version, whole=False)
-        if done is None:
-            raise self._lost([version], table.version())
+        commit = self._read_version(version, is_whole=False)
+        if commit is None:
+            raise self._lost_error([version], table.version())
         try:
             self._check_feed(version)
-            rows = read_changes(table, version, done, self.source.fields)
+            rows = read_changes(table, version, commit, self.source.fields)
         except DeltaError as error:
             # The transaction log no longer reaches back to this version, or to the previous one.
-            raise self._lost([version], table.version()) from error
+            raise self._lost_error([version], table.version()) from error
         constants = {
             "_commit_version": pa.scalar(version),
-            "_commit_timestamp": _commit_time(done),
+            "_commit_timestamp": _commit_time(commit),
         }
         rows = self._source_columns(rows, constants)
         # The rows are sorted, so that every read returns the same order. They are sorted after they
@@ -342,14 +420,16 @@ class DeltaConnector:
                 for name, kind in self.source.record_columns.items()
                 if simple_type(kind) == "timestamp" and _is_local(columns[name].type)
             }
-        found = pa.table(columns)
-        instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
-        found = found.cast(pa.schema(instants))
-        return pa.table(mask_columns(found, self.source)) if self.source.mask else found
+        rows_read = pa.table(columns)
+        instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in rows_read.schema]
+        rows_read = rows_read.cast(pa.schema(instants))
+        if self.source.mask:
+            return pa.table(mask_columns(rows_read, self.source))
+        return rows_read
 
-    def _commit(self, version: int, *, whole: bool) -> Commit | None:
+    def _read_version(self, version: int, *, is_whole: bool) -> Commit | None:
         changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
-        return read_commit(self.path, version, VersionPart.WHOLE if whole else changed)
+        return read_commit(self.path, version, VersionPart.WHOLE if is_whole else changed)
 
     def _has_version(self, position: dict[str, Any], head: int) -> bool:
         """Return whether the table still has the version that was read last.
@@ -362,10 +442,10 @@ class DeltaConnector:
         """
         if position["version"] > head:
             return False
-        found = version_id(self.path, position["version"])
-        return found is None or found == position["version_id"]
+        current_id = version_id(self.path, position["version"])
+        return current_id is None or current_id == position["version_id"]
 
-    def _open(self) -> DeltaTable:
+    def _open_table(self) -> DeltaTable:
         try:
             return DeltaTable(self.path)
         except TableNotFoundError:
@@ -386,14 +466,14 @@ class DeltaConnector:
         Raises:
             DataError: the table was recreated under its path.
         """
-        current_id = str(self._open().metadata().id)
+        current_id = str(self._open_table().metadata().id)
         if any(json.loads(chunk.position)["table"] != current_id for chunk in chunks):
             raise DataError(
                 f"{self._what} was recreated under its path while it was read. Start the ingest "
                 "again: it reports what is lost."
             )
 
-    def _check(self, table: DeltaTable) -> None:
+    def _check_table(self, table: DeltaTable) -> None:
         """Raise an error if the table does not fit the source or this connector.
 
         Raises:
@@ -434,31 +514,35 @@ class DeltaConnector:
                     )
                 continue
             if types.get(name) != simple_type(kind):
-                found = f"has it as {types[name]}" if name in types else "has no such column"
+                difference = f"has it as {types[name]}" if name in types else "has no such column"
                 raise DefinitionError(
                     f"Source '{self.source.name}' declares the column '{name}' as {kind}, but "
-                    f"Delta table '{self.path}' {found}; its columns are "
+                    f"Delta table '{self.path}' {difference}; its columns are "
                     f"{', '.join(f'{n} {k}' for n, k in types.items())}."
                 )
 
     def _check_partitions(self, table: DeltaTable) -> None:
         """Raise a DefinitionError if a column that partitions the table is protected, or BINARY."""
-        by = table.metadata().partition_columns
-        if masked := [name for name in map(self.source.field_of, self.source.mask) if name in by]:
+        partition_columns = table.metadata().partition_columns
+        if masked := [
+            name
+            for name in map(self.source.field_of, self.source.mask)
+            if name in partition_columns
+        ]:
             raise DefinitionError(
                 f"{self._what} is partitioned by the protected column '{masked[0]}'. The names of "
                 "its files contain that column's values, and error messages contain these names: "
                 "read a copy that is not partitioned by it."
             )
         for name, kind in self.source.fields.items():
-            if name in by and simple_type(kind) == "binary":
+            if name in partition_columns and simple_type(kind) == "binary":
                 raise DefinitionError(
                     f"{self._what} is partitioned by the BINARY column '{name}'. Programs "
                     "differ in how they write such values to the transaction log, so they can't be "
                     "read reliably: read a copy that is not partitioned by this column."
                 )
 
-    def _local(self, table: DeltaTable) -> list[str]:
+    def _local_columns(self, table: DeltaTable) -> list[str]:
         """Return the TIMESTAMP fields of the source that the table stores as `timestamp_ntz`."""
         types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         fields = self.source.fields.items()
@@ -471,15 +555,18 @@ class DeltaConnector:
             "ingest each change as an event, or skip_change_commits=True to skip such versions."
         )
 
-    def _lost(self, versions: Sequence[int], head: int) -> DataError:
+    def _lost_error(self, versions: Sequence[int], head: int) -> DataError:
         last = versions[-1]
-        later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
-        begin = (
-            ""
-            if later is None
-            else f" To read the whole table as of version {later} instead, set `start` to {later}"
-            f"{_NEW_NAME}."
+        later = next(
+            (v for v in range(last + 1, head + 1) if self._read_version(v, is_whole=True)), None
         )
+        if later is None:
+            begin = ""
+        else:
+            begin = (
+                f" To read the whole table as of version {later} instead, set `start` to {later}"
+                f"{_NEW_NAME}."
+            )
         return DataError(
             f"{self._what} no longer has {_name_versions(versions)}: VACUUM or the log retention "
             f"deleted them. To continue without their rows, pass --allow-data-loss.{begin}"
@@ -487,7 +574,7 @@ class DeltaConnector:
 
     @cached_property
     def _acceptance(self) -> Acceptance:
-        return Acceptance(given=self.accept_loss)
+        return Acceptance(is_accepted=self.accept_loss)
 
     @property
     def _what(self) -> str:
@@ -495,12 +582,15 @@ class DeltaConnector:
 
 
 def _name_versions(versions: Sequence[int]) -> str:
-    first, last = versions[0], versions[-1]
-    return f"version {first}" if first == last else f"versions {first} to {last}"
+    first = versions[0]
+    last = versions[-1]
+    if first == last:
+        return f"version {first}"
+    return f"versions {first} to {last}"
 
 
-def _commit_time(done: Commit) -> pa.Scalar:
-    return pa.scalar(done.at, pa.int64()).cast(INSTANT)
+def _commit_time(commit: Commit) -> pa.Scalar:
+    return pa.scalar(commit.at, pa.int64()).cast(INSTANT)
 
 
 def _is_local(kind: pa.DataType) -> bool:

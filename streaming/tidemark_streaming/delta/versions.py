@@ -122,13 +122,13 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
         [a[kind] for a in actions if kind in a and a[kind].get("dataChange")]
         for kind in ("add", "remove")
     )
-    feed = [_file(path, action["cdc"]) for action in actions if "cdc" in action]
-    files, removed = ([_file(path, each) for each in group] for group in (adds, removes))
+    feed = [_to_file(path, action["cdc"]) for action in actions if "cdc" in action]
+    files, removed = ([_to_file(path, entry) for entry in group] for group in (adds, removes))
     changes = bool(removed) or any(file.marked for file in files)
     needed = [file.path for file in files]
     if part is VersionPart.WHOLE:
         try:
-            files = _files(DeltaTable(path, version))
+            files = _list_files(DeltaTable(path, version))
         except DeltaError:
             return None
         needed = [file.path for file in files]
@@ -139,10 +139,10 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
     infos = system.get_file_info([f"{root}/{path}" for path in needed])
     if any(info.type == pafs.FileType.NotFound for info in infos):
         return None
-    return Commit(_time(actions, system.get_file_info(file)), files, changes, removed, feed)
+    return Commit(_commit_time(actions, system.get_file_info(file)), files, changes, removed, feed)
 
 
-def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
+def _commit_time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     """Return the commit time of a version in microseconds, as the protocol defines it.
 
     This is the in-commit timestamp if the table has in-commit timestamps, else the modification
@@ -150,12 +150,14 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     """
     infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
     in_commit = next((i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i), None)
-    return file.mtime_ns // 1000 if in_commit is None else in_commit * 1000
+    if in_commit is None:
+        return file.mtime_ns // 1000
+    return in_commit * 1000
 
 
 def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
     """Return the rows of files. Columns that the table no longer has are left out."""
-    return _read(table, files, arrow_schema(_schema(table, columns)), {})
+    return _read_files(table, files, arrow_schema(_arrow_schema(table, columns)), {})
 
 
 def read_changes(
@@ -168,53 +170,57 @@ def read_changes(
     """
     kind = pa.field(CHANGE_TYPE, pa.string())
     if commit.feed:
-        schema = arrow_schema(_schema(table, columns)).append(kind)
-        return _read(table, commit.feed, schema, {})
+        schema = arrow_schema(_arrow_schema(table, columns)).append(kind)
+        return _read_files(table, commit.feed, schema, {})
     # To find unchanged rows, all columns are compared, including those that the source does not
     # declare.
-    schema = arrow_schema(table.schema() if commit.changes else _schema(table, columns))
-    found = list[pa.Table]()
-    for name, files, at in (
+    schema = arrow_schema(table.schema() if commit.changes else _arrow_schema(table, columns))
+    tables = list[pa.Table]()
+    for name, files, at_version in (
         ("insert", commit.files, version),
         ("delete", commit.removed, version - 1),
     ):
-        rows = _read(table, files, schema, _kept_rows(table, files, at))
-        found.append(rows.append_column(kind, pa.repeat(pa.scalar(name), len(rows))))
-    rows = pa.concat_tables(found)
-    return drop_unchanged(rows, CHANGE_TYPE) if commit.changes else rows
+        rows = _read_files(table, files, schema, _kept_rows(table, files, at_version))
+        tables.append(rows.append_column(kind, pa.repeat(pa.scalar(name), len(rows))))
+    rows = pa.concat_tables(tables)
+    if commit.changes:
+        return drop_unchanged(rows, CHANGE_TYPE)
+    return rows
 
 
-def _read(
-    table: DeltaTable, files: Sequence[File], schema: pa.Schema, kept: Mapping[str, pa.Array]
+def _read_files(
+    table: DeltaTable, files: Sequence[File], schema: pa.Schema, masks: Mapping[str, pa.Array]
 ) -> pa.Table:
     """Return the rows of files.
 
     Args:
-        kept: masks of the rows to return, by the path of the file. If a file has no mask, all of
+        masks: masks of the rows to return, by the path of the file. If a file has no mask, all of
             its rows are returned.
     """
-    by = [name for name in table.metadata().partition_columns if name in schema.names]
-    stored = pa.schema([field for field in schema if field.name not in by])
+    partition_columns = [
+        name for name in table.metadata().partition_columns if name in schema.names
+    ]
+    stored = pa.schema([field for field in schema if field.name not in partition_columns])
     system, root = file_system(table.table_uri)
     rows = [schema.empty_table()]
     for file in files:
-        place = f"{root}/{file.path}"
+        path = f"{root}/{file.path}"
         try:
-            read = ds.dataset(place, stored, _PARQUET, system).to_table()
+            read = ds.dataset(path, stored, _PARQUET, system).to_table()
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"File '{place}' does not fit the columns of its Delta table: {summarize(error)}. "
+                f"File '{path}' does not fit the columns of its Delta table: {summarize(error)}. "
                 "Rewrite the file with the table's column types, or read a copy (CREATE TABLE … AS "
                 "SELECT)."
             ) from error
         except FileNotFoundError:
             raise DataError(
-                f"File '{place}' was deleted before it was read, probably by VACUUM. The "
+                f"File '{path}' was deleted before it was read, probably by VACUUM. The "
                 "next ingest reports which versions are lost.",
                 retriable=True,
             ) from None
-        read = read.filter(kept[file.path]) if file.path in kept else read
-        for name in by:
+        read = read.filter(masks[file.path]) if file.path in masks else read
+        for name in partition_columns:
             value = _partition_value(file.values[name], schema.field(name).type)
             read = read.append_column(name, pa.repeat(value, len(read)))
         rows.append(read.select(schema.names).cast(schema))
@@ -234,14 +240,20 @@ def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[s
     if not marked:
         return {}
     vectors = pa.table(DeltaTable(table.table_uri, version).deletion_vectors()).to_pylist()
-    kept = {_decode(each["filepath"]): each["selection_vector"] for each in vectors}
+    masks = {_decode_path(vector["filepath"]): vector["selection_vector"] for vector in vectors}
     return {
-        path: pa.array(next(v for place, v in kept.items() if place.endswith(f"/{_decode(path)}")))
+        path: pa.array(
+            next(
+                v
+                for stored_path, v in masks.items()
+                if stored_path.endswith(f"/{_decode_path(path)}")
+            )
+        )
         for path in marked
     }
 
 
-def _relative(table: str, path: str) -> str:
+def _relative_path(table: str, path: str) -> str:
     if path.startswith("/") or urlsplit(path).scheme:
         raise DataError(
             f"Delta table '{table}' has files outside of its folder, like a shallow clone. Read "
@@ -250,7 +262,7 @@ def _relative(table: str, path: str) -> str:
     return unquote(path)
 
 
-def _decode(path: str) -> str:
+def _decode_path(path: str) -> str:
     """Return a path without percent-encoding. delta-rs may encode a path more than once."""
     while (plain := unquote(path)) != path:
         path = plain
@@ -274,7 +286,7 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
         for name in rows.column_names
         if name != kind
     }
-    inserted = [each == "insert" for each in rows[kind].to_pylist()]
+    inserted = [change_kind == "insert" for change_kind in rows[kind].to_pylist()]
     numbered = pa.table(named | {_ROW: pa.array(range(len(rows)), pa.int64())})
     alike = numbered.group_by([*named]).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
     stays = [True] * len(rows)
@@ -296,32 +308,33 @@ def read_frame(
     Args:
         pieces: one or more files of a table that the engine sees under the same path.
     """
-    schema = spark_schema(_schema(table, columns))
-    by = [name for name in table.metadata().partition_columns if name in columns]
+    schema = spark_schema(_arrow_schema(table, columns))
+    partition_columns = [name for name in table.metadata().partition_columns if name in columns]
     system, root = file_system(table.table_uri)
-    place = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
-    values_, firsts = list[tuple[Any, ...]](), dict[int, int]()
+    folder = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
+    values_ = list[tuple[Any, ...]]()
+    firsts = dict[int, int]()
     for piece in pieces:
         chunk, path, first = piece.chunk, piece.file.path, firsts.get(piece.chunk, 0)
         firsts[chunk] = first + pq.read_metadata(f"{root}/{path}", filesystem=system).num_rows
-        values = [piece.file.values[name] for name in by]
+        values = [piece.file.values[name] for name in partition_columns]
         values_.append((path, chunk, first, piece.version, piece.at, *values))
-    names = [f"`{_VALUE}{name}` STRING" for name in by]
+    names = [f"`{_VALUE}{name}` STRING" for name in partition_columns]
     listed = spark.createDataFrame(values_, ", ".join([_LISTED, *names]))
-    paths = dict.fromkeys(_escape_wildcards(f"{place}/{piece.file.path}") for piece in pieces)
-    kept = StructType([field for field in schema if field.name not in by])
+    paths = dict.fromkeys(_escape_wildcards(f"{folder}/{piece.file.path}") for piece in pieces)
+    stored = StructType([field for field in schema if field.name not in partition_columns])
     # The engine returns a URI: its path is percent-encoded, but a plus is not an encoded space.
-    rows = spark.read.schema(kept).parquet(*paths)
+    rows = spark.read.schema(stored).parquet(*paths)
     origin = rows.metadataColumn("_metadata")
     path = F.url_decode(F.replace(origin["file_path"], F.lit("+"), F.lit("%2B")))
-    below = F.substring_index(path, f"{place.partition('://')[2] or place}/", -1)
+    below = F.substring_index(path, f"{folder.partition('://')[2] or folder}/", -1)
     rows = rows.withColumns({_PATH: below, _ROW: origin["row_index"]})
     rows = rows.join(F.broadcast(listed), _PATH, "left")
     lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), _PATH))
     return rows.select(
         *(
             F.col(f"`{_VALUE}{f.name}`").cast(f.dataType).alias(f.name)
-            if f.name in by
+            if f.name in partition_columns
             else F.col(f"`{f.name}`")
             for f in schema
         ),
@@ -332,7 +345,7 @@ def read_frame(
     )
 
 
-def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
+def _arrow_schema(table: DeltaTable, columns: Collection[str]) -> Schema:
     """Return the schema with `columns` only, because other columns may have unsupported types."""
     return Schema([field for field in table.schema().fields if field.name in columns])
 
@@ -342,20 +355,20 @@ def _escape_wildcards(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
-def _file(table: str, add: dict[str, Any]) -> File:
+def _to_file(table: str, add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
     values = {name: value or None for name, value in (add.get("partitionValues") or {}).items()}
     marked = add.get("deletionVector") is not None
-    return File(_relative(table, add["path"]), values, add.get("size") or 0, rows, marked)
+    return File(_relative_path(table, add["path"]), values, add.get("size") or 0, rows, marked)
 
 
-def _files(table: DeltaTable) -> list[File]:
-    by = table.metadata().partition_columns
+def _list_files(table: DeltaTable) -> list[File]:
+    partition_columns = table.metadata().partition_columns
     files = statistics.files(table)
     return [
         File(
-            _relative(table.table_uri, add["path"]),
-            {name: _partition_text(add[f"partition.{name}"]) for name in by},
+            _relative_path(table.table_uri, add["path"]),
+            {name: _partition_text(add[f"partition.{name}"]) for name in partition_columns},
             add["size_bytes"],
             add.get("num_records") or 0,
         )
@@ -367,7 +380,9 @@ def _partition_text(value: object) -> str | None:
     """Return a partition value as the transaction log stores it."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _partition_value(value: str | None, kind: pa.DataType) -> pa.Scalar:

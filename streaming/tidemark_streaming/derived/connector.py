@@ -1,6 +1,5 @@
 """The connector of derived sources: each arrival of a base becomes an arrival of the source."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,14 +21,12 @@ from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.failures import is_expression_invalid
-from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.log_columns import declared_schema
 from tidemark.store.event_log.steps import (
-    ChangedResults,
     Step,
     TakenArrival,
     effective_watermark,
@@ -39,14 +36,12 @@ from tidemark.store.lineage import Lineage, StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
+from tidemark_streaming.derived.step_chunks import StepChunks, WaitingArrival
 from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 _SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}
 """The names that an expression of a derivation can use, by the argument with the expression."""
-_Waiting = tuple[int, int, int, str, Arrival]
-"""An arrival to take: its processing time, the index of its base, its number, the name of its base,
-and the arrival itself. The first three are the order in which arrivals are taken."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -80,71 +75,60 @@ class DerivedConnector:
         return replace(self, location=location, database=database)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        last, source = timeline[-1] if timeline else None, self.source
-        now = None if last is None else Step.of_position(last.position)
-        self._demand_current(now)
-        bases = {} if now is None else dict(now.bases)
-        taken = {} if now is None else now.taken
-        derivation = derivation_fingerprint(source)
+        source = self.source
+        newest_step: Step | None = None
+        clock: int | None = None
+        if timeline:
+            newest_step = Step.of_position(timeline[-1].position)
+            clock = timeline[-1].arrived_at
+        self._demand_current(newest_step)
+        bases: dict[str, TakenArrival] = {}
+        if newest_step is not None:
+            bases = dict(newest_step.bases)
+        taken = {base: arrival.number for base, arrival in bases.items()}
         table_ids = {base.name: self._table_id(base) for base in source.bases}
-        arrivals = {b.name: self._arrivals(b, taken.get(b.name, 0)) for b in self.source.bases}
-        raised = {} if source.idle is None else raised_watermarks(a.position for a in timeline)
-        progress = Progress(source)
+        arrivals = {
+            base.name: self._arrivals(base, taken.get(base.name, 0)) for base in source.bases
+        }
+        steps = StepChunks(
+            derivation=derivation_fingerprint(source),
+            table_ids=table_ids,
+            progress=self._resume_progress(timeline, arrivals, taken),
+            bases=bases,
+            clock=clock,
+            results=self._results(),
+        )
+        if newest_step is not None:
+            steps.taken_results = newest_step.results
+            if steps.results is not None and newest_step.results is not None:
+                reached = steps.progress.reached[newest_step.base]
+                steps.changes = steps.results.changes_since(newest_step.results, reached)
+        waiting = _select_waiting(arrivals, taken, steps.results)
+        self._demand_known_columns(waiting, bases)
+        steps.add_all(waiting, changed_base=source.bases[0].name)
+        return steps.chunks
+
+    def _resume_progress(
+        self,
+        timeline: Sequence[Arrival],
+        arrivals: Mapping[str, Sequence[Arrival]],
+        taken: Mapping[str, int],
+    ) -> Progress:
+        """Return the progress of the bases as of the newest step.
+
+        Args:
+            timeline: the arrivals of this source.
+            arrivals: the arrivals of each base, from the newest one that has been taken.
+            taken: the number of the newest arrival of each base that has been taken.
+        """
+        raised: Mapping[str, Sequence[tuple[int, int]]] = {}
+        if self.source.idle is not None:
+            raised = raised_watermarks(arrival.position for arrival in timeline)
+        progress = Progress(self.source)
         for base, arrival in _newest_taken(arrivals, taken):
             reached = effective_watermark(raised.get(base, ()), arrival.arrival, arrival.after)
             progress.resume(base, reached, arrival.arrived_at, arrival.silent_since)
-        results, of_asset = self._results(), None if now is None else now.results
-        changes = list[StateCommit]()
-        if results is not None and now is not None and of_asset is not None:
-            changes = results.changes_since(of_asset, progress.reached[now.base])
-        ends = {
-            base: INFINITY if results is None else results.published_through(found)
-            for base, found in arrivals.items()
-        }
-        waiting: list[_Waiting] = sorted(
-            (a.arrived_at, order, a.arrival, base, a)
-            for order, (base, found) in enumerate(arrivals.items())
-            for a in found
-            if taken.get(base, -1) < a.arrival <= ends[base]
-        )
-        self._demand_known_columns(waiting, bases)
-        clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
-        for entry in _in_order_of_asset(waiting, changes, results):
-            change, raises, size, silent_since = None, None, 0, None
-            if isinstance(entry, StateCommit):
-                assert results is not None
-                assert of_asset is not None
-                if progress.watermark == INFINITY:
-                    raise results.refuse_change(entry, ended=True)
-                base, began = source.bases[0].name, entry.started
-                change = ChangedResults(entry.run, entry.mode, of_asset.commit)
-                of_asset = replace(of_asset, commit=entry.commit_number, run=entry.run)
-                changes = changes[1:]
-            else:
-                began, _, number, base, arrival = entry
-                size = arrival.bytes
-                bases[base] = TakenArrival(
-                    number, arrival.arrival_id, table_ids[base], arrival.schema_version
-                )
-                raises = progress.take(base, arrival.after, began, arrival.silent_since)
-                if arrival.silent_since is not None:
-                    silent_since = progress.silent_since
-                if results is not None:
-                    of_asset = results.results_after(arrival.after, changes)
-            step = Step(base, dict(bases), derivation, of_asset, raises, change)
-            clock = began if clock is None else max(clock, began)
-            mark = progress.watermark
-            chunks.append(
-                Chunk(
-                    step.to_position(),
-                    clock,
-                    bytes=size,
-                    watermark=mark,
-                    end=mark == INFINITY,
-                    silent_since=silent_since,
-                )
-            )
-        return chunks
+        return progress
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
@@ -171,23 +155,25 @@ class DerivedConnector:
         expressions = self.source.derivation.expressions
         if not expressions or not is_expression_invalid(error):
             return None
-        given = " or ".join(
+        arguments = " or ".join(
             f"{name}={text!r}, which is SQL over {_SCOPES[name]}"
             for name, text in expressions.items()
         )
         return DataError(
             f"The rows of '{self.source.name}' can't be computed: {summarize(error)}. Correct "
-            f"{given}. Nothing was ingested."
+            f"{arguments}. Nothing was ingested."
         )
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
         """Return an empty table with the columns that `read` returns."""
         log = self.source.log_table
         # The engine reads the declared types, so it is asked only before the first arrival.
-        exists = warehouse.exists(log)
-        own = warehouse.schema(log) if exists else declared_schema(warehouse, self.source)
+        if warehouse.exists(log):
+            schema = warehouse.schema(log)
+        else:
+            schema = declared_schema(warehouse, self.source)
         facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
-        columns = {name: own.field(name).type for name in self.source.columns}
+        columns = {name: schema.field(name).type for name in self.source.columns}
         return pa.schema({**columns, **facts}).empty_table()
 
     @cached_property
@@ -204,7 +190,9 @@ class DerivedConnector:
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         """Return the arrivals of a base from the number `first` on."""
         rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
-        return [] if rows is None else read_arrivals(rows)
+        if rows is None:
+            return []
+        return read_arrivals(rows)
 
     def _table_id(self, base: Source) -> str:
         """Return the identity of a base's timeline; empty if the base has no tables yet."""
@@ -219,7 +207,7 @@ class DerivedConnector:
             raise StaleError(stale)
 
     def _demand_known_columns(
-        self, waiting: Sequence[_Waiting], bases: Mapping[str, TakenArrival]
+        self, waiting: Sequence[WaitingArrival], bases: Mapping[str, TakenArrival]
     ) -> None:
         """Refuse arrivals with columns that this process's definition of a base does not have.
 
@@ -229,7 +217,7 @@ class DerivedConnector:
             bases: the newest arrivals that have been taken, by the name of the base.
         """
         declared = {base.name: base for base in self.source.bases}
-        versions = {(base, arrival.schema_version) for *_, base, arrival in waiting}
+        versions = {(w.base, w.arrival.schema_version) for w in waiting}
         for name, version in sorted(versions):
             if name in bases and bases[name].schema_version == version:
                 continue
@@ -247,28 +235,27 @@ def _newest_taken(
     arrivals: Mapping[str, Sequence[Arrival]], taken: Mapping[str, int]
 ) -> Iterator[tuple[str, Arrival]]:
     """Yield each base with its newest arrival that earlier steps have taken."""
-    for base, own in arrivals.items():
-        for arrival in own:
+    for base, base_arrivals in arrivals.items():
+        for arrival in base_arrivals:
             if arrival.arrival == taken.get(base):
                 yield base, arrival
 
 
-def _in_order_of_asset(
-    waiting: Sequence[_Waiting], changes: Sequence[StateCommit], results: AssetResults | None
-) -> Iterator[_Waiting | StateCommit]:
-    """Merge arrivals with the commits that changed the results of a chain's asset.
-
-    Yield each commit directly after the arrivals that the asset had processed before it.
-
-    Args:
-        waiting: the arrivals, in the order in which they are taken.
-        changes: the commits, in order; none if the source is not a chain.
-        results: the results of the chain's asset; None if the source is not a chain.
-    """
-    ahead = deque(changes)
-    for each in waiting:
-        _, _, number, _, _ = each
-        while results is not None and ahead and results.arrival_of(ahead[0]) < number:
-            yield ahead.popleft()
-        yield each
-    yield from ahead
+def _select_waiting(
+    arrivals: Mapping[str, Sequence[Arrival]],
+    taken: Mapping[str, int],
+    results: AssetResults | None,
+) -> list[WaitingArrival]:
+    """Return the arrivals to take, in order. A chain takes those that its asset has published."""
+    waiting: list[WaitingArrival] = []
+    for base_index, (base, base_arrivals) in enumerate(arrivals.items()):
+        newest = INFINITY
+        if results is not None:
+            newest = results.published_through(base_arrivals)
+        for arrival in base_arrivals:
+            number = arrival.arrival
+            if taken.get(base, -1) < number <= newest:
+                waiting.append(
+                    WaitingArrival(arrival.arrived_at, base_index, number, base, arrival)
+                )
+    return sorted(waiting)

@@ -64,10 +64,10 @@ class LandedObject(LandedFile):
 
     @property
     def checksum(self) -> str:
-        found = _checksum(self)
-        if found is None:
+        stored_checksum = _checksum(self)
+        if stored_checksum is None:
             raise FileNotFoundError(f"'{self.location}' does not exist.")
-        return found
+        return stored_checksum
 
     def open(self) -> pa.NativeFile:
         return open_object(self.bucket, self.key, self.size, self.tag)
@@ -108,15 +108,15 @@ class BucketFolder:
             pool.shutdown(cancel_futures=True)
 
     def _list(self) -> Iterator[LandedFile]:
-        for found in self._list_objects():
-            name = found["path"].removeprefix(self._path).removeprefix("/")
+        for listed in self._list_objects():
+            name = listed["path"].removeprefix(self._path).removeprefix("/")
             # The folder itself may have an object, as a marker.
             if name and not any(map(is_skipped, name.split("/"))):
                 yield self._file(
-                    int(found["last_modified"].timestamp() * 1000) * 1_000_000,
+                    int(listed["last_modified"].timestamp() * 1000) * 1_000_000,
                     name,
-                    found["size"],
-                    _tag_of(found),
+                    listed["size"],
+                    _tag_of(listed),
                 )
 
     def _list_objects(self) -> Iterator["ObjectMeta"]:
@@ -136,8 +136,8 @@ class BucketFolder:
         return LandedObject(modified, name, size, tag, self._bucket, key)
 
 
-def _tag_of(found: "ObjectMeta") -> str:
-    return plain_tag(found["e_tag"] or str(found["last_modified"]))
+def _tag_of(listed: "ObjectMeta") -> str:
+    return plain_tag(listed["e_tag"] or str(listed["last_modified"]))
 
 
 def _try_checksum(file: LandedFile) -> None:

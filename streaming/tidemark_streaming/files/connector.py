@@ -194,11 +194,12 @@ class FileConnector:
         beginning = find_beginning(file, deleted)
         if beginning is None:
             return
-        what = f"File '{file.location}' of source '{self.source.name}'"
+        subject = f"File '{file.location}' of source '{self.source.name}'"
         earlier = f"'{beginning['file']}', which was ingested and no longer exists"
         if beginning["bytes"] < file.size:
             raise DataError(
-                f"{what} begins with the content of {earlier}: it was probably renamed after only "
+                f"{subject} begins with the content of {earlier}: it was probably renamed after "
+                "only "
                 f"its first {beginning['bytes']} bytes were ingested, and these rows would count "
                 f"twice. Move it out of the folder, and put the rows after byte "
                 f"{beginning['bytes']} in a new file. Until a file is complete, its name must "
@@ -206,12 +207,14 @@ class FileConnector:
             )
         if file.copies_keep_time:
             raise DataError(
-                f"{what} has the content and the modification time of {earlier}: it is probably a "
+                f"{subject} has the content and the modification time of {earlier}: it is "
+                "probably a "
                 "copy, whose rows would count twice. Move it out of the folder. If its rows are "
                 "new events, run `touch` on the file."
             )
         raise DataError(
-            f"{what} has the content of {earlier}: it was probably moved or copied, and its rows "
+            f"{subject} has the content of {earlier}: it was probably moved or copied, and its "
+            "rows "
             "would count twice. Move it out of the folder. If its rows are new events, put "
             f"'{beginning['file']}' back until this file is ingested."
         )
@@ -239,7 +242,9 @@ class FileConnector:
 
     @property
     def _patterns(self) -> Sequence[str]:
-        return (self.names,) if isinstance(self.names, str) else self.names
+        if isinstance(self.names, str):
+            return (self.names,)
+        return self.names
 
     @cached_property
     def _format(self) -> Csv | Json | Parquet:

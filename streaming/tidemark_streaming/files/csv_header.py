@@ -44,16 +44,17 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     fields = list(source.fields)
     present = {name.lower() for name in names}
     declared = {field.lower() for field in fields}
-    wanted = f"its header must name the columns {', '.join(fields)}"
+    requirement = f"its header must name the columns {', '.join(fields)}"
     if names[0].lower().startswith(SEPARATOR_LINE):
         return (
-            f"{wanted}, but its first line is {names[0][: len(SEPARATOR_LINE) + 1]!r}: set the "
+            f"{requirement}, but its first line is {names[0][: len(SEPARATOR_LINE) + 1]!r}: set "
+            "the "
             "option sep to this separator"
         )
     other = _separator_of(names, form)
     if other is not None:
         return (
-            f"{wanted}, separated by {form.sep!r}, but it is separated by {other!r}: set the "
+            f"{requirement}, separated by {form.sep!r}, but it is separated by {other!r}: set the "
             f"option sep to {other!r}"
         )
     faults = list[str]()
@@ -67,7 +68,7 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
         faults.append("it has a column twice")
     if not faults:
         faults.append("they are in another order")
-    return f"{wanted}, but {' and '.join(faults)} (found {_show(names, source)})"
+    return f"{requirement}, but {' and '.join(faults)} (found {_show(names, source)})"
 
 
 def _separator_of(names: Sequence[str], form: Csv) -> str | None:

@@ -11,22 +11,22 @@ _LIKE_ADDRESS = re.compile(r"[a-z0-9]{2,}:/.*")
 """Matches how `Path` shows an address, of which it removes a slash."""
 
 
-def check_place(place: Path | str) -> None:
+def check_place(folder: Path | str) -> None:
     """Check that a connector can read the files at a place.
 
     Raises:
         ValueError: it is neither a path nor an address of an object store.
     """
-    if isinstance(place, Path) and _LIKE_ADDRESS.fullmatch(str(place)):
+    if isinstance(folder, Path) and _LIKE_ADDRESS.fullmatch(str(folder)):
         raise ValueError("an address must be a text, not a Path")
-    is_address(str(place))
+    is_address(str(folder))
 
 
-def open_folder(place: Path | str) -> LandingFolder:
+def open_folder(folder: Path | str) -> LandingFolder:
     """Return the landing folder at a path or address."""
-    if not is_address(str(place)):
-        return LocalFolder(Path(place))
+    if not is_address(str(folder)):
+        return LocalFolder(Path(folder))
     # The client of object stores is loaded only if it is needed.
     from tidemark_streaming.files.bucket_folder import BucketFolder
 
-    return BucketFolder(str(place))
+    return BucketFolder(str(folder))

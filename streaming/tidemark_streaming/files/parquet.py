@@ -108,8 +108,8 @@ def _batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator
         parquet = open_.enter_context(pq.ParquetFile(content, coerce_int96_timestamp_unit="us"))
         names = _names(file, parquet.schema_arrow, source)
         if not source.mask:
-            others = set(parquet.schema_arrow.names).difference(names.values())
-            undeclared.update(name for name in others if not _INDEX.fullmatch(name))
+            further_names = set(parquet.schema_arrow.names).difference(names.values())
+            undeclared.update(name for name in further_names if not _INDEX.fullmatch(name))
         if parquet.metadata.num_rows:
             check_missing(file, source, names)
         leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
@@ -132,18 +132,18 @@ def _names(file: LandedFile, schema: pa.Schema, source: Source) -> _Names:
     Names are compared without regard to case. Columns that the source protects with `Drop()` are
     left out.
     """
-    found = dict[str, str]()
+    by_column = dict[str, str]()
     for column in source.record_columns:
         if isinstance(source.mask.get(column), Drop):
             continue
-        own = source.field_of(column)
+        field = source.field_of(column)
         try:
-            place = find_name(schema.names, own)
+            index = find_name(schema.names, field)
         except OtherTypeError:
-            raise unreadable_error(file, source, f"it has the column '{own}' twice") from None
-        if place is not None:
-            found[column] = schema.names[place]
-    return found
+            raise unreadable_error(file, source, f"it has the column '{field}' twice") from None
+        if index is not None:
+            by_column[column] = schema.names[index]
+    return by_column
 
 
 def _faults(
@@ -155,31 +155,31 @@ def _faults(
         return faults
     # A value is at fault only for its precision if it fits without this rule.
     truncating = replace(rules, finer=TRUNCATE)
-    _, others = fit_values(values.take(pa.array(misfits)), kind, truncating)
-    finer = set(range(len(misfits))).difference(others)
+    _, unfit = fit_values(values.take(pa.array(misfits)), kind, truncating)
+    finer = set(range(len(misfits))).difference(unfit)
     return faults | {misfits[index]: Fault.FINER for index in finer}
 
 
 def _decode(file: LandedFile, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
     names, rows, nanos = batch
-    found = Results(rows.num_rows)
+    results = Results(rows.num_rows)
     for column, kind in source.record_columns.items():
-        wanted = arrow_type(kind)
+        target = arrow_type(kind)
         if column not in names:
-            found.add(column, pa.nulls(rows.num_rows, wanted))
+            results.add(column, pa.nulls(rows.num_rows, target))
             continue
         name = names[column]
-        held = rows.column(name)
+        stored = rows.column(name)
         try:
-            values, misfits = fit_values(held, wanted, rules)
+            values, misfits = fit_values(stored, target, rules)
         except OtherTypeError as error:
-            reason = f"its column '{name}' is {held.type}, which does not fit {kind.upper()}"
+            reason = f"its column '{name}' is {stored.type}, which does not fit {kind.upper()}"
             reason += f": {error}" if error.args else ""
             raise unreadable_error(file, source, reason) from None
-        faults = _faults(held, misfits, wanted, rules)
+        faults = _faults(stored, misfits, target, rules)
         if not rules.truncates and nanos is not None and name in nanos.schema.names:
-            finer = rows_finer_than_micros(held, nanos.column(name))
+            finer = rows_finer_than_micros(stored, nanos.column(name))
             faults |= dict.fromkeys(finer, Fault.FINER)
-        found.add(column, values)
-        found.add_faults(faults, source.field_of(column), kind)
-    return found.finish()
+        results.add(column, values)
+        results.add_faults(faults, source.field_of(column), kind)
+    return results.finish()

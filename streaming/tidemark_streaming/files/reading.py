@@ -40,7 +40,7 @@ def read_text(
         undeclared: gets the names of JSON fields that the source does not declare.
     """
     columns = source.record_columns
-    place = 0
+    row_count = 0
     has_read_separator = False
     has_read_header = False
     for records in _records(file, source, form):
@@ -55,16 +55,16 @@ def read_text(
                 has_read_header = True
         # Without its declared fields, a protected source would show the names of others.
         if isinstance(form, Json) and not source.mask:
-            some = records[:: sample_step(len(records))]
-            undeclared.update(find_undeclared(some, source.fields, form))
+            sampled = records[:: sample_step(len(records))]
+            undeclared.update(find_undeclared(sampled, source.fields, form))
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)
         read = _columns(events, source)
         if source.computed:
             read[CONTENT] = content_of(events.rows, _letter_fields(values, source))
-        yield arrival_rows(read, letters, (chunk, place, file.name))
-        place += len(records)
+        yield arrival_rows(read, letters, (chunk, row_count, file.name))
+        row_count += len(records)
 
 
 def _records(file: LandedFile, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
@@ -79,7 +79,8 @@ def _records(file: LandedFile, source: Source, form: TextFormat) -> Iterator[lis
 
 
 def _check_first_record(records: Sequence[bytes], form: TextFormat) -> None:
-    first, is_only = records[0], len(records) == 1
+    first = records[0]
+    is_only = len(records) == 1
     if not isinstance(form, Csv):
         check_first_object(first, is_only=is_only, is_valid=_is_json(first))
         return
@@ -173,15 +174,15 @@ def check_missing(file: LandedFile, source: Source, columns: Collection[str]) ->
 
 
 def arrival_rows(
-    columns: Mapping[str, Any], letters: pa.ChunkedArray, place: tuple[int, int, str]
+    columns: Mapping[str, Any], letters: pa.ChunkedArray, origin: tuple[int, int, str]
 ) -> pa.Table:
     """Return the columns of a source as the rows that a connector reads.
 
     Args:
         letters: the dead letters among the rows.
-        place: the index of the arrival, the position of the first row in it, and the file's name.
+        origin: the index of the arrival, the position of the first row in it, and the file's name.
     """
-    chunk, first, name = place
+    chunk, first, name = origin
     positions = np.arange(first, first + len(letters))
     rows = dict(columns)
     rows[CHUNK] = pa.array(np.full(len(letters), chunk))
@@ -217,7 +218,9 @@ def _dead_letters_of_events(
 
 def _letter_fields(values: pa.ChunkedArray, source: Source) -> dict[str, pa.ChunkedArray]:
     """Return the fields that dead letters of rows have."""
-    return {} if source.mask else {"bytes": values}
+    if source.mask:
+        return {}
+    return {"bytes": values}
 
 
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:

@@ -56,7 +56,8 @@ class Recording:
             DefinitionError: the range is not valid.
             DataError: the folder can't be written, or has files of another span.
         """
-        step, due = duration(excerpt.span), time.monotonic()
+        step = duration(excerpt.span)
+        due = time.monotonic()
         header = ",".join(self.source.fields) + "\n"
         for span in self.spans(excerpt):
             if span.number == 1:
@@ -77,7 +78,9 @@ class Recording:
         Raises:
             DefinitionError: the range is not valid.
         """
-        start, end, days = excerpt.start, excerpt.end, excerpt.days
+        start = excerpt.start
+        end = excerpt.end
+        days = excerpt.days
         step = duration(excerpt.span)
         records = self.records().sort_values(ARRIVES, kind="stable", ignore_index=True)
         arrived = _micros(records[ARRIVES])
@@ -106,8 +109,8 @@ class Recording:
         if self.source.event_time not in names:
             return records[names].set_axis(fields, axis="columns")
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
-        whole = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
-        unit = "s" if whole.all() else "us"
+        has_whole_seconds = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
+        unit = "s" if has_whole_seconds.all() else "us"
         text = np.datetime_as_string(happened, unit=unit, timezone="UTC").astype(object)
         text[np.isnat(happened)] = None
         columns = records.assign(**{self.source.event_time: text})[names]

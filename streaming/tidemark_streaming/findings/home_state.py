@@ -248,7 +248,9 @@ class HomeReader:
 
     def _read_operations(self) -> list[Operation]:
         rows = self.snapshot.tables.read(OPERATIONS)
-        return [] if rows is None else select_unfinished(rows)
+        if rows is None:
+            return []
+        return select_unfinished(rows)
 
 
 def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:

@@ -165,8 +165,8 @@ def _describe_stream(
             return "error", "was given up", remedy
         case state if state == ENDED:
             command = f"tidemark {stream.kept_by}"
-            again = f"`{command} {asset}`" if stream.kept_by != INGEST else "that command"
-            remedy = f"Start {again} again, or forget it with {stop}."
+            restart = f"`{command} {asset}`" if stream.kept_by != INGEST else "that command"
+            remedy = f"Start {restart} again, or forget it with {stop}."
             return "error", f"has ended with its command `{command}`", remedy
         case state if state == ENGINE_DOWN:
             return "error", "should run, but the engine does not", "`tidemark up` starts it."
@@ -272,23 +272,25 @@ def _watermarks_ahead(state: HomeState) -> Iterator[Finding]:
 
 def _held_back(state: HomeState) -> Iterator[Finding]:
     for name, source in state.sources.items():
-        held = source.held_back
-        if held is None:
+        held_back = source.held_back
+        if held_back is None:
             continue
         watermark = "has no watermark yet"
-        if held.watermark is not None:
-            watermark = f"has the watermark {iso(held.watermark)}"
+        if held_back.watermark is not None:
+            watermark = f"has the watermark {iso(held_back.watermark)}"
         newest = "has no events yet"
-        if held.newest_event is not None:
-            newest = f"has no event after {iso(held.newest_event)}"
+        if held_back.newest_event is not None:
+            newest = f"has no event after {iso(held_back.newest_event)}"
         yield Finding(
             Kind.HELD_BACK,
             "warning",
             source_node(name),
-            f"{held.base} holds {name} back: {name} {watermark}, because {held.base} {newest}; "
-            f"{held.other} has events up to {iso(held.other_newest)}, whose rows wait.",
-            f"`tidemark ingest {held.base}` ingests newer events. If {held.base} can be silent, "
-            f"set heartbeat in {held.base} and idle in {name}.",
+            f"{held_back.base} holds {name} back: {name} {watermark}, because {held_back.base} "
+            f"{newest}; "
+            f"{held_back.other} has events up to {iso(held_back.other_newest)}, whose rows wait.",
+            f"`tidemark ingest {held_back.base}` ingests newer events. If {held_back.base} can be "
+            "silent, "
+            f"set heartbeat in {held_back.base} and idle in {name}.",
         )
 
 
@@ -354,7 +356,8 @@ def _undeclared_fields(state: HomeState) -> Iterator[Finding]:
 
 
 def _full_disk(state: HomeState) -> Iterator[Finding]:
-    free, size = state.services.disk_free, state.services.disk_size
+    free = state.services.disk_free
+    size = state.services.disk_size
     if free < DISK_SHARE * size:
         yield Finding(
             Kind.DISK_FULL,

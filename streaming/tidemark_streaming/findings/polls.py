@@ -61,21 +61,21 @@ class Answers(Generic[_T]):
         """
         self._take(name)
         every = EVERY if self._every is None else self._every
-        asked = self._asked.get(name)
-        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > every):
-            asked = (time.monotonic(), self._pool.submit(ask))
-            self._asked[name] = asked
+        request = self._asked.get(name)
+        if request is None or (request[1].done() and time.monotonic() - request[0] > every):
+            request = (time.monotonic(), self._pool.submit(ask))
+            self._asked[name] = request
         if name not in self._known and patience:
-            wait([asked[1]], patience)
+            wait([request[1]], patience)
             self._take(name)
         return self._known.get(name)
 
     def _take(self, name: str) -> None:
-        asked = self._asked.get(name)
-        if asked is None or not asked[1].done():
+        request = self._asked.get(name)
+        if request is None or not request[1].done():
             return
         try:
-            self._known[name] = asked[1].result()
+            self._known[name] = request[1].result()
         except BaseException:
             # The error is not kept, so the next call asks again.
             del self._asked[name]
@@ -129,12 +129,12 @@ class Backlogs:
         Args:
             position: the position of the source's newest arrival in the timeline.
         """
-        found = self._answers.newest(
+        newest_backlog = self._answers.newest(
             connector.source.name, partial(self._ask, connector, position), 2 * BROKER_SECONDS
         )
         where = connector.servers or "kafka_servers"
         nothing = Backlog({}, f"Kafka at {where} has not responded yet.", retriable=True)
-        return nothing if found is None else found
+        return nothing if newest_backlog is None else newest_backlog
 
     def past(self, source: str) -> list[tuple[int, int]]:
         """Return the total lag of a source at each poll: pairs of an instant, in microseconds, and
@@ -143,12 +143,12 @@ class Backlogs:
 
     def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:
         try:
-            found = Backlog(connector.lag(position, BROKER_SECONDS).waiting)
+            backlog = Backlog(connector.lag(position, BROKER_SECONDS).waiting)
         except TidemarkError as error:
             return Backlog({}, str(error), retriable=error.retriable)
-        total = sum(found.waiting.values())
+        total = sum(backlog.waiting.values())
         self._past[connector.source.name].append((time.time_ns() // 1000, total))
-        return found
+        return backlog
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,16 @@ class SinkOverview:
     since: int | None = None
     trouble: str | None = None
 
-    def waits(self, now: int) -> float | None:
+    def waits(self, time_micros: int) -> float | None:
         """Return the seconds since the first missing version was committed.
 
         Return 0 if the topic lacks no version, and None if the progress is unknown.
         """
         if self.behind is None:
             return None
-        return max(0, now - self.since) / 1e6 if self.behind and self.since is not None else 0.0
+        if self.behind and self.since is not None:
+            return max(0, time_micros - self.since) / 1e6
+        return 0.0
 
 
 class Sinks:
@@ -210,10 +212,11 @@ class Sinks:
 
 
 def _ask_sink(settings: Settings, asset: Definition, patience: float | None) -> SinkOverview:
-    no_spark, topic = cast(SparkSession, None), topic_of(asset).name
+    no_spark = cast(SparkSession, None)
+    topic = topic_of(asset).name
     tables = Warehouse(no_spark, settings.warehouse, settings.database, registered=False)
     try:
-        found = sink_status(tables, asset, patience)
+        status = sink_status(tables, asset, patience)
     except (TidemarkError, DeltaError, OSError) as error:
         return SinkOverview(asset.name, topic, trouble=str(error))
-    return SinkOverview(asset.name, topic, found.behind, found.since)
+    return SinkOverview(asset.name, topic, status.behind, status.since)

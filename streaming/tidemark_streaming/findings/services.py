@@ -44,7 +44,9 @@ class IngestState:
     @property
     def up(self) -> bool | None:
         """True if an ingest runs, False if an ingest should run but does not, otherwise None."""
-        return True if self.at_work else None if self.following is None else False
+        if self.at_work:
+            return True
+        return None if self.following is None else False
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,15 @@ class ServiceMonitor:
     """Reads the state of all services, and reuses it for `EVERY` seconds."""
 
     def __init__(self, settings: Settings, sources: Iterable[str] = ()) -> None:
-        self._settings, self._sources = settings, [*sources]
+        self._settings = settings
+        self._sources = [*sources]
         self._seen: tuple[float, Services] | None = None
 
     def read(self, reads: Reads) -> Services:
         """Return a state that is at most a few seconds old."""
-        now = time.monotonic()
-        if self._seen is None or now - self._seen[0] > EVERY:
-            self._seen = (now, self._read(reads))
+        read_at = time.monotonic()
+        if self._seen is None or read_at - self._seen[0] > EVERY:
+            self._seen = (read_at, self._read(reads))
         return self._seen[1]
 
     def _read(self, reads: Reads) -> Services:
@@ -88,11 +91,12 @@ class ServiceMonitor:
 
     def _with_workers(self, services: Services) -> Services:
         """Return the services with the workers that the warehouse's records name."""
-        settings, found = self._settings, foreground.commands(self._settings)
-        followed = {command.name: command for command in found if command.kind == INGEST}
+        settings = self._settings
+        commands = foreground.commands(self._settings)
+        followed = {command.name: command for command in commands if command.kind == INGEST}
         return replace(
             services,
-            streams=read_streams(settings, found, engine=services.up[ENGINE]),
+            streams=read_streams(settings, commands, engine=services.up[ENGINE]),
             ingests={
                 name: IngestState(
                     at_work=ingest.at_work,
@@ -102,7 +106,7 @@ class ServiceMonitor:
                 )
                 for name, ingest in read_ingests(settings, self._sources).items()
             },
-            sinks={c.name: state_of(c, engine=True) for c in found if c.kind == SINK},
+            sinks={c.name: state_of(c, engine=True) for c in commands if c.kind == SINK},
         )
 
 
@@ -119,9 +123,9 @@ def _disk(settings: Settings) -> tuple[int, int]:
 
     If the warehouse is not on this machine, return the bytes of the home's disk.
     """
-    place = Path(settings.warehouse) if settings.warehouse.startswith("/") else settings.home
-    found = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists()))
-    return found.free, found.total
+    folder = Path(settings.warehouse) if settings.warehouse.startswith("/") else settings.home
+    usage = shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.exists()))
+    return usage.free, usage.total
 
 
 def _engine(settings: Settings, started: bool) -> bool:

@@ -49,12 +49,17 @@ class Domains:
 
     def pipelines_of(self, kind: type[_P]) -> Mapping[str, _P]:
         """Return the pipelines of a class, by name."""
-        return {each.name: each for each in self.pipelines if isinstance(each, kind)}
+        return {
+            pipeline.name: pipeline for pipeline in self.pipelines if isinstance(pipeline, kind)
+        }
 
     def all_sources(self) -> Iterable[Source]:
         """Return the sources, including those that only a connector or an asset uses."""
         used = [*self.ingestions.values(), *self.transforms.values()]
-        return {**self.sources, **{each.source.name: each.source for each in used}}.values()
+        return {
+            **self.sources,
+            **{definition.source.name: definition.source for definition in used},
+        }.values()
 
     def derived_from(self, source: Source) -> list[DerivedSource]:
         """Return the derived sources that read a source's event log."""
@@ -63,17 +68,19 @@ class Domains:
 
     def downstream(self, source: Source) -> list[DerivedSource]:
         """Return all sources derived from a source, directly or not, each after its bases."""
-        found, waiting = list[DerivedSource](), self.derived_from(source)
+        ordered = list[DerivedSource]()
+        waiting = self.derived_from(source)
         while waiting:
-            each = waiting.pop(0)
+            node = waiting.pop(0)
             # A source that is reached again moves behind its other bases.
-            found = [*(other for other in found if other.name != each.name), each]
-            waiting += self.derived_from(each)
-        return found
+            ordered = [*(earlier for earlier in ordered if earlier.name != node.name), node]
+            waiting += self.derived_from(node)
+        return ordered
 
     def tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
-        ingestions, definitions = self.ingestions.values(), self.transforms.values()
+        ingestions = self.ingestions.values()
+        definitions = self.transforms.values()
         for source in self.all_sources():
             yield from source.tables
         for ingestion in ingestions:
@@ -86,21 +93,21 @@ class Domains:
 
 def load(domains: Iterable[str]) -> Domains:
     """Import the domains and return the objects that they define."""
-    found = [m for name in domains for m in _modules(name)]
-    return _collect_domains(found)
+    modules = [m for name in domains for m in _modules(name)]
+    return _collect_domains(modules)
 
 
-def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
+def find(settings: Settings, kind: str, name: str, objects: Mapping[str, _T]) -> _T:
     """Return the object with a name, or raise a DefinitionError that lists all names.
 
     Args:
-        what: the kind of the objects, for the error message.
+        kind: the kind of the objects, for the error message.
     """
     if name not in objects:
         # Outside the folder of a project, only the recorded domains are known.
         outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
         hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(describe_unknown(what, name, objects) + (hint if outside else ""))
+        raise DefinitionError(describe_unknown(kind, name, objects) + (hint if outside else ""))
     return objects[name]
 
 
@@ -155,49 +162,51 @@ def load_importable(domains: Iterable[str]) -> Domains:
         DefinitionError: two objects of a kind or two tables have the same name, perhaps in
             different domains.
     """
-    found = list[ModuleType]()
+    modules = list[ModuleType]()
     for name in domains:
         with suppress(Exception):
-            found += _modules(name)
-    return _collect_domains(found)
+            modules += _modules(name)
+    return _collect_domains(modules)
 
 
-def _collect_domains(found: Sequence[ModuleType]) -> Domains:
-    sources = _collect(found, Source, lambda s: s.name)
+def _collect_domains(modules: Sequence[ModuleType]) -> Domains:
+    sources = _collect(modules, Source, lambda s: s.name)
     derived = [s for s in sources.values() if isinstance(s, DerivedSource)]
-    known = Domains(
+    domains = Domains(
         sources=sources,
-        ingestions=_collect(found, Ingestion, lambda i: i.source.name)
+        ingestions=_collect(modules, Ingestion, lambda i: i.source.name)
         | {source.name: ingestion_of(source) for source in derived},
-        transforms=_collect(found, Definition, lambda t: t.name),
+        transforms=_collect(modules, Definition, lambda t: t.name),
         pipelines=[
-            each
+            pipeline
             for extra in find_extras()
-            for each in _collect(found, extra.kind, lambda p: p.name).values()
+            for pipeline in _collect(modules, extra.kind, lambda p: p.name).values()
         ],
     )
-    tables.check_names(known.tables())
-    return known
+    tables.check_names(domains.tables())
+    return domains
 
 
 def locations(domains: Iterable[str]) -> dict[str, str]:
     """Return each domain's module of Dagster definitions, by the last part of the domain's name."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for domain in domains:
-        name, module = domain.rpartition(".")[2], f"{domain}.definitions"
+        name = domain.rpartition(".")[2]
+        module = f"{domain}.definitions"
         if not _has(domain, "definitions"):
             raise DefinitionError(
                 f"Domain '{domain}' does not specify how it appears in Dagster: add a module "
                 "`definitions` with a `presentation` and `definitions = "
                 f'domain_definitions("{domain}")`, as `tidemark new` does.'
             )
-        if name in found:
+        if name in by_name:
             raise DefinitionError(
-                f"The modules {found[name]} and {module} would both be the code location '{name}': "
+                f"The modules {by_name[name]} and {module} would both be the code location "
+                f"'{name}': "
                 "rename the package of one."
             )
-        found[name] = module
-    return found
+        by_name[name] = module
+    return by_name
 
 
 def _module_names() -> tuple[str, ...]:
@@ -266,8 +275,8 @@ def _collect(
         if isinstance(value, kind)
     )
     for module, value in found:
-        other = objects.setdefault(name(value), value)
-        if other is not value:
+        defined = objects.setdefault(name(value), value)
+        if defined is not value:
             raise DefinitionError(
                 f"There are two {kind.__name__} objects for '{name(value)}', the second in "
                 f"{module.__name__}: remove or rename one."

@@ -79,7 +79,7 @@ def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Dif
         store_differences = [*_check_store(warehouse, folder)]
         yield from store_differences
         yield from _check_workers(warehouse, domains)
-        if all(each.part != "store" for each in store_differences):
+        if all(difference.part != "store" for difference in store_differences):
             yield from _check_server(warehouse, folder, domains)
     finally:
         _remove(folder)
@@ -115,7 +115,8 @@ def _read_setting(warehouse: "Warehouse", name: str) -> str | None:
 
 def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
     """Let the engine write a table, and read it on this machine."""
-    spark, table = warehouse.spark, f"{folder}/table"
+    spark = warehouse.spark
+    table = f"{folder}/table"
     yield from _compare_versions("Spark", spark.version, "pyspark")
     try:
         with translate_refusals(f"write '{table}' with the engine"):
@@ -159,8 +160,8 @@ def _check_workers(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[D
     local = describe_python(_OF_WORKERS, domains)
     different = dict[Difference, None]()
     for row in rows:
-        theirs = json.loads(row["described"])
-        different |= dict.fromkeys(_compare_pythons("workers", theirs, local))
+        worker = json.loads(row["described"])
+        different |= dict.fromkeys(_compare_pythons("workers", worker, local))
     yield from different
 
 
@@ -201,24 +202,24 @@ def _sent_by_value() -> Iterator[None]:
 
 
 def _compare_pythons(
-    part: str, theirs: dict[str, Any], local: dict[str, Any]
+    part: str, remote: dict[str, Any], local: dict[str, Any]
 ) -> Iterator[Difference]:
     """Yield the differences between a Python of the engine and that of this machine."""
-    where = f"{theirs['executable']} on {theirs['host']}"
-    if theirs["python"] != local["python"]:
+    where = f"{remote['executable']} on {remote['host']}"
+    if remote["python"] != local["python"]:
         yield Difference(
             part,
-            f"{where} is Python {theirs['python']}, and this machine has {local['python']}. "
+            f"{where} is Python {remote['python']}, and this machine has {local['python']}. "
             "Functions can't be sent between them: use the same version.",
         )
-    if theirs["hash_seed"] != "0":
+    if remote["hash_seed"] != "0":
         yield Difference(
             part,
             f"{where} runs without PYTHONHASHSEED=0, so it hashes text in its own way. Set this "
             "variable where you start the engine.",
         )
     for package, installed in local["packages"].items():
-        engine_version = theirs["packages"][package]
+        engine_version = remote["packages"][package]
         if engine_version is None:
             yield Difference(
                 part, f"{where} has no package {package}: install {package} {installed}."
@@ -229,7 +230,7 @@ def _compare_pythons(
                 f"{where} has {package} {engine_version}, and this machine has {installed}: "
                 "install the same version.",
             )
-    for module, error in theirs["failures"].items():
+    for module, error in remote["failures"].items():
         yield Difference(
             part, f"{where} can't import {module}: {error}. Install what is missing in this Python."
         )

@@ -95,18 +95,18 @@ def workspace(settings: Settings) -> Path:
     Returns:
         The path of the file.
     """
-    found = packages.locations(settings.domains)
+    locations = packages.locations(settings.domains)
     if marts.present(settings) and not without_marts(settings):
-        if _MARTS in found:
+        if _MARTS in locations:
             raise DefinitionError(
                 f"A domain can't have the name '{_MARTS}', which is the code location of the "
                 "marts: rename its package."
             )
-        found[_MARTS] = "tidemark_assets.marts"
-    here = {"working_directory": str(Path.cwd())}
+        locations[_MARTS] = "tidemark_assets.marts"
+    working_directory = {"working_directory": str(Path.cwd())}
     modules = [
-        {"python_module": {"module_name": module, "location_name": name, **here}}
-        for name, module in found.items()
+        {"python_module": {"module_name": module, "location_name": name, **working_directory}}
+        for name, module in locations.items()
     ]
     file = settings.home / "dagster" / "workspace.yaml"
     make_folder(file.parent)
@@ -123,7 +123,10 @@ def webserver(workspace: Path, port: int, logs: _Logs = "text") -> list[str]:
     """Return the command of the web interface, on loopback."""
     return [
         # `-P` keeps the working folder out of the module search path, as in Dagster's own programs.
-        *(sys.executable, "-P", "-m", "tidemark_assets.webserver"),
+        sys.executable,
+        "-P",
+        "-m",
+        "tidemark_assets.webserver",
         "-w",
         str(workspace),
         "-h",

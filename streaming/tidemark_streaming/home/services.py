@@ -59,8 +59,8 @@ def watch_url(settings: Settings) -> str:
 def start(settings: Settings, workspace: Path) -> None:
     """Start the web interface and the daemon, unless they run; `await_ready` waits for them."""
     process = service(settings, "webserver")
-    at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
-    record = process.running_at(*at)
+    port = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
+    record = process.running_at(*port)
     if record is None:
         check_free(settings.webserver_port, "webserver_port")
     environment = {**os.environ, **orchestrator.prepare(settings.home)}
@@ -80,7 +80,7 @@ def await_ready(settings: Settings, name: str) -> str:
 
     For the daemon, wait until the web interface reports that it is healthy.
     """
-    what, address, is_ready = {
+    service_name, address, is_ready = {
         "webserver": ("web interface", url(settings), lambda: _get(settings) is not None),
         "daemon": ("daemon", "", lambda: _healthy(settings)),
         "watch": (
@@ -89,7 +89,7 @@ def await_ready(settings: Settings, name: str) -> str:
             lambda: _answers(f"{watch_url(settings)}/ready"),
         ),
     }[name]
-    service(settings, name).await_ready(what, is_ready, _START_DEADLINE)
+    service(settings, name).await_ready(service_name, is_ready, _START_DEADLINE)
     return address
 
 
@@ -98,8 +98,12 @@ def launch(settings: Settings, location: str, job: str) -> str:
 
     The orchestrator must be running.
     """
-    of = {"repositoryLocationName": location, "repositoryName": "__repository__", "jobName": job}
-    answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": of}})
+    selector = {
+        "repositoryLocationName": location,
+        "repositoryName": "__repository__",
+        "jobName": job,
+    }
+    answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": selector}})
     launched = {} if answer is None else (answer.get("data") or {}).get("launchRun") or {}
     if "run" not in launched:
         why = launched.get("message") or launched.get("__typename") or answer or "no answer"
@@ -113,8 +117,8 @@ def launch(settings: Settings, location: str, job: str) -> str:
 def start_watch(settings: Settings) -> None:
     """Start the live page and the metrics, unless they run; `await_ready` waits for them."""
     process = service(settings, "watch")
-    at = (settings.watch_port, "live page", "watch_port", "tidemark down")
-    if process.running_at(*at) is None:
+    port = (settings.watch_port, "live page", "watch_port", "tidemark down")
+    if process.running_at(*port) is None:
         check_free(settings.watch_port, "watch_port")
         command = [sys.executable, "-m", "tidemark_streaming.monitor"]
         process.start(command, settings.watch_port, os.environ, Path.cwd())
@@ -150,19 +154,20 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
 
     If two processes create them at the same time, one finds half of the tables, and fails.
     """
-    made, current = folder / "migrated", version("dagster")
-    if made.exists() and made.read_text() == current:
+    marker = folder / "migrated"
+    current = version("dagster")
+    if marker.exists() and marker.read_text() == current:
         return
-    done = subprocess.run(
+    process = subprocess.run(
         orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        reason = summarize_output(done.stderr.splitlines())
+    if process.returncode:
+        reason = summarize_output(process.stderr.splitlines())
         raise EngineError(
             f"Dagster's databases in {folder} can't be created: {reason}. Check "
             "dagster.yaml in that folder, and that the folder is writable."
         )
-    made.write_text(current)
+    marker.write_text(current)
 
 
 def _healthy(settings: Settings) -> bool:
@@ -173,9 +178,9 @@ def _healthy(settings: Settings) -> bool:
     return all(d["healthy"] for d in daemons if d["required"])
 
 
-def _get(settings: Settings, path: str = "/server_info", asked: Any = None) -> Any | None:  # noqa: ANN401
+def _get(settings: Settings, path: str = "/server_info", payload: Any = None) -> Any | None:  # noqa: ANN401
     try:
-        return json.loads(_body(url(settings) + path, asked))
+        return json.loads(_body(url(settings) + path, payload))
     except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError):
         return None
 
@@ -188,8 +193,8 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _body(address: str, asked: Any = None) -> bytes:  # noqa: ANN401 (JSON)
-    data = None if asked is None else json.dumps(asked).encode()
+def _body(address: str, payload: Any = None) -> bytes:  # noqa: ANN401 (JSON)
+    data = None if payload is None else json.dumps(payload).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read()

@@ -21,8 +21,8 @@ class Acceptance:
             first poll finds; losses that later polls find are refused.
     """
 
-    def __init__(self, *, given: bool) -> None:
-        self._is_accepted = given
+    def __init__(self, *, is_accepted: bool) -> None:
+        self._is_accepted = is_accepted
         self._first: frozenset[str] | None = None
 
     def select_refused(self, lost: Sequence[str]) -> list[str]:
@@ -33,7 +33,7 @@ class Acceptance:
         """
         if self._first is None:
             self._first = frozenset(lost if self._is_accepted else ())
-        return [each for each in lost if each not in self._first]
+        return [loss for loss in lost if loss not in self._first]
 
 
 def with_losses(position: str, lost: Sequence[str]) -> str:
@@ -43,7 +43,9 @@ def with_losses(position: str, lost: Sequence[str]) -> str:
         position: the position, as JSON.
         lost: descriptions of the losses.
     """
-    return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
+    if lost:
+        return json.dumps({**json.loads(position), _KEY: [*lost]})
+    return position
 
 
 def without_losses(position: str) -> str:
@@ -60,4 +62,6 @@ def without_losses(position: str) -> str:
 def skipped_losses(position: str) -> list[str]:
     """Return descriptions of the losses that an arrival has skipped, from its position."""
     parsed = json.loads(position)
-    return list(parsed.get(_KEY, ())) if isinstance(parsed, dict) else []
+    if isinstance(parsed, dict):
+        return list(parsed.get(_KEY, ()))
+    return []

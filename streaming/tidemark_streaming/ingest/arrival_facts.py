@@ -27,7 +27,11 @@ from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
 _PER_PART = [
-    *(([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max"), ("ahead", "sum")),
+    ([], "count_all"),
+    ("bytes", "sum"),
+    ("time", "min"),
+    ("time", "max"),
+    ("ahead", "sum"),
 ]
 
 
@@ -87,88 +91,104 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
     They can if the watermark depends only on the newest event of each partition, and if Arrow and
     Spark convert the values of the partition column to the same texts.
     """
-    by = source.watermark.by
-    parts = pa.string() if by is None else rows.schema.field(by).type
-    known = pa.types.is_string(parts) or pa.types.is_integer(parts)
-    return source.watermark.by_newest and known
+    partition_column = source.watermark.by
+    parts = pa.string() if partition_column is None else rows.schema.field(partition_column).type
+    is_supported = pa.types.is_string(parts) or pa.types.is_integer(parts)
+    return source.watermark.by_newest and is_supported
 
 
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
         return _with_dead_letters(source, rows, chunks)
-    by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
+    partition_column = source.watermark.by
+    times = rows[source.event_time].cast(pa.int64())
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
-    times, ahead = pc.if_else(possible, times, None), pa.nulls(len(rows), pa.bool_())
+    times = pc.if_else(possible, times, None)
+    ahead = pa.nulls(len(rows), pa.bool_())
     if source.max_future_skew is not None:
         skew = duration(source.max_future_skew)
         latest = pa.array([c.arrived_at + skew for c in chunks], pa.int64())
         ahead = pc.greater(times, latest.take(rows[CHUNK]))
         times = pc.if_else(ahead, None, times)
     sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
-    part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
+    part = (
+        pa.nulls(len(rows), pa.string())
+        if partition_column is None
+        else rows[partition_column].cast(pa.string())
+    )
     table = pa.table(
         {"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times, "ahead": ahead}
     )
     parts = table.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
-    found = dict[int, Facts]()
-    for n in {each["chunk"] for each in parts}:
-        mine = [each for each in parts if each["chunk"] == n]
-        newest = [(each["part"], each["time_max"]) for each in mine if each["time_max"] is not None]
-        oldest = [each["time_min"] for each in mine]
+    by_chunk = dict[int, Facts]()
+    for n in {part_facts["chunk"] for part_facts in parts}:
+        chunk_parts = [part_facts for part_facts in parts if part_facts["chunk"] == n]
+        newest = [
+            (part_facts["part"], part_facts["time_max"])
+            for part_facts in chunk_parts
+            if part_facts["time_max"] is not None
+        ]
+        oldest = [part_facts["time_min"] for part_facts in chunk_parts]
         observed = json.dumps([(part, str(time)) for part, time in newest])
-        if by is None:
+        if partition_column is None:
             observed = str(newest[0][1]) if newest else None
-        found[n] = Facts(
-            rows=sum(each["count_all"] for each in mine),
-            bytes=sum(each["bytes_sum"] or 0 for each in mine),
+        by_chunk[n] = Facts(
+            rows=sum(part_facts["count_all"] for part_facts in chunk_parts),
+            bytes=sum(part_facts["bytes_sum"] or 0 for part_facts in chunk_parts),
             min_event_time=min((time for time in oldest if time is not None), default=None),
             max_event_time=max((time for _, time in newest), default=None),
             observed=observed,
-            future_timestamps=sum(each["ahead_sum"] or 0 for each in mine),
+            future_timestamps=sum(part_facts["ahead_sum"] or 0 for part_facts in chunk_parts),
         )
-    return found
+    return by_chunk
 
 
 def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     dead = rows.filter(pc.is_valid(rows[DEAD]))
-    found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
+    by_chunk = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
     reason = pc.struct_field(dead[DEAD], "reason")
     sizes = dead[BYTES] if BYTES in dead.column_names else pa.nulls(len(dead), pa.int64())
     table = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
-    each = table.group_by("chunk").aggregate(
+    summaries = table.group_by("chunk").aggregate(
         [([], "count_all"), ("bytes", "sum"), ("reason", "min"), ("reason", "max")]
     )
-    for one in each.to_pylist():
-        fits = found.get(one["chunk"], Facts())
-        found[one["chunk"]] = replace(
+    for summary in summaries.to_pylist():
+        fits = by_chunk.get(summary["chunk"], Facts())
+        by_chunk[summary["chunk"]] = replace(
             fits,
-            dead_letters=one["count_all"],
-            bytes=fits.bytes + (one["bytes_sum"] or 0),
-            reason=one["reason_min"],
-            has_several_reasons=one["reason_min"] != one["reason_max"],
+            dead_letters=summary["count_all"],
+            bytes=fits.bytes + (summary["bytes_sum"] or 0),
+            reason=summary["reason_min"],
+            has_several_reasons=summary["reason_min"] != summary["reason_max"],
         )
-    return found
+    return by_chunk
 
 
 def _by_engine(
-    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], columns: Sequence[str]
 ) -> dict[int, Facts]:
-    event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
+    event_time = F.col(f"`{source.event_time}`")
+    partition_column = source.watermark.by
     clock = F.lit(None).cast("bigint")
     if source.max_future_skew is not None:
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
-        known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
-        rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
+        chunk_clocks = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
+        rows = rows.join(F.broadcast(chunk_clocks), CHUNK)
+        clock = F.col(_CLOCK)
     # An event with a future timestamp does not advance the watermark.
     ahead = source.possible & source.valid_event_time(clock).isNull()
     rows = rows.select("*", ahead.alias(_AHEAD))
     rows = rows.withColumn(source.event_time, source.valid_event_time(clock))
     micros = F.unix_micros(event_time)
-    parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
-    reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")
-    facts = rows.groupBy(F.col(CHUNK).alias("chunk"), is_dead(given).alias("dead"), *parts).agg(
+    parts = (
+        []
+        if partition_column is None
+        else [F.col(f"`{partition_column}`").cast("string").alias("part")]
+    )
+    reason = F.col(f"{DEAD}.reason") if DEAD in columns else F.lit(None).cast("string")
+    facts = rows.groupBy(F.col(CHUNK).alias("chunk"), is_dead(columns).alias("dead"), *parts).agg(
         F.count("*").alias("rows"),
-        F.coalesce(F.sum(BYTES if BYTES in given else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.coalesce(F.sum(BYTES if BYTES in columns else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
@@ -177,7 +197,7 @@ def _by_engine(
         F.max(reason).alias("most"),
         F.count_if(_AHEAD).alias("ahead"),
     )
-    if by is not None:
+    if partition_column is not None:
         pair = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
         facts = facts.groupBy("chunk", "dead").agg(
             F.sum("rows"),
@@ -191,7 +211,7 @@ def _by_engine(
             F.sum("ahead"),
         )
     try:
-        found = facts.collect()
+        collected = facts.collect()
     except PySparkException as error:
         if not is_expression_invalid(error):
             raise
@@ -203,10 +223,10 @@ def _by_engine(
         ) from None
     summaries = {
         row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
-        for row in found
+        for row in collected
         if not row[1]
     }
-    for chunk, _, count, size, *_, least, most, _ in (row for row in found if row[1]):
+    for chunk, _, count, size, *_, least, most, _ in (row for row in collected if row[1]):
         fits = summaries.get(chunk, Facts())
         summaries[chunk] = replace(
             fits,
@@ -218,72 +238,82 @@ def _by_engine(
     return summaries
 
 
-def fold(
+def to_arrivals(
     source: Source,
-    last: Arrival | None,
+    newest_arrival: Arrival | None,
     chunks: Sequence[Chunk],
     facts: dict[int, Facts],
     versions: str,
     schema_version: int,
 ) -> list[Arrival]:
-    """Return the chunks as arrivals that follow `last`, with their watermarks.
+    """Return the chunks as arrivals that follow `newest_arrival`, with their watermarks.
 
     Args:
-        last: the last arrival of the timeline; None if there is none.
+        newest_arrival: the last arrival of the timeline; None if there is none.
         facts: the summaries of chunks, by index. A chunk without a summary has no rows.
         versions: the versions of the source's lookup tables, as JSON.
         schema_version: the schema version of the event log.
     """
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
-        found = facts.get(index, Facts())
-        before = None if last is None else last.after
-        state = None if last is None else last.watermark_state
-        observed = found.observed
+        chunk_facts = facts.get(index, Facts())
+        before = None if newest_arrival is None else newest_arrival.after
+        state = None if newest_arrival is None else newest_arrival.watermark_state
+        observed = chunk_facts.observed
         if chunk.waiting and source.watermark.by_silence:
             pairs = [*json.loads(observed or "[]"), *((part, None) for part in chunk.waiting)]
             observed = json.dumps(pairs)
         after, state = source.watermark.advance(
             state, before, observed, chunk.arrived_at, chunk.watermark
         )
-        silent_since = _silence_begins(source, chunk, found, last)
+        silent_since = _silence_begins(source, chunk, chunk_facts, newest_arrival)
         if chunk.silent_since is not None:
             after = after_heartbeat(source.watermark, after, chunk.arrived_at, chunk.silent_since)
-        last = Arrival(
-            arrival=0 if last is None else last.arrival + 1,
+        newest_arrival = Arrival(
+            arrival=0 if newest_arrival is None else newest_arrival.arrival + 1,
             arrived_at=chunk.arrived_at,
             before=before,
             after=INFINITY if chunk.end else after,
-            rows=found.rows,
-            min_event_time=found.min_event_time,
-            max_event_time=found.max_event_time,
-            bytes=chunk.bytes + found.bytes,
+            rows=chunk_facts.rows,
+            min_event_time=chunk_facts.min_event_time,
+            max_event_time=chunk_facts.max_event_time,
+            bytes=chunk.bytes + chunk_facts.bytes,
             position=chunk.position,
             watermark_state=state,
             lookups=versions,
-            dead_letters=found.dead_letters,
+            dead_letters=chunk_facts.dead_letters,
             schema_version=schema_version,
-            unreadable_marks=found.unreadable_marks,
-            undeclared=json.dumps(found.undeclared) if found.undeclared else None,
-            future_timestamps=found.future_timestamps,
+            unreadable_marks=chunk_facts.unreadable_marks,
+            undeclared=json.dumps(chunk_facts.undeclared) if chunk_facts.undeclared else None,
+            future_timestamps=chunk_facts.future_timestamps,
             silent_since=silent_since,
-            follows="" if last is None else last.arrival_id,
+            follows="" if newest_arrival is None else newest_arrival.arrival_id,
         )
-        arrivals.append(last)
+        arrivals.append(newest_arrival)
     return arrivals
 
 
-def _silence_begins(source: Source, chunk: Chunk, found: Facts, last: Arrival | None) -> int | None:
+def _silence_begins(
+    source: Source, chunk: Chunk, chunk_facts: Facts, newest_arrival: Arrival | None
+) -> int | None:
     """Return the time since which a source is silent; None if the chunk is not a heartbeat.
 
     The heartbeat of a base can bring rows of a derived source, such as rows without a partner. The
     derived source is not silent then: its silence begins after its newest other arrival.
     """
-    if chunk.silent_since is None or last is None or not isinstance(source, DerivedSource):
-        return None if found.rows > 0 else chunk.silent_since
-    if found.rows > 0:
+    if (
+        chunk.silent_since is None
+        or newest_arrival is None
+        or not isinstance(source, DerivedSource)
+    ):
+        return None if chunk_facts.rows > 0 else chunk.silent_since
+    if chunk_facts.rows > 0:
         return None
-    newest_data = last.arrived_at if last.silent_since is None else last.silent_since
+    newest_data = (
+        newest_arrival.arrived_at
+        if newest_arrival.silent_since is None
+        else newest_arrival.silent_since
+    )
     return latest(chunk.silent_since, newest_data)
 
 
@@ -366,7 +396,7 @@ def check_event_times(
     Raises:
         UnusableArrivalError: no event of an arrival has an event time.
     """
-    untimed = _count_unusable(timeline, _has_event_time, _events)
+    untimed = _count_unusable(timeline, _has_event_time, _count_events)
     has_events = any(arrival.rows for arrival in timeline)
     for index, summary in sorted(facts.items()):
         if not summary.rows:
@@ -440,5 +470,5 @@ def _has_event_time(summary: Arrival | Facts) -> bool:
     return summary.min_event_time is not None or summary.future_timestamps > 0
 
 
-def _events(arrival: Arrival) -> int:
+def _count_events(arrival: Arrival) -> int:
     return arrival.rows

@@ -60,19 +60,19 @@ def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa
     sent = rows.select(needed).append_column(_ROW, numbers)
     records = frame(spark, sent)
     check_types(source, records)
-    found = fetch(
+    computed = fetch(
         records.select(
             F.col(_ROW), *computed_columns(source).values(), failure_reason(source).alias(DEAD)
         )
     )
-    found = found.sort_by(_ROW)
-    reasons = {n: text for n, text in enumerate(found[DEAD].to_pylist()) if text is not None}
+    computed = computed.sort_by(_ROW)
+    reasons = {n: text for n, text in enumerate(computed[DEAD].to_pylist()) if text is not None}
     columns = dict[str, Any]()
     for name in rows.column_names:
         if name not in (*source.transient_fields, DEAD, CONTENT):
             columns[name] = rows[name]
     for name in source.computed:
-        columns[name] = found[name].cast(arrow_type(source.columns[name]))
+        columns[name] = computed[name].cast(arrow_type(source.columns[name]))
     result = pa.table(columns)
     for name in source.mask.keys() & source.computed.keys():
         columns[name] = mask_column(result, source, name)
@@ -84,7 +84,7 @@ def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa
 def computed_columns(source: Source) -> dict[str, Column]:
     """Return each computed column: null if its expression fails."""
     return {
-        name: F.when(~_fails(expression), F.expr(expression)).alias(name)
+        name: F.when(~_expression_fails(expression), F.expr(expression)).alias(name)
         for name, expression in source.computed.items()
     }
 
@@ -93,7 +93,7 @@ def failure_reason(source: Source) -> Column:
     """Return why the computed columns of a row can't be computed; null if they can."""
     return F.coalesce(
         *(
-            F.when(_fails(expression), F.lit(f"The column '{name}' can't be computed."))
+            F.when(_expression_fails(expression), F.lit(f"The column '{name}' can't be computed."))
             for name, expression in source.computed.items()
         )
     )
@@ -105,24 +105,25 @@ def check_types(source: Source, rows: DataFrame) -> None:
     The type must be the same, because a conversion could change the value.
     """
     for name, expression in source.computed.items():
-        what = f"Source '{source.name}': the expression of the column '{name}', {expression!r},"
+        subject = f"Source '{source.name}': the expression of the column '{name}', {expression!r},"
         try:
             (field,) = rows.select(F.expr(expression)).schema.fields
         except AnalysisException as error:
             raise DefinitionError(
-                f"{what} can't be computed from the columns {', '.join(source.record_columns)}: "
+                f"{subject} can't be computed from the columns {', '.join(source.record_columns)}: "
                 f"{summarize(error)}."
             ) from None
-        found = field.dataType.simpleString()
-        if found != simple_type(source.columns[name]):
+        actual = field.dataType.simpleString()
+        if actual != simple_type(source.columns[name]):
             declared = source.columns[name]
             raise DefinitionError(
-                f"{what} has the type {found.upper()}, but the column is declared as {declared}: "
-                f"write CAST({expression} AS {declared}), or declare it as {found.upper()}."
+                f"{subject} has the type {actual.upper()}, but the column is declared as "
+                f"{declared}: "
+                f"write CAST({expression} AS {declared}), or declare it as {actual.upper()}."
             )
 
 
-def _fails(expression: str) -> Column:
+def _expression_fails(expression: str) -> Column:
     """Return the condition that the evaluation of an expression fails."""
     # `try_to_binary` returns null if the evaluation of its argument fails, and text can always be
     # converted to UTF-8. Spark may evaluate parts that occur twice in an expression before the
@@ -140,8 +141,10 @@ def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
     letter = dead_letter(reason, F.lit(None))
     if DEAD in rows.columns:
         letter = F.coalesce(F.col(DEAD), letter).alias(DEAD)
-    kept = [F.col(f"`{n}`") for n in rows.columns if n != DEAD and n not in source.transient_fields]
-    return rows.select(*kept, *computed_columns(source).values(), letter)
+    columns = [
+        F.col(f"`{n}`") for n in rows.columns if n != DEAD and n not in source.transient_fields
+    ]
+    return rows.select(*columns, *computed_columns(source).values(), letter)
 
 
 def _needed_columns(source: Source) -> list[str]:
@@ -161,5 +164,7 @@ def _dead_letters(rows: pa.Table, reasons: Mapping[int, str]) -> Any:  # noqa: A
     letters = dead_letters_of(len(rows), reasons, record)
     if DEAD not in rows.column_names:
         return letters
-    known = rows[DEAD]
-    return pc.if_else(pc.is_valid(known), known, letters.cast(known.type))
+    earlier_letters = rows[DEAD]
+    return pc.if_else(
+        pc.is_valid(earlier_letters), earlier_letters, letters.cast(earlier_letters.type)
+    )

@@ -48,17 +48,19 @@ def read_dead_letters(
         columns: columns of the table of dead letters, at least `arrival` and `position`.
     """
     timeline = snapshot.timeline(source.name)
-    found = snapshot.tables.read(source.dead_letters_table, list(columns))
-    if found is None:
+    letters = snapshot.tables.read(source.dead_letters_table, list(columns))
+    if letters is None:
         types = dict.fromkeys((*columns, "replayed_by"), pa.null())
         return pa.schema(types | {"reason": pa.string()}).empty_table()
     # A writer that died may have left dead letters beyond the timeline.
     newest = timeline[-1].arrival if timeline else -1
-    found = found.filter(ds.field("arrival") <= newest)
-    found = found.sort_by([("arrival", "ascending"), ("position", "ascending")])
+    letters = letters.filter(ds.field("arrival") <= newest)
+    letters = letters.sort_by([("arrival", "ascending"), ("position", "ascending")])
     marks = find_reprocessed(timeline)
-    by = pa.array([marks.get(place) for place in places(found)], pa.int64())
-    return found.append_column("replayed_by", by)
+    replaying_arrivals = pa.array(
+        [marks.get(letter_place) for letter_place in places(letters)], pa.int64()
+    )
+    return letters.append_column("replayed_by", replaying_arrivals)
 
 
 def places(letters: pa.Table) -> list[Place]:
@@ -72,9 +74,9 @@ def find_reprocessed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     # The first arrival that names a dead letter counts: an arrival without rows may repeat the
     # position of the previous arrival.
     return {
-        place: one.arrival
-        for one in reversed(timeline)
-        for place in reprocessed_letters(one.position)
+        letter_place: arrival.arrival
+        for arrival in reversed(timeline)
+        for letter_place in reprocessed_letters(arrival.position)
     }
 
 
@@ -110,13 +112,15 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     if not letters.num_rows:
         return Outcome((), 0, {})
     if not isinstance(connector, Decoder):
-        name, noun = connector.source.name, connector.source.dead_letter_noun
-        why = (
-            "they take no part in the join. To include rows that came too late, increase its "
-            f"`allowed_lateness`, then `tidemark drop {name}` and ingest it again."
-            if is_paired(connector.source)
-            else "the connector can't decode single rows."
-        )
+        name = connector.source.name
+        noun = connector.source.dead_letter_noun
+        if is_paired(connector.source):
+            why = (
+                "they take no part in the join. To include rows that came too late, increase its "
+                f"`allowed_lateness`, then `tidemark drop {name}` and ingest it again."
+            )
+        else:
+            why = "the connector can't decode single rows."
         raise DataError(f"The {noun}s of '{name}' can't be replayed, because {why}")
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
@@ -126,10 +130,15 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):
         rows = rows.append_column(name, letters[name])
-    refused, fit = dict[Place, str](), rows
+    refused = dict[Place, str]()
+    fit = rows
     if DEAD in rows.column_names:
-        found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
-        refused = {place: letter["reason"] for place, letter in found if letter is not None}
+        outcomes = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
+        refused = {
+            letter_place: letter["reason"]
+            for letter_place, letter in outcomes
+            if letter is not None
+        }
         fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
     commits = list(ingest(warehouse, _CorrectedLetters(connector.source, fit)))
     arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
@@ -149,8 +158,10 @@ class _CorrectedLetters:
     protects: ClassVar[bool] = True
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        done = find_reprocessed(timeline)
-        left = [place for place in places(self.rows) if place not in done]
+        reprocessed = find_reprocessed(timeline)
+        left = [
+            letter_place for letter_place in places(self.rows) if letter_place not in reprocessed
+        ]
         clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
         pieces = [
             left[n : n + thresholds.SMALL_BATCH_ROWS]
@@ -164,9 +175,9 @@ class _CorrectedLetters:
             for n, c in enumerate(chunks)
             for i, p in enumerate(reprocessed_letters(c.position))
         }
-        wanted = pa.array([place in which for place in places(self.rows)])
-        rows = self.rows.filter(wanted)
-        chunk, position = zip(*(which[place] for place in places(rows)), strict=True)
+        is_requested = pa.array([letter_place in which for letter_place in places(self.rows)])
+        rows = self.rows.filter(is_requested)
+        chunk, position = zip(*(which[letter_place] for letter_place in places(rows)), strict=True)
         rows = rows.drop_columns(["arrival", "position"])
         rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
         return rows.append_column("position", pa.array(position, pa.int64()))

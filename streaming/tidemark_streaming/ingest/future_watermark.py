@@ -76,10 +76,10 @@ class FutureWatermark:
         ahead = self.watermark - self.clock
         length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
         cause = "" if self.event_time is None else f", with an event dated {iso(self.event_time)}"
-        place = "" if self.read_from is None else f" ({self.read_from})"
+        origin = "" if self.read_from is None else f" ({self.read_from})"
         return (
             f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "
-            f"processing clock: arrival {self.arrival:,} moved it there{cause}{place}. Events "
+            f"processing clock: arrival {self.arrival:,} moved it there{cause}{origin}. Events "
             "before it are late."
         )
 
@@ -124,11 +124,13 @@ def find(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
     if table is None or not table.num_rows:
         return None
     rows = to_dicts(table.sort_by("arrival"))
-    watermark, clock = rows[-1]["watermark_after"], rows[-1]["arrived_at"]
+    watermark = rows[-1]["watermark_after"]
+    clock = rows[-1]["arrived_at"]
     if not is_far_ahead(watermark, clock):
         return None
     cause = next(row for row in rows if row["watermark_after"] == watermark)
-    number, newest = cause["arrival"], cause["max_event_time"]
+    number = cause["arrival"]
+    newest = cause["max_event_time"]
     return FutureWatermark(
         source=source.name,
         arrival=number,
@@ -150,7 +152,7 @@ def future_timestamps(
     latest = as_datetime(some[0].arrived_at + skew)
     dated = ds.field(source.event_time) > pa.scalar(latest, INSTANT)
     columns = ["read_from", source.event_time]
-    found = snapshot.tables.read(source.log_table, columns, dated, _only(some[0].arrival))
+    found = snapshot.tables.read(source.log_table, columns, dated, _only_arrival(some[0].arrival))
     place = ""
     if found is not None and found.num_rows:
         row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
@@ -188,11 +190,11 @@ def lower(
         recorded = log.timeline()
         if not recorded:
             raise no_arrivals(source.name)
-        arrivals = _lower(log, recorded)
+        arrivals = _lower_arrivals(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:
             on_change()
-            _record(log, _with_new_ids(arrivals[changed[0] :]))
+            _replace_timeline(log, _with_new_ids(arrivals[changed[0] :]))
     return _Lowered(
         arrivals=len(changed),
         first=changed[0] if changed else None,
@@ -201,19 +203,21 @@ def lower(
     )
 
 
-def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
+def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     """Return the recorded arrivals with watermarks as the source's definition now computes them.
 
     No watermark is raised: it keeps its recorded value if the computed one is higher.
     """
-    source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
+    source = log.source
+    now = time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
     events = log.read(-1, recorded[-1].arrival)
     columns = dict.fromkeys([source.event_time, *source.columns])
     rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
     facts = observe(source, rows, chunks, log.warehouse.spark)
     found: list[Arrival] = []
-    before, state = None, None
+    before = None
+    state = None
     for arrival, chunk in zip(recorded, chunks, strict=True):
         seen = facts.get(arrival.arrival, Facts())
         after, state = source.watermark.advance(
@@ -221,7 +225,7 @@ def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
         )
         if arrival.silent_since is not None:
             after = after_heartbeat(source.watermark, after, chunk.arrived_at, arrival.silent_since)
-        after = arrival.after if arrival.ends else _least(after, arrival.after)
+        after = arrival.after if arrival.ends else _earlier_of(after, arrival.after)
         found.append(
             replace(
                 arrival,
@@ -250,9 +254,12 @@ def _with_new_ids(arrivals: Sequence[Arrival]) -> list[Arrival]:
     return renewed
 
 
-def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
-    warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
-    app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
+def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
+    warehouse = log.warehouse
+    source = log.source
+    first = arrivals[0].arrival
+    app = f"watermarks/{uuid4().hex}"
+    beyond = f"arrival >= {first}"
     table = warehouse.read(source.log_table, at_least("arrival", first))
     known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])
@@ -265,15 +272,19 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
+def _earlier_of(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return None
+    return min(first, second)
 
 
-def _only(arrival: int) -> list[Condition]:
+def _only_arrival(arrival: int) -> list[Condition]:
     return [number_is("arrival", arrival)]
 
 
 def _read_from(snapshot: Snapshot, source: Source, arrival: int, event_time: int) -> str | None:
     dated = ds.field(source.event_time) == pa.scalar(as_datetime(event_time), INSTANT)
-    found = snapshot.tables.read(source.log_table, ["read_from"], dated, _only(arrival))
-    return None if found is None or not found.num_rows else found["read_from"][0].as_py()
+    rows = snapshot.tables.read(source.log_table, ["read_from"], dated, _only_arrival(arrival))
+    if rows is None or not rows.num_rows:
+        return None
+    return rows["read_from"][0].as_py()

@@ -43,13 +43,13 @@ def lock_ingest(warehouse: Warehouse, source: Source) -> Iterator[Hold]:
     records = worker_records(warehouse.location, warehouse.database)
     with ExitStack() as stack:
         try:
-            held = stack.enter_context(hold_work(records, INGEST, source.name))
+            lock = stack.enter_context(hold_work(records, INGEST, source.name))
         except OwnedElsewhereError as error:
             raise ConflictError(
                 f"Source '{source.name}' is being ingested already, by {error.owner}: wait "
                 "until it ends, or stop it."
             ) from error
-        yield held
+        yield lock
 
 
 def is_ingesting(settings: Settings, source: str) -> bool:
@@ -75,12 +75,12 @@ class Ingest:
 
 
 @contextmanager
-def record_error(held: Hold) -> Iterator[Ingest]:
+def record_error(lock: Hold) -> Iterator[Ingest]:
     """Run an ingest in a `with` block. Delete the recorded error first. If an error that requires
     manual action ends the ingest, record it.
     """
     ingest = Ingest()
-    _report(held, None)
+    _record_error_text(lock, None)
     try:
         yield ingest
     except (ConflictError, UnfinishedOperationError):
@@ -88,7 +88,7 @@ def record_error(held: Hold) -> Iterator[Ingest]:
         raise
     except TidemarkError as error:
         if not error.retriable and error is not ingest.other_error:
-            _report(held, str(error))
+            _record_error_text(lock, str(error))
         raise
 
 
@@ -130,8 +130,8 @@ class RecordedIngest(NamedTuple):
 
 def read_ingests(settings: Settings, sources: Iterable[str]) -> dict[str, RecordedIngest]:
     """Return the ingest of each source, from one listing of the records."""
-    found = records_of(settings).read_all(INGEST, POLL)
-    records = {(record.kind, record.name): record for record in found}
+    all_records = records_of(settings).read_all(INGEST, POLL)
+    records = {(record.kind, record.name): record for record in all_records}
     ingests = dict[str, RecordedIngest]()
     for source in sources:
         ingest = records.get((INGEST, source), WorkerRecord(INGEST, source))
@@ -142,10 +142,10 @@ def read_ingests(settings: Settings, sources: Iterable[str]) -> dict[str, Record
     return ingests
 
 
-def _report(held: Hold, error: str | None) -> None:
+def _record_error_text(lock: Hold, error: str | None) -> None:
     def change(record: WorkerRecord) -> WorkerRecord:
         return replace(record, report={} if error is None else {_REFUSED: error})
 
     # An error here is ignored: if the disk is full, the ingest itself reports it.
     with suppress(TidemarkError):
-        held.change(change)
+        lock.change(change)

@@ -36,21 +36,22 @@ def play(
     """
     if ingestion.play is None:
         raise no_recording(ingestion.source)
-    place = str(landing)
-    if is_address(place):
+    landing_folder = str(landing)
+    if is_address(landing_folder):
         raise DefinitionError(
-            f"A recording can't be played into '{place}': an object store sets the times of its "
+            f"A recording can't be played into '{landing_folder}': an object store sets the times "
+            "of its "
             "files itself, so the arrivals would lose their times. Set TIDEMARK_LANDING to a "
             "folder on this machine."
         )
     _check_way(warehouse, ingestion.source)
     furnish(warehouse, ingestion)
-    landed = ingestion.play(Path(place), excerpt)
+    landed = ingestion.play(Path(landing_folder), excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
-        yield from ingest(warehouse, ingestion.connector(place), batch=batch)
+        yield from ingest(warehouse, ingestion.connector(landing_folder), batch=batch)
         return
-    connectors = ((ingestion.connector(place), file.number, file.total) for file in landed)
+    connectors = ((ingestion.connector(landing_folder), file.number, file.total) for file in landed)
     yield from ingest_each(warehouse, ingestion.source, connectors, batch=batch)
 
 

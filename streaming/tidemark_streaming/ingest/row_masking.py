@@ -9,18 +9,18 @@ from tidemark.define.protection import HEADERS, Drop, Tokenize
 from tidemark.define.source import Source
 
 
-def check(source: Source, what: str) -> None:
+def check(source: Source, connector: str) -> None:
     """Refuse a source with a column that can't be protected as declared: only the Kafka connector
     can tokenize a column with the type of Kafka headers.
 
     Args:
-        what: the connector that reads the source, for the error message.
+        connector: the connector that reads the source, for the error message.
     """
     for name, way in source.mask.items():
         kind = source.record_columns.get(name, "STRING").replace(" ", "").upper()
         if isinstance(way, Tokenize) and kind == HEADERS:
             raise DefinitionError(
-                f"{what} can tokenize only text and bytes, but '{name}' is declared as "
+                f"{connector} can tokenize only text and bytes, but '{name}' is declared as "
                 f"{source.record_columns[name]}: use Drop()."
             )
 

@@ -45,12 +45,12 @@ class Silence:
         """
         if self._heartbeat is None:
             return None
-        now = self._elapsed()
-        offset = self._wall() - now
+        elapsed = self._elapsed()
+        offset = self._wall() - elapsed
         if self._since is None or abs(offset - self._offset) * 1e6 > CLOCK_SLACK:
-            self._since = self._last = now
+            self._since = self._last = elapsed
             self._offset = offset
-        if (now - self._last) * 1e6 < self._heartbeat:
+        if (elapsed - self._last) * 1e6 < self._heartbeat:
             return None
-        self._last = now
-        return int((now - self._since) * 1e6)
+        self._last = elapsed
+        return int((elapsed - self._since) * 1e6)

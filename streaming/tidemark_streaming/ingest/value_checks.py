@@ -59,7 +59,7 @@ class _Check:
 
     def applies_to(self, kind: DataType) -> bool:
         """Return whether a type is one of the check's types, or contains one at any depth."""
-        return isinstance(kind, self.types) or any(map(self.applies_to, _parts(kind)))
+        return isinstance(kind, self.types) or any(map(self.applies_to, _nested_types(kind)))
 
 
 def check_values(source: Source, rows: Rows | Iterator[pa.Table]) -> Rows | Iterator[pa.Table]:
@@ -71,7 +71,7 @@ def check_values(source: Source, rows: Rows | Iterator[pa.Table]) -> Rows | Iter
     return (_in_memory(source, table) for table in rows)
 
 
-def _columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
+def _checked_columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
     """Yield each column, except the event time, with its type and a check that applies to it."""
     for name, ddl in source.columns.items():
         kind = data_type(ddl)
@@ -80,7 +80,7 @@ def _columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
                 yield name, kind, check
 
 
-def _parts(kind: DataType) -> list[DataType]:
+def _nested_types(kind: DataType) -> list[DataType]:
     match kind:
         case ArrayType():
             return [kind.elementType]
@@ -92,41 +92,49 @@ def _parts(kind: DataType) -> list[DataType]:
             return []
 
 
-def _reason(source: Source, column: str, check: _Check) -> str:
+def _describe_reason(source: Source, column: str, check: _Check) -> str:
     return f"The field '{source.field_of(column)}' {check.reason}."
 
 
 def _in_memory(source: Source, rows: pa.Table) -> pa.Table:
-    checks, reasons = list(_columns(source)), dict[int, str]()
+    checks = list(_checked_columns(source))
+    reasons = dict[int, str]()
     for name, _, check in checks:
-        for number in _failing(rows[name], check):
-            reasons.setdefault(int(number), _reason(source, name, check))
+        for number in _find_failing(rows[name], check):
+            reasons.setdefault(int(number), _describe_reason(source, name, check))
     letters = dead_letters_of(len(rows), reasons, {})
     if DEAD not in rows.column_names:
         # All tables of a commit have the same columns.
-        return rows.append_column(DEAD, letters) if checks else rows
+        if checks:
+            return rows.append_column(DEAD, letters)
+        return rows
     if not reasons:
         return rows
-    known = rows[DEAD]
-    both = pc.if_else(pc.is_valid(known), known, letters.cast(known.type))
+    earlier_letters = rows[DEAD]
+    both = pc.if_else(
+        pc.is_valid(earlier_letters), earlier_letters, letters.cast(earlier_letters.type)
+    )
     return rows.set_column(rows.column_names.index(DEAD), DEAD, both)
 
 
-def _failing(values: _Array, check: _Check) -> _Array:
-    kind, none = values.type, np.array([], np.int64)
+def _find_failing(values: _Array, check: _Check) -> _Array:
+    kind = values.type
+    none = np.array([], np.int64)
     if isinstance(values, pa.ChunkedArray):
         ends = np.cumsum([0, *(len(chunk) for chunk in values.chunks)])
         firsts = zip(values.chunks, ends[:-1], strict=True)
-        return np.concatenate([none, *(_failing(chunk, check) + first for chunk, first in firsts)])
+        return np.concatenate(
+            [none, *(_find_failing(chunk, check) + first for chunk, first in firsts)]
+        )
     if pa.types.is_map(kind):
         pair = pa.struct({"key": kind.key_type, "value": kind.item_type})
-        return _failing(values.cast(pa.list_(pair)), check)
+        return _find_failing(values.cast(pa.list_(pair)), check)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         parents = pc.list_parent_indices(values).to_numpy()
-        return parents[_failing(pc.list_flatten(values), check)]
+        return parents[_find_failing(pc.list_flatten(values), check)]
     if pa.types.is_struct(kind):
         fields = (pc.struct_field(values, [n]) for n in range(kind.num_fields))
-        return np.unique(np.concatenate([none, *(_failing(field, check) for field in fields)]))
+        return np.unique(np.concatenate([none, *(_find_failing(field, check) for field in fields)]))
     fails = check.in_memory(values)
     if fails is None:
         return none
@@ -136,7 +144,9 @@ def _failing(values: _Array, check: _Check) -> _Array:
 def _is_out_of_range(values: _Array) -> _Array | None:
     kind = values.type
     if pa.types.is_date32(kind):
-        least, most, counts = BEGINNING // _DAY, INFINITY // _DAY, pc.cast(values, pa.int32())
+        least = BEGINNING // _DAY
+        most = INFINITY // _DAY
+        counts = pc.cast(values, pa.int32())
     elif pa.types.is_timestamp(kind):
         per_second = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[kind.unit]
         scale = 1_000 if kind.unit == "ns" else 1
@@ -154,7 +164,7 @@ def _is_no_utf8(values: _Array) -> _Array | None:
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([not _is_utf8(each) for each in values.cast(pa.binary()).to_pylist()])
+        return pa.array([not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()])
     return None
 
 
@@ -168,28 +178,32 @@ def _is_utf8(value: bytes | None) -> bool:
 
 def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
     reasons = [
-        F.when(_fails(F.col(f"`{name}`"), kind, check), F.lit(_reason(source, name, check)))
-        for name, kind, check in _columns(source)
+        F.when(
+            _value_fails(F.col(f"`{name}`"), kind, check),
+            F.lit(_describe_reason(source, name, check)),
+        )
+        for name, kind, check in _checked_columns(source)
     ]
     if not reasons:
         return rows
     letter = dead_letter(F.coalesce(*reasons), F.lit(None))
-    known = DEAD in rows.columns
-    return rows.withColumn(DEAD, F.coalesce(F.col(DEAD), letter) if known else letter)
+    has_letters = DEAD in rows.columns
+    return rows.withColumn(DEAD, F.coalesce(F.col(DEAD), letter) if has_letters else letter)
 
 
-def _fails(value: Column, kind: DataType, check: _Check) -> Column:
+def _value_fails(value: Column, kind: DataType, check: _Check) -> Column:
     match kind:
         case ArrayType():
-            return F.exists(value, lambda each: _fails(each, kind.elementType, check))
+            return F.exists(value, lambda element: _value_fails(element, kind.elementType, check))
         case MapType():
-            keys, items = ArrayType(kind.keyType), ArrayType(kind.valueType)
+            keys = ArrayType(kind.keyType)
+            items = ArrayType(kind.valueType)
             parts = [
-                _fails(F.map_keys(value), keys, check),
-                _fails(F.map_values(value), items, check),
+                _value_fails(F.map_keys(value), keys, check),
+                _value_fails(F.map_values(value), items, check),
             ]
         case StructType():
-            parts = [_fails(value.getField(f.name), f.dataType, check) for f in kind.fields]
+            parts = [_value_fails(value.getField(f.name), f.dataType, check) for f in kind.fields]
         case _ if isinstance(kind, check.types):
             parts = [check.in_engine(value, kind)]
         case _:

@@ -54,16 +54,20 @@ def start(
         properties: properties of the broker that override or extend its defaults.
     """
     broker = broker_process(settings)
-    at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
-    if broker.running_at(*at) is None:
+    port = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
+    if broker.running_at(*port) is None:
         check_free(settings.kafka_port, "kafka_port")
         java = find_java()
         on_progress("fetching the broker's jars" if not FOLDER.exists() else "starting")
         paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
         command = [
-            *(java.command, f"-Xmx{_MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            java.command,
+            f"-Xmx{_MEMORY}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
             f"-Dlog4j2.configurationFile={_HERE / 'broker.log4j2.properties'}",
-            *("-cp", os.pathsep.join(map(str, paths))),
+            "-cp",
+            os.pathsep.join(map(str, paths)),
         ]
         file = _write_configuration(settings, properties or {})
         _format(command, settings.home / "kafka" / "data", file)
@@ -93,14 +97,14 @@ def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> P
     folder = settings.home / "kafka"
     make_folder(folder)
     controller = free_port()
-    own = {
+    broker_properties = {
         "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": str(folder / "data"),
         **properties,
     }
     file = folder / "server.properties"
-    properties_text = "".join(f"{name}={value}\n" for name, value in own.items())
+    properties_text = "".join(f"{name}={value}\n" for name, value in broker_properties.items())
     file.write_text((_HERE / "broker.properties").read_text() + properties_text)
     return file
 
@@ -111,9 +115,9 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
         return
     tool = [*command, "kafka.tools.StorageTool", "format"]
     format_command = [*tool, "-t", str(uuid4()), "-c", str(properties)]
-    done = subprocess.run(format_command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = summarize_output((done.stderr + done.stdout).splitlines())
+    process = subprocess.run(format_command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        reason = summarize_output((process.stderr + process.stdout).splitlines())
         raise EngineError(
             f"The broker's data folder {data} can't be formatted: {reason}. Make it writable, or "
             "correct the properties of the broker."

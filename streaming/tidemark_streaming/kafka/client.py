@@ -38,16 +38,16 @@ _WHERE = "in the `client` properties"
 _T = TypeVar("_T")
 
 
-def check_secrets(client: Properties, what: str) -> None:
+def check_secrets(client: Properties, owner: str) -> None:
     """Refuse properties that contain a secret in plain text.
 
     Args:
-        what: the object that has the properties, for the error message.
+        owner: the object that has the properties, for the error message.
     """
     for name, value in client.items():
         if _SECRET.search(name) and not isinstance(value, Secret):
             raise DefinitionError(
-                f"{what} has the value of {name} in its `client` in plain text. Specify where the "
+                f"{owner} has the value of {name} in its `client` in plain text. Specify where the "
                 f'value is stored, as "{name}": secret("env:NAME") or secret("file:PATH"), with '
                 "`from tidemark.secret import secret`."
             )
@@ -57,7 +57,7 @@ def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     """Return the properties of a client, with the values of its secrets. The log output of the
     client is off, because its errors are raised.
     """
-    own: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "bootstrap.servers": servers,
         "log_level": 0,
         "error_cb": lambda _: None,
@@ -67,7 +67,7 @@ def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     for name, value in client.items():
         if name.endswith(".location") and isinstance(value, str):
             _check_file(name, Path(value))
-    return own | {k: v.reveal() if isinstance(v, Secret) else v for k, v in client.items()}
+    return defaults | {k: v.reveal() if isinstance(v, Secret) else v for k, v in client.items()}
 
 
 class Brokers:
@@ -116,7 +116,8 @@ class Brokers:
 
     def record_response(self) -> None:
         """Record that the brokers accepted this client and answered its request."""
-        self._was_accepted, self._rejected_at = True, None
+        self._was_accepted = True
+        self._rejected_at = None
 
     def rejection(self) -> DataError | None:
         """Return why the brokers reject this client, or None if no received error explains it.
@@ -124,9 +125,16 @@ class Brokers:
         The error is retriable if the brokers had accepted the client before and the rejection is
         recent (`RETRIABLE_REJECTION_SECONDS`).
         """
-        known = (self._known_rejection(each.code(), each.str()) for each in self._errors)
-        found = next((message for message in known if message), None) or self._protocol_mismatch()
-        return None if found is None else self._read_error(found, retriable=self._is_retriable())
+        messages = (
+            self._known_rejection(broker_error.code(), broker_error.str())
+            for broker_error in self._errors
+        )
+        rejected = (
+            next((message for message in messages if message), None) or self._protocol_mismatch()
+        )
+        if rejected is None:
+            return None
+        return self._read_error(rejected, retriable=self._is_retriable())
 
     def unreachable(self, error: Exception) -> DataError:
         """Return the error for a failed request, with the best known cause: why the brokers reject
@@ -186,7 +194,7 @@ class Brokers:
 
         Such brokers close connections without an error.
         """
-        if {each.code() for each in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
+        if {broker_error.code() for broker_error in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         if not uses_tls(*self._first):
             return None
@@ -216,14 +224,16 @@ class Brokers:
     def user(self) -> str:
         """The client's user, as error messages name it."""
         name = self._client.get("sasl.username")
-        return f"the user '{name}'" if isinstance(name, str) else "this client's user"
+        if isinstance(name, str):
+            return f"the user '{name}'"
+        return "this client's user"
 
     def _is_retriable(self) -> bool:
         """Return whether the current rejection may be temporary."""
-        now = time.monotonic()
+        current_time = time.monotonic()
         if self._rejected_at is None:
-            self._rejected_at = now
-        return self._was_accepted and now - self._rejected_at < RETRIABLE_REJECTION_SECONDS
+            self._rejected_at = current_time
+        return self._was_accepted and current_time - self._rejected_at < RETRIABLE_REJECTION_SECONDS
 
     def _read_error(self, message: str, *, retriable: bool = False) -> DataError:
         return DataError(f"Kafka at {self.servers} can't be read: {message}.", retriable=retriable)

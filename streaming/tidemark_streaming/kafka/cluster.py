@@ -70,13 +70,16 @@ class Cluster:
                 whole names.
         """
         existing = self._topics()
-        found = [t for name in names for t in self._matching(name, existing)]
-        if not found:
+        matching = [t for name in names for t in self._matching(name, existing)]
+        if not matching:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(found), request_timeout=self._patience)
-        described = {name: self._result(future, name) for name, future in asked.items()}
+        futures = self._admin.describe_topics(
+            TopicCollection(matching), request_timeout=self._patience
+        )
+        described = {name: self._result(future, name) for name, future in futures.items()}
         numbers = {name: [p.id for p in topic.partitions] for name, topic in described.items()}
-        first, end = self._offsets(numbers, OFFSET_BEGINNING), self._offsets(numbers, OFFSET_END)
+        first = self._offsets(numbers, OFFSET_BEGINNING)
+        end = self._offsets(numbers, OFFSET_END)
         return {
             name: Topic(
                 str(topic.topic_id),
@@ -89,10 +92,12 @@ class Cluster:
         """Return the IDs of topics by name, except for topics that do not exist. This is one
         request, which takes a millisecond.
         """
-        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._patience)
+        futures = self._admin.describe_topics(
+            TopicCollection(names), request_timeout=self._patience
+        )
         return {
             name: str(self._result(future, name).topic_id)
-            for name, future in asked.items()
+            for name, future in futures.items()
             if _code(self._failure(future)) != KafkaError.UNKNOWN_TOPIC_OR_PART
         }
 
@@ -101,14 +106,14 @@ class Cluster:
         existing = self._topics()
         return all(name in existing for name in names)
 
-    def create(self, wanted: Sequence[NewTopic]) -> None:
+    def create(self, topics: Sequence[NewTopic]) -> None:
         """Create the wanted topics that do not exist, and wait until they can be used."""
         existing = self._topics()
-        missing = [topic for topic in wanted if topic.topic not in existing]
+        missing = [topic for topic in topics if topic.topic not in existing]
         if not missing:
             return
-        asked = self._admin.create_topics(missing, request_timeout=self._patience)
-        for name, future in asked.items():
+        futures = self._admin.create_topics(missing, request_timeout=self._patience)
+        for name, future in futures.items():
             error = self._failure(future)
             # Another process may have created the topic in the meantime.
             if error is not None and _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -127,8 +132,8 @@ class Cluster:
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Return the offset of each partition's first record at or after an instant in
         microseconds, or the end offset of the partition if all records are earlier."""
-        found = self._offsets({n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0))
-        return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in found.items()}
+        offsets = self._offsets({n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0))
+        return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in offsets.items()}
 
     def end(self, name: str, partition: int, isolation: IsolationLevel) -> int:
         """Return the end offset of a partition at an isolation level. Records of open transactions
@@ -149,13 +154,15 @@ class Cluster:
                 first record at or after it. Without such a record, the offset is negative.
             isolation: the isolation level; by default that of the client's properties.
         """
-        known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
-        spec: Any = known.get(which) or OffsetSpec.for_timestamp(which)
-        asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
+        specs = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
+        spec: Any = specs.get(which) or OffsetSpec.for_timestamp(which)
+        requests = {
+            TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers
+        }
         begun = time.monotonic()
         while True:
             futures = self._admin.list_offsets(
-                asked,
+                requests,
                 isolation_level=isolation or self._isolation,
                 request_timeout=self._patience,
             )
@@ -163,13 +170,13 @@ class Cluster:
             if not waits or time.monotonic() - begun > self._patience:
                 break
             time.sleep(_POLL_SECONDS)
-        found = {
+        offsets = {
             (p.topic, p.partition): self._result(f, p.topic).offset for p, f in futures.items()
         }
-        if OFFSET_INVALID in found.values():
+        if OFFSET_INVALID in offsets.values():
             # The client reports a timeout this way, without an error.
             raise self._brokers.unreachable(TimeoutError("not all offsets were received"))
-        return found
+        return offsets
 
     def _topics(self) -> Mapping[str, Any]:
         """Return the metadata of all topics that this client may see, by name."""
@@ -177,7 +184,7 @@ class Cluster:
         begun = time.monotonic()
         while True:
             try:
-                found = self._admin.list_topics(timeout=_STEP).topics
+                existing = self._admin.list_topics(timeout=_STEP).topics
             except KafkaException as error:
                 # Runs the error callback, which records the errors of the brokers.
                 self._admin.poll(0)
@@ -186,22 +193,24 @@ class Cluster:
                     raise self._brokers.unreachable(error) from None
             else:
                 self._brokers.record_response()
-                return found
+                return existing
 
     def _matching(self, name: str, existing: Mapping[str, Any]) -> list[str]:
-        own = sorted(t for t in existing if not t.startswith("__"))
+        user_topics = sorted(t for t in existing if not t.startswith("__"))
         if name.startswith("^"):
-            return [topic for topic in own if matches(name, topic)]
+            return [topic for topic in user_topics if matches(name, topic)]
         if name in existing:
             return [name]
         # A topic that this client may not see is missing from the list. Only a request for the
         # topic itself reports the missing permission.
-        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._patience)
-        if _code(self._failure(asked[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        futures = self._admin.describe_topics(
+            TopicCollection([name]), request_timeout=self._patience
+        )
+        if _code(self._failure(futures[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden_error(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}. Available: "
-            f"{', '.join(own) or 'none'}. Create it, or correct the connector's `topics`."
+            f"{', '.join(user_topics) or 'none'}. Create it, or correct the connector's `topics`."
         )
 
     def _failure(self, future: "Future[Any]") -> BaseException | None:
@@ -223,9 +232,13 @@ class Cluster:
 def _code(error: BaseException | None) -> int | None:
     """Return the Kafka error code of an error; None if there is no error or no Kafka error code."""
     cause = error.args[0] if error is not None and error.args else None
-    return cause.code() if isinstance(cause, KafkaError) else None
+    if isinstance(cause, KafkaError):
+        return cause.code()
+    return None
 
 
 def matches(name: str, topic: str) -> bool:
     """Return whether a configured topic name or pattern matches this topic."""
-    return bool(re.fullmatch(name[1:], topic)) if name.startswith("^") else name == topic
+    if name.startswith("^"):
+        return bool(re.fullmatch(name[1:], topic))
+    return name == topic

@@ -115,25 +115,25 @@ class KafkaConnector:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        what = f"The connector of source '{self.source.name}'"
+        owner = f"The connector of source '{self.source.name}'"
         if isinstance(self.topics, str) or not self.topics:
-            raise DefinitionError(f"{what} needs a list of topics (got {self.topics!r}).")
+            raise DefinitionError(f"{owner} needs a list of topics (got {self.topics!r}).")
         if isinstance(self.format, str) and self.format != "json":
             raise DefinitionError(
-                f"{what} can't read the format '{self.format}': use 'json', Json(…), Avro(…) or "
+                f"{owner} can't read the format '{self.format}': use 'json', Json(…), Avro(…) or "
                 "Protobuf(…)."
             )
         if self.options and not isinstance(self.format, str):
             raise DefinitionError(
-                f"{what} has `options`, which are those of the format 'json'. Set the options of "
+                f"{owner} has `options`, which are those of the format 'json'. Set the options of "
                 f"another format there: format={type(self.format).__name__}(…)."
             )
         if self.rows < 1:
-            raise DefinitionError(f"{what} needs `rows` of at least 1 (got {self.rows}).")
+            raise DefinitionError(f"{owner} needs `rows` of at least 1 (got {self.rows}).")
         if self.start not in ("earliest", "latest"):
             instant(self.start)
-        check_secrets(self.client, what)
-        check(self.source, what)
+        check_secrets(self.client, owner)
+        check(self.source, owner)
         # Validates the options now instead of at the first record.
         _ = self._payload
 
@@ -141,23 +141,26 @@ class KafkaConnector:
         last = timeline[-1] if timeline else None
         # Positions without Kafka offsets come from a connector that the source used before.
         positions = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
-        at = next(map(position.parse, positions), None)
+        recorded = next(map(position.parse, positions), None)
         available = self._cluster.topics(self.topics)
-        lost = self._accepted_losses(at, available)
-        ranges = self._ranges(at, available)
+        lost = self._accepted_losses(recorded, available)
+        ranges = self._ranges(recorded, available)
         clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
         pieces = position.split(ranges, self._max_offsets(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=with_losses(chunks[0].position, lost))
         # A loss, the first poll, and an advance of the watermark by time alone are recorded even
         # without records. After the first poll is recorded, lost records are detected.
-        notes = bool(lost) or (at is None and bool(ranges))
-        if at is None and not ranges and self.start != "earliest":
+        notes = bool(lost) or (recorded is None and bool(ranges))
+        if recorded is None and not ranges and self.start != "earliest":
             # Record that there was no topic at this poll, so that later topics count as new and are
             # read from their first record.
-            notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
+            notes = True
+            chunks = [replace(chunks[0], position=position.NO_TOPIC)]
         moves = last is not None and self._time_advances_watermark(last, clock)
-        return chunks if position.count_offsets(ranges) or notes or moves else []
+        if position.count_offsets(ranges) or notes or moves:
+            return chunks
+        return []
 
     def prefetch(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
@@ -181,16 +184,16 @@ class KafkaConnector:
         Raises:
             DataError: a topic does not exist, or the brokers do not answer.
         """
-        at = None if latest is None else position.parse(latest)
+        recorded = None if latest is None else position.parse(latest)
         available = Cluster(self.at, self.client, patience).topics(self.topics)
-        ranges = self._ranges(at, available)
+        ranges = self._ranges(recorded, available)
         waiting = {
             (name, partition): end - start
             for name, topic in ranges.items()
             if name in available
             for partition, (start, end) in topic.offsets.items()
         }
-        return Lag(waiting, losses.find_losses(self._configured_topics(at), available))
+        return Lag(waiting, losses.find_losses(self._configured_topics(recorded), available))
 
     def decode(self, letters: pa.Table) -> pa.Table:
         names = {"value": "bytes", "chunk": CHUNK}
@@ -203,9 +206,9 @@ class KafkaConnector:
 
         Return their rows, and their fields that the source does not declare.
         """
-        found = self._intake.read(positions, cancel)
+        decoded = self._intake.read(positions, cancel)
         self._check_not_recreated([position.parse(p) for p in positions])
-        return found
+        return decoded
 
     def _check_not_recreated(self, pieces: Sequence[Position]) -> None:
         """Raise if a topic was recreated since the poll that found the records.
@@ -230,60 +233,70 @@ class KafkaConnector:
                 "records are lost."
             )
 
-    def _accepted_losses(self, at: Position | None, available: Position) -> list[str]:
-        """Return descriptions of the records that Kafka lost since the position `at`.
+    def _accepted_losses(self, recorded: Position | None, available: Position) -> list[str]:
+        """Return descriptions of the records that Kafka lost since the position `recorded`.
 
         Raises:
             DataError: the user has not accepted one of the losses.
         """
-        lost = losses.find_losses(self._configured_topics(at), available)
+        lost = losses.find_losses(self._configured_topics(recorded), available)
         words = [loss.message for loss in lost]
         if refused := self._acceptance.select_refused(words):
             refused_losses = [loss for loss in lost if loss.message in refused]
             raise DataError(losses.error_message(self.source.name, refused_losses))
         return words
 
-    def _ranges(self, at: Position | None, available: Position) -> Position:
+    def _ranges(self, recorded: Position | None, available: Position) -> Position:
         """Return the range of offsets to ingest from each partition.
 
         Args:
-            at: the newest recorded position, after which the ranges begin. If it is None, they
-                begin at the connector's `start`.
+            recorded: the newest recorded position, after which the ranges begin. If it is None,
+                they begin at the connector's `start`.
             available: for each partition, the offsets from the first to the end offset.
         """
-        begun, asked = (
-            self._start_offsets(available) if at is None else {},
-            self._configured_topics(at),
-        )
+        begun = self._start_offsets(available) if recorded is None else {}
+        configured = self._configured_topics(recorded)
         # A topic that is no longer configured keeps its position, because it may be configured
         # again.
-        left = {name: topic for name, topic in (at or {}).items() if name not in asked}
+        left = {name: topic for name, topic in (recorded or {}).items() if name not in configured}
         ranges = dict(position.end_of(left))
         for name, topic in available.items():
-            known = asked[name].offsets if name in asked and asked[name].id == topic.id else {}
+            ingested = (
+                configured[name].offsets
+                if name in configured and configured[name].id == topic.id
+                else {}
+            )
             offsets = dict[int, position.Range]()
             for partition, (low, end) in topic.offsets.items():
-                start = known[partition][1] if partition in known else begun.get((name, partition))
+                start = (
+                    ingested[partition][1]
+                    if partition in ingested
+                    else begun.get((name, partition))
+                )
                 start = low if start is None else start
                 offsets[partition] = (min(max(start, low), end), end)
             # Kafka never removes partitions. If a partition is missing from a broker's stale
             # metadata, the partition keeps its position.
-            for partition in known.keys() - offsets.keys():
-                offsets[partition] = (known[partition][1], known[partition][1])
+            for partition in ingested.keys() - offsets.keys():
+                offsets[partition] = (ingested[partition][1], ingested[partition][1])
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 
-    def _configured_topics(self, at: Position | None) -> Position:
-        """Return the topics of a position that are still configured; none if `at` is None."""
-        known = (at or {}).items()
-        return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
+    def _configured_topics(self, recorded: Position | None) -> Position:
+        """Return the topics of a position that are still configured; none if `recorded` is None."""
+        topics = (recorded or {}).items()
+        return {
+            n: topic for n, topic in topics if any(matches(pattern, n) for pattern in self.topics)
+        }
 
     def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
         # All pieces of a poll have the poll's processing time. Without `waiting`, a partition might
         # count as idle although more of its records are in later pieces.
-        place = PLACES.get(self.source.watermark.by or "")
+        name_partition = PLACES.get(self.source.watermark.by or "")
         waiting = dict.fromkeys(
-            place(*of) for of in position.unfinished_partitions(piece, ranges) if place
+            name_partition(*partition)
+            for partition in position.unfinished_partitions(piece, ranges)
+            if name_partition
         )
         rows = position.count_offsets(piece)
         return Chunk(position.to_json(piece), clock, rows=rows, waiting=tuple(waiting))
@@ -312,12 +325,15 @@ class KafkaConnector:
 
     def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
         """Return whether an arrival without records at the time `clock` advances the watermark."""
-        state, after = last.watermark_state, last.after
+        state = last.watermark_state
+        after = last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 
     @property
     def _payload(self) -> Payload:
-        return Json(self.options) if isinstance(self.format, str) else self.format
+        if isinstance(self.format, str):
+            return Json(self.options)
+        return self.format
 
     @cached_property
     def at(self) -> str:
@@ -334,7 +350,7 @@ class KafkaConnector:
 
     @cached_property
     def _acceptance(self) -> Acceptance:
-        return Acceptance(given=self.accept_loss)
+        return Acceptance(is_accepted=self.accept_loss)
 
     @cached_property
     def _ahead(self) -> Prefetcher[tuple[pa.Table, Fields]]:

@@ -63,30 +63,33 @@ UTF-8 or a timestamp outside the years 1 to 9999. With each column comes a field
 is null only if the record has no value for the column."""
 
 
-def check(source: Source, what: str) -> None:
+def check(source: Source, connector: str) -> None:
     """Refuse a source that declares a column of `RECORD` with another type, or a column that a
     Kafka connector can't protect as declared.
 
     Args:
-        what: the connector, for the error message.
+        connector: the connector, for the error message.
     """
     for name, kind in source.record_columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
         allowed += ["STRING"] if name == "kafka_key" else []
         if allowed and _plain(kind) not in map(_plain, allowed):
             raise DefinitionError(
-                f"{what} reads the column '{name}' as {' or '.join(allowed)}, but it is declared "
+                f"{connector} reads the column '{name}' as {' or '.join(allowed)}, but it is "
+                "declared "
                 f"as {kind}: correct the declaration."
             )
         way = source.mask.get(name)
         if name in RECORD and way is not None and name not in ("kafka_key", "kafka_headers"):
             raise DefinitionError(
-                f"{what} needs the original value of '{name}', so this column can't be protected: "
+                f"{connector} needs the original value of '{name}', so this column can't be "
+                "protected: "
                 "remove it from `mask`."
             )
         if name not in RECORD and isinstance(way, Tokenize) and _plain(kind) != "STRING":
             raise DefinitionError(
-                f"{what} can tokenize only STRING columns, but '{name}' is declared as {kind}: "
+                f"{connector} can tokenize only STRING columns, but '{name}' is declared as "
+                f"{kind}: "
                 "declare it as STRING, or use Mask() or Drop()."
             )
 
@@ -108,14 +111,15 @@ def decode_records(
             moment.
         DefinitionError: the key for tokens does not exist.
     """
-    own = {n: t for n, t in source.record_columns.items() if n not in RECORD}
-    events = decode_protected(records["value"], own, source, payload)
-    columns, reasons = {**events.columns, **_record(records, source)}, dict(events.reasons)
+    value_columns = {n: t for n, t in source.record_columns.items() if n not in RECORD}
+    events = decode_protected(records["value"], value_columns, source, payload)
+    columns = {**events.columns, **_record(records, source)}
+    reasons = dict(events.reasons)
     for name, written in WRITTEN_FIELDS.items():
         if name in columns:
             for row in undecoded_rows(records[written], columns[name]):
                 reasons.setdefault(row, misfit_reason(name, source.record_columns[name]))
-    place = _join_columns(records, "topic", "partition", "offset")
+    record_id = _join_columns(records, "topic", "partition", "offset")
     header = _header(records, correlation)
     rows: dict[str, Any] = {
         name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
@@ -124,8 +128,8 @@ def decode_records(
     if reasons:
         rows = {name: null_rows(column, reasons) for name, column in rows.items()}
     rows |= {CHUNK: records["chunk"], "position": records["position"]}
-    rows["read_from"] = place
-    rows[CORRELATION] = place if header is None else pc.coalesce(header, place)
+    rows["read_from"] = record_id
+    rows[CORRELATION] = record_id if header is None else pc.coalesce(header, record_id)
     rows[BYTES] = _sizes(records)
     if reasons:
         rows[DEAD] = _letters(records, reasons, source)
@@ -135,17 +139,17 @@ def decode_records(
 
 
 def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
-    found = dict[str, Any]()
+    columns = dict[str, Any]()
     for name in RECORD.keys() & source.record_columns.keys():
         if isinstance(source.mask.get(name), Drop):
             continue
         if name == "kafka_topic_partition":
-            found[name] = _join_columns(records, "topic", "partition")
+            columns[name] = _join_columns(records, "topic", "partition")
             continue
-        found[name] = records[name.removeprefix("kafka_")]
+        columns[name] = records[name.removeprefix("kafka_")]
         if name == "kafka_key" and _plain(source.record_columns[name]) == "STRING":
-            found[name] = decode_utf8(found[name])
-    return found
+            columns[name] = decode_utf8(columns[name])
+    return columns
 
 
 def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
@@ -172,10 +176,10 @@ def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> p
 
 def _letter_fields(records: pa.Table, source: Source) -> dict[str, "pa.ChunkedArray[Any]"]:
     """Return the fields that dead letters of records have."""
-    kept = [
+    names = [
         name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]
-    fields = {name: records[name] for name in kept}
+    fields = {name: records[name] for name in names}
     if not source.mask:
         fields["bytes"] = records["value"]
     return fields

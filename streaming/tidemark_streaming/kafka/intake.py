@@ -69,23 +69,25 @@ class Intake:
         the source does not declare.
         """
         pieces = [position.parse(p) for p in positions]
-        if self._few_fields and (found := self._rows(pieces, cancel, self._wanted)) is not None:
-            return found
-        found = self._rows(pieces, cancel, None)
-        assert found is not None
-        self._few_fields = DEAD not in found[0].column_names
-        return found
+        if self._few_fields and (decoded := self._rows(pieces, cancel, self._wanted)) is not None:
+            return decoded
+        decoded = self._rows(pieces, cancel, None)
+        assert decoded is not None
+        self._few_fields = DEAD not in decoded[0].column_names
+        return decoded
 
     def _rows(
-        self, pieces: Sequence[Position], cancel: Event, wanted: Sequence[str] | None
+        self, pieces: Sequence[Position], cancel: Event, field_names: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
-        """Return the result of `read`; None if there are dead letters and `wanted` lacks fields.
+        """Return the result of `read`; None if there are dead letters and `field_names` lacks "
+        "fields.
 
         Args:
-            wanted: the fields to fetch; None for all.
+            field_names: the fields to fetch; None for all.
         """
-        rows, fields = list[pa.Table](), list[Fields]()
-        names = SCHEMA.names if wanted is None else wanted
+        rows = list[pa.Table]()
+        fields = list[Fields]()
+        names = SCHEMA.names if field_names is None else field_names
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
                 fields.append(_sample_fields(records, self._source.fields, self._payload))
@@ -112,16 +114,20 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
     columns: dict[str, Any] = {
         "key": _protected_key(records["key"], source),
         "headers": [
-            _protected_headers(each, "kafka_headers" in source.record_columns, correlation, ways)
-            for each in records["headers"].to_pylist()
+            _protected_headers(
+                record_headers, "kafka_headers" in source.record_columns, correlation, ways
+            )
+            for record_headers in records["headers"].to_pylist()
         ],
     }
-    keys, values = records["key"].to_pylist(), records["value"].to_pylist()
+    keys = records["key"].to_pylist()
+    values = records["value"].to_pylist()
     sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
     for name, column in columns.items():
-        place, kind = records.column_names.index(name), records.schema.field(name).type
+        index = records.column_names.index(name)
+        kind = records.schema.field(name).type
         column = pa.array(column, kind) if isinstance(column, list) else column
-        records = records.set_column(place, name, column)
+        records = records.set_column(index, name, column)
     return records.append_column("size", pa.array(sizes, pa.int64()))
 
 
@@ -131,12 +137,14 @@ def _protected_key(
     if "kafka_key" not in source.record_columns:
         return pa.nulls(len(keys), keys.type)
     way = source.mask.get("kafka_key")
-    return keys if way is None else way.protect(keys)
+    if way is None:
+        return keys
+    return way.protect(keys)
 
 
 def _protected_headers(
     headers: Sequence[Mapping[str, Any]] | None,
-    kept: bool,
+    keeps_all: bool,
     correlation: str | None,
     ways: Mapping[str, Change],
 ) -> list[dict[str, Any]] | None:
@@ -144,7 +152,7 @@ def _protected_headers(
 
     Args:
         headers: all headers of the record; None if they can't be read.
-        kept: true to keep all headers, false to keep only the header with the correlation ID.
+        keeps_all: true to keep all headers, false to keep only the header with the correlation ID.
         correlation: the name of the header that holds the correlation ID.
         ways: the functions that protect values, by column. The header with the correlation ID is
             protected like the others unless there is a function for the correlation ID.
@@ -152,12 +160,15 @@ def _protected_headers(
     if headers is None:
         return None
     usual = ways.get("kafka_headers", _keep)
-    own = ways.get(CORRELATION, usual)
+    protect_correlation = ways.get(CORRELATION, usual)
     pairs = [(h["key"], h["value"]) for h in headers]
     return [
-        {"key": k, "value": None if v is None else (own if k == correlation else usual)(v)}
+        {
+            "key": k,
+            "value": None if v is None else (protect_correlation if k == correlation else usual)(v),
+        }
         for k, v in pairs
-        if kept or k == correlation
+        if keeps_all or k == correlation
     ]
 
 
@@ -165,13 +176,13 @@ def _keep(value: bytes) -> bytes:
     return value
 
 
-def _merge_samples(found: Iterable[Fields]) -> Fields:
+def _merge_samples(samples: Iterable[Fields]) -> Fields:
     """Return the union of the fields of several samples."""
     names = dict[int, set[str]]()
-    for each in found:
-        for chunk, some in each.items():
-            names.setdefault(chunk, set()).update(some)
-    return {chunk: tuple(sorted(some)[:MAX_NAMES]) for chunk, some in names.items()}
+    for sample in samples:
+        for chunk, field_names in sample.items():
+            names.setdefault(chunk, set()).update(field_names)
+    return {chunk: tuple(sorted(field_names)[:MAX_NAMES]) for chunk, field_names in names.items()}
 
 
 def _sample_fields(records: pa.Table, declared: Iterable[str], payload: Json) -> Fields:
@@ -185,12 +196,13 @@ def _sample_fields(records: pa.Table, declared: Iterable[str], payload: Json) ->
     Returns:
         The names of the undeclared fields, by chunk index.
     """
-    known, found = frozenset(declared), dict[int, tuple[str, ...]]()
+    declared_fields = frozenset(declared)
+    by_chunk = dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():
-        mine = np.flatnonzero(numbers == chunk)
-        some = mine[:: sample_step(len(mine))]
-        values = records["value"].take(pa.array(some)).to_pylist()
-        if names := find_undeclared(values, known, payload):
-            found[chunk] = names
-    return found
+        indices = np.flatnonzero(numbers == chunk)
+        sampled = indices[:: sample_step(len(indices))]
+        values = records["value"].take(pa.array(sampled)).to_pylist()
+        if names := find_undeclared(values, declared_fields, payload):
+            by_chunk[chunk] = names
+    return by_chunk

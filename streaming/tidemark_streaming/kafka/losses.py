@@ -20,29 +20,29 @@ class Loss(NamedTuple):
     offsets: int = 0
 
 
-def find_losses(at: Position, available: Position) -> list[Loss]:
+def find_losses(ingested: Position, available: Position) -> list[Loss]:
     """Return the losses between the last arrival's position and the current state of the topics.
 
     Args:
-        at: for each partition, the offsets that the last arrival ingested.
+        ingested: for each partition, the offsets that the last arrival ingested.
         available: for each partition, the offsets from the first to the end offset.
     """
-    found: list[Loss] = []
-    for name, before in at.items():
-        now = available.get(name)
-        if now is None:
-            found.append(Loss(f"topic '{name}' was deleted"))
+    losses: list[Loss] = []
+    for name, before in ingested.items():
+        current = available.get(name)
+        if current is None:
+            losses.append(Loss(f"topic '{name}' was deleted"))
             continue
-        if now.id != before.id:
+        if current.id != before.id:
             ends = ", ".join(f"{p}: {end}" for p, (_, end) in before.offsets.items())
             message = (
                 f"topic '{name}' was deleted and recreated (its ID was {before.id} and is now "
-                f"{now.id}); how many records the old topic had after the ingested offsets "
+                f"{current.id}); how many records the old topic had after the ingested offsets "
                 f"({ends}) is unknown"
             )
-            found.append(Loss(message))
+            losses.append(Loss(message))
             continue
-        for partition, (low, end) in now.offsets.items():
+        for partition, (low, end) in current.offsets.items():
             # A partition that is missing in `at` is new and began at offset 0.
             _, read_to = before.offsets.get(partition, (0, 0))
             if low > read_to:
@@ -50,13 +50,13 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
                     f"offsets {read_to} to {low - 1} of {name}-{partition} ({low - read_to:,} in "
                     "all) were deleted by retention or on request"
                 )
-                found.append(Loss(message, low - read_to))
+                losses.append(Loss(message, low - read_to))
             elif end < read_to:
                 message = (
                     f"{name}-{partition} ends at offset {end}, but was already read up to {read_to}"
                 )
-                found.append(Loss(message))
-    return found
+                losses.append(Loss(message))
+    return losses
 
 
 def error_message(source: str, lost: Sequence[Loss]) -> str:

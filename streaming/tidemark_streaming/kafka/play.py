@@ -53,8 +53,8 @@ class PlayedConnector:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         newest = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
-        found = self.connector.pending(timeline) or [Chunk(position.to_json(newest), 0)]
-        return [replace(chunk, arrived_at=self.clock) for chunk in found]
+        chunks = self.connector.pending(timeline) or [Chunk(position.to_json(newest), 0)]
+        return [replace(chunk, arrived_at=self.clock) for chunk in chunks]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         return self.connector.read(spark, chunks)
@@ -119,8 +119,8 @@ def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iter
 class _Sender:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        own = {"transactional.id": f"tidemark_play_{stage.topic}", "linger.ms": 5}
-        self._producer = Producer({**client_properties(stage.servers, {}), **own})
+        properties = {"transactional.id": f"tidemark_play_{stage.topic}", "linger.ms": 5}
+        self._producer = Producer({**client_properties(stage.servers, {}), **properties})
         self._cluster = Cluster(stage.servers, {})
         self._ends: dict[int, int] = {}
         self._ask(lambda: self._producer.init_transactions(TIMEOUT_SECONDS))
@@ -142,9 +142,9 @@ class _Sender:
             time.sleep(0.005)
 
     def _note(self, error: KafkaError | None, record: Message) -> None:
-        place: Any = record
+        sent_record: Any = record
         if error is None:
-            self._ends[place.partition()] = place.offset() + 1
+            self._ends[sent_record.partition()] = sent_record.offset() + 1
 
     def _visible(self) -> bool:
         available = self._cluster.topics([self._stage.topic])[self._stage.topic].offsets
@@ -161,9 +161,9 @@ def _create(stage: Stage) -> None:
     """Create the topic if it does not exist. The topic keeps its records forever, because Kafka
     does not know which of them were ingested: only the event log does."""
     admin = AdminClient(client_properties(stage.servers, {}))
-    made = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+    topic = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:
         if stage.topic not in admin.list_topics(timeout=TIMEOUT_SECONDS).topics:
-            admin.create_topics([made])[stage.topic].result(TIMEOUT_SECONDS + 1)
+            admin.create_topics([topic])[stage.topic].result(TIMEOUT_SECONDS + 1)
     except (KafkaException, TimeoutError) as error:
         raise unreachable_error(stage.servers, error) from None

@@ -44,13 +44,13 @@ class Prefetcher(Generic[_T]):
             self._end()
             return self._read(positions, self._enough)
         try:
-            found = self._begun[1].result()
+            fetched = self._begun[1].result()
         except Exception:
             self._begun = None
             raise
         # After a KeyboardInterrupt the read is still running; the next `begin` cancels it.
         self._begun = None
-        return found
+        return fetched
 
     def _end(self) -> None:
         if self._begun is not None:

@@ -92,7 +92,7 @@ class Reader:
         )
 
     def read(
-        self, pieces: Sequence[Position], cancel: Event, wanted: Collection[str] = SCHEMA.names
+        self, pieces: Sequence[Position], cancel: Event, columns: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
         """Yield the records of some chunks, in tables with the columns of `SCHEMA`.
 
@@ -105,25 +105,35 @@ class Reader:
         Args:
             pieces: for each chunk, its range of offsets in each partition. In a partition, each
                 piece continues where the previous one ends.
-            wanted: the columns to fetch. Other columns are null if they are costly to fetch
+            columns: the columns to fetch. Other columns are null if they are costly to fetch
                 (timestamps, headers).
 
         Raises:
             CancelledError: `cancel` was set before all records were read.
             DataError: the brokers do not answer, or Kafka deleted the offsets in the meantime.
         """
-        asked = {(topic, partition): r for topic, partition, r in ranges_by_partition(pieces)}
-        asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
-        places = {of: begins for of, begins in _places(pieces).items() if of in asked}
-        for batch in self._fetch(asked, cancel):
-            yield _table(batch, asked, places, wanted)
+        requested = {(topic, partition): r for topic, partition, r in ranges_by_partition(pieces)}
+        requested = {
+            partition_id: ranges
+            for partition_id, ranges in requested.items()
+            if ranges[0][0] < ranges[-1][1]
+        }
+        places = {
+            partition_id: begins
+            for partition_id, begins in _places(pieces).items()
+            if partition_id in requested
+        }
+        for batch in self._fetch(requested, cancel):
+            yield _table(batch, requested, places, columns)
 
-    def _fetch(self, asked: Mapping[_Of, Sequence[Range]], cancel: Event) -> Iterator["_Batch"]:
+    def _fetch(self, requested: Mapping[_Of, Sequence[Range]], cancel: Event) -> Iterator["_Batch"]:
         """Yield the records of the requested ranges."""
-        of_partition = list(asked)
-        ends = np.array([ranges[-1][1] for ranges in asked.values()], np.int64)
+        of_partition = list(requested)
+        ends = np.array([ranges[-1][1] for ranges in requested.values()], np.int64)
         open_ = dict(enumerate(ends.tolist()))
-        self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
+        self._consumer.assign(
+            [TopicPartition(*partition, r[0][0]) for partition, r in requested.items()]
+        )
         self._brokers.forget_errors()
         heard = time.monotonic()
         try:
@@ -155,14 +165,14 @@ class Reader:
                 # missing records are still to come.
                 reached = batch.next_offsets()
                 for message in errors:
-                    if (of := _partition_of(message)) in asked:
-                        number = of_partition.index(of)
+                    if (partition := _partition_of(message)) in requested:
+                        number = of_partition.index(partition)
                         reached[number] = max(reached.get(number, 0), message.offset())
                 for number, after in reached.items():
                     if number in open_ and after >= open_[number]:
                         del open_[number]
-                        done = TopicPartition(*of_partition[number])
-                        self._consumer.incremental_unassign([done])
+                        finished = TopicPartition(*of_partition[number])
+                        self._consumer.incremental_unassign([finished])
         finally:
             self._consumer.unassign()
 
@@ -172,9 +182,10 @@ class Reader:
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden_error(message.topic())
         if code == KafkaError._AUTO_OFFSET_RESET:
-            place = f"{message.topic()}-{message.partition()}"
+            partition_name = f"{message.topic()}-{message.partition()}"
             raise DataError(
-                f"Kafka deleted records of {place} while they were read (by retention or on "
+                f"Kafka deleted records of {partition_name} while they were read (by retention or "
+                "on "
                 "request). Start the ingest again: it reports which records are lost."
             )
         # The client looks up its consumer group although the reader does not use it.
@@ -195,13 +206,13 @@ class _Batch:
     offsets: _Numbers
 
     @classmethod
-    def of(cls, records: Sequence[_Record], asked: Sequence[_Of]) -> "_Batch":
-        if len(asked) == 1:
+    def of(cls, records: Sequence[_Record], requested: Sequence[_Of]) -> "_Batch":
+        if len(requested) == 1:
             # Don't call `partition` on each record: a method call on a record takes as long as
             # copying some hundred bytes.
             which = np.zeros(len(records), np.int64)
         else:
-            index = {of: n for n, of in enumerate(asked)}
+            index = {partition: n for n, partition in enumerate(requested)}
             which = _numbers(map(index.__getitem__, map(_partition_of, records)))
         return cls(records, which, _numbers(m.offset() for m in records))
 
@@ -219,38 +230,42 @@ class _Batch:
 
 def _table(
     batch: _Batch,
-    asked: Mapping[_Of, Sequence[Range]],
+    requested: Mapping[_Of, Sequence[Range]],
     places: Mapping[_Of, Sequence[int]],
-    wanted: Collection[str],
+    needed: Collection[str],
 ) -> pa.Table:
     """Return records as a table with the columns of `SCHEMA`.
 
     Args:
-        asked: for each topic and partition, the requested range of offsets in each piece, in order.
+        requested: for each topic and partition, the requested range of offsets in each piece, in
+            order.
         places: the result of `_places`.
     """
-    which, offsets, found = batch.which, batch.offsets, batch.records
-    chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
-    for number, (of, ranges) in enumerate(asked.items()):
-        mine = which == number
+    which = batch.which
+    offsets = batch.offsets
+    records = batch.records
+    chunk = np.zeros_like(offsets)
+    positions = np.zeros_like(offsets)
+    for number, (partition, ranges) in enumerate(requested.items()):
+        is_own = which == number
         starts = np.array([start for start, _ in ranges])
-        chunk[mine] = np.searchsorted(starts, offsets[mine], side="right") - 1
-        begins = np.array(places[of])
-        place[mine] = begins[chunk[mine]] + offsets[mine] - starts[chunk[mine]]
+        chunk[is_own] = np.searchsorted(starts, offsets[is_own], side="right") - 1
+        begins = np.array(places[partition])
+        positions[is_own] = begins[chunk[is_own]] + offsets[is_own] - starts[chunk[is_own]]
     columns: dict[str, Any] = {
         "chunk": chunk,
-        "position": place,
-        "topic": _per_record([topic for topic, _ in asked], which, pa.string()),
-        "partition": _per_record([number for _, number in asked], which, pa.int32()),
+        "position": positions,
+        "topic": _per_record([topic for topic, _ in requested], which, pa.string()),
+        "partition": _per_record([number for _, number in requested], which, pa.int32()),
         "offset": offsets,
-        "key": [m.key() for m in found],
-        "value": [m.value() for m in found],
+        "key": [m.key() for m in records],
+        "value": [m.value() for m in records],
     }
-    if "timestamp" in wanted or "timestamp_type" in wanted:
-        columns |= _times(found)
-    if "headers" in wanted:
-        columns["headers"] = _headers(found)
-    nothing = [None] * len(found)
+    if "timestamp" in needed or "timestamp_type" in needed:
+        columns |= _times(records)
+    if "headers" in needed:
+        columns["headers"] = _headers(records)
+    nothing = [None] * len(records)
     arrays = [
         c if isinstance(c := columns.get(f.name, nothing), pa.Array) else pa.array(c, f.type)
         for f in SCHEMA
@@ -276,27 +291,27 @@ def _per_record(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "
     return pa.array(values, kind).take(pa.array(which))
 
 
-def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
+def _times(records: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
     """Return the columns `timestamp` and `timestamp_type`. A timestamp is null if the record has
     none, or if it is outside the years 1 to 9999."""
-    kinds, at = zip(*(m.timestamp() for m in found), strict=True) if found else ((), ())
+    kinds, timestamps = zip(*(m.timestamp() for m in records), strict=True) if records else ((), ())
     names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
     types = names.take(pa.array(kinds, pa.int64()))
-    millis = pa.array(at, pa.int64())
+    millis = pa.array(timestamps, pa.int64())
     is_in_range = compute.and_(
         compute.greater_equal(millis, BEGINNING // 1000),
         compute.less_equal(millis, INFINITY // 1000),
     )
     # Producers may write any number; outside the years 1 to 9999 it is not a timestamp.
-    known = compute.if_else(compute.and_(compute.is_valid(types), is_in_range), millis, None)
+    valid_millis = compute.if_else(compute.and_(compute.is_valid(types), is_in_range), millis, None)
     return {
-        "timestamp": compute.multiply(known, 1000).cast(INSTANT),
+        "timestamp": compute.multiply(valid_millis, 1000).cast(INSTANT),
         "timestamp_type": types,
     }
 
 
-def _headers(found: Sequence[_Record]) -> "list[Any]":
-    decoded = [_decoded_headers(m) for m in found]
+def _headers(records: Sequence[_Record]) -> "list[Any]":
+    decoded = [_decoded_headers(m) for m in records]
     if not any(decoded):
         return decoded
     return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in decoded]
@@ -324,11 +339,11 @@ some later statement."""
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
     """Return, for each partition, a list with a number for each piece: the `position` of the
     partition's first offset in the piece (see `Reader.read`)."""
-    found: dict[_Of, list[int]] = {}
+    by_partition: dict[_Of, list[int]] = {}
     for piece in pieces:
-        place = 0
+        offset_sum = 0
         for name, topic in sorted(piece.items()):
             for partition, (start, end) in sorted(topic.offsets.items()):
-                found.setdefault((name, partition), []).append(place)
-                place += end - start
-    return found
+                by_partition.setdefault((name, partition), []).append(offset_sum)
+                offset_sum += end - start
+    return by_partition

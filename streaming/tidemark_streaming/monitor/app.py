@@ -63,15 +63,15 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
         return Response(body, media_type=metrics.CONTENT_TYPE)
 
     async def state(request: Request) -> Response:
-        asked = request.query_params.get("span", "")
-        span = int(asked) if asked in map(str, page.SPANS) else None
+        requested_span = request.query_params.get("span", "")
+        span = int(requested_span) if requested_span in map(str, page.SPANS) else None
         overview = await cache.now()
         shown = page.state(overview, settings.database, settings.webserver_port, span)
-        at = shown.pop("at")
+        shown_at = shown.pop("at")
         body = json.dumps(shown, separators=(",", ":"))
         # An unchanged state is not sent again.
         tag = f'"{zlib.crc32(body.encode()):08x}"'
-        headers = {"etag": tag, "cache-control": "no-cache", "x-at": str(at)}
+        headers = {"etag": tag, "cache-control": "no-cache", "x-at": str(shown_at)}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)

@@ -135,13 +135,16 @@ def _extra(name: str) -> Iterator[MetricDefinition]:
     """Yield the metrics of an extra's pipelines."""
 
     def up(overview: Overview) -> Iterator[_Sample]:
-        for each in overview.pipelines[name]:
-            yield (each.pipeline.name,), None if each.state is None else int(each.state == RUNNING)
+        for pipeline_state in overview.pipelines[name]:
+            yield (
+                (pipeline_state.pipeline.name,),
+                None if pipeline_state.state is None else int(pipeline_state.state == RUNNING),
+            )
 
     def lag(overview: Overview) -> Iterator[_Sample]:
-        for each in overview.pipelines[name]:
-            for (topic, partition), count in sorted((each.waiting or {}).items()):
-                yield (each.pipeline.name, topic, str(partition)), count
+        for pipeline_state in overview.pipelines[name]:
+            for (topic, partition), count in sorted((pipeline_state.waiting or {}).items()):
+                yield (pipeline_state.pipeline.name, topic, str(partition)), count
 
     yield MetricDefinition(
         f"tidemark_{name}_up",
@@ -165,7 +168,9 @@ def _sinks(
 
 
 def _seconds(instant: int | None) -> float | None:
-    return None if instant is None or instant >= INFINITY else instant / 1e6
+    if instant is None or instant >= INFINITY:
+        return None
+    return instant / 1e6
 
 
 METRICS: tuple[MetricDefinition, ...] = (

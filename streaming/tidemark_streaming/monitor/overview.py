@@ -69,7 +69,8 @@ class SourceOverview:
 
         None before the first event, and after the end of the source.
         """
-        watermark, clock = self.snapshot.watermark, self.snapshot.clock
+        watermark = self.snapshot.watermark
+        clock = self.snapshot.clock
         if watermark is None or clock is None or watermark >= INFINITY:
             return None
         return max(0, watermark - clock) / 1e6
@@ -123,22 +124,25 @@ class _Span:
     @classmethod
     def of(cls, transform: Definition, watermark: int | None) -> "_Span":
         """Return the range in which the windows of an asset with this watermark are drawn."""
-        period, gap = transform.window.closing_every, transform.window.merge_gap
+        period = transform.window.closing_every
+        gap = transform.window.merge_gap
         step = max(period or gap, 1_000_000)
-        at = 0 if watermark is None or watermark >= INFINITY else watermark
-        return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
+        end = 0 if watermark is None or watermark >= INFINITY else watermark
+        return cls(end - cls.BEFORE * step, end + cls.AFTER * step, step, period is None)
 
     def bar(self, end: int) -> int:
         """Return the instant at which the chart draws the bar of windows with the given end."""
-        return -(-end // self.step) * self.step if self.together else end
+        if self.together:
+            return -(-end // self.step) * self.step
+        return end
 
     def bars(self, ends: Mapping[int, int]) -> Counter[int]:
         """Return the numbers of rows by bar, from the numbers of rows by window end."""
-        found = Counter[int]()
+        by_bar = Counter[int]()
         for end, count in ends.items():
             if self.start < end <= self.end:
-                found[self.bar(end)] += count
-        return found
+                by_bar[self.bar(end)] += count
+        return by_bar
 
 
 @dataclass(frozen=True)
@@ -256,7 +260,7 @@ class Monitor:
             names += transform.tables
         return list(dict.fromkeys(names))
 
-    def _source(self, name: str, state: SourceState, now: int) -> SourceOverview:
+    def _source(self, name: str, state: SourceState, time_micros: int) -> SourceOverview:
         source = self._reader.sources[name]
         timeline = self._snapshot.arrivals_of(name)
         newest = state.snapshot.newest_event
@@ -265,7 +269,7 @@ class Monitor:
         return SourceOverview(
             snapshot=state.snapshot,
             played=played,
-            clock=newest if played and newest is not None else now,
+            clock=newest if played and newest is not None else time_micros,
             bytes=timeline.bytes,
             dead_letters=0 if dead is None or isinstance(source, DerivedSource) else dead.rows,
             backlog=state.backlog,
@@ -275,28 +279,27 @@ class Monitor:
     def _asset(
         self, transform: Definition, state: AssetState, source: SourceOverview
     ) -> AssetOverview:
-        tables, found = self._tables, state.snapshot
-        span = _Span.of(transform, found.watermark)
+        tables = self._tables
+        snapshot = state.snapshot
+        span = _Span.of(transform, snapshot.watermark)
         final, changing = tables.read_if_changed(
             (transform.name, "bars"),
             [transform.table],
-            partial(_count_published, tables, transform, span, found.watermark),
-            also=found.watermark,
+            partial(_count_published, tables, transform, span, snapshot.watermark),
+            also=snapshot.watermark,
         )
         quarantined_windows, newest = tables.read_if_changed(
             (transform.name, "quarantine"),
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
         )
-        open_, quarantined = (
-            span.bars(count_open(tables, transform, found.watermark)),
-            span.bars(quarantined_windows),
-        )
+        open_ = span.bars(count_open(tables, transform, snapshot.watermark))
+        quarantined = span.bars(quarantined_windows)
         ends = sorted({*final, *changing, *open_, *quarantined})
         return AssetOverview(
             definition=transform,
             source=source,
-            snapshot=found,
+            snapshot=snapshot,
             runs=self._snapshot.runs_of(transform),
             quarantined_count=state.quarantine.quarantined,
             discarded=state.quarantine.discarded,
@@ -313,7 +316,8 @@ def _count_published(
 ) -> tuple[Counter[int], Counter[int]]:
     """Return two numbers of published rows for each bar: final rows, and rows that late events may
     still change. Only closed windows count."""
-    final, changing = Counter[int](), Counter[int]()
+    final = Counter[int]()
+    changing = Counter[int]()
     rows = read_published(tables, transform)
     if rows is None or watermark is None:
         return final, changing
@@ -328,7 +332,9 @@ def _count_published(
 
 
 def _describe_key(value: object) -> str:
-    return "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return str(value)
 
 
 def _read_quarantine(

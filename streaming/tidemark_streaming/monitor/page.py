@@ -46,8 +46,9 @@ class Axis:
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0
         chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
-        step, now = chosen // POINTS, overview.at // 1_000_000
-        return cls((now // step + 1) * step, step)
+        step = chosen // POINTS
+        seconds = overview.at // 1_000_000
+        return cls((seconds // step + 1) * step, step)
 
     def points(self, runs: Sequence[Run]) -> list[list[Run]]:
         """Return the runs that ended in each span, the newest run first.
@@ -55,41 +56,44 @@ class Axis:
         Args:
             runs: in the order of their ends.
         """
-        found: list[list[Run]] = [[] for _ in range(POINTS)]
+        runs_by_point: list[list[Run]] = [[] for _ in range(POINTS)]
         for run in reversed(runs):
             back = self._back(run.ended_at)
             if back >= POINTS:
                 break
             if back >= 0:
-                found[POINTS - 1 - back].append(run)
-        return found
+                runs_by_point[POINTS - 1 - back].append(run)
+        return runs_by_point
 
-    def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
+    def levels(self, measured: Sequence[tuple[int, int]]) -> list[int | None]:
         """Return the highest value of a quantity, such as the lag in Kafka, in each span.
 
         A span without a value has the value of the span before it, for at most `_HELD` seconds;
         after that, None.
 
         Args:
-            known: pairs of an instant, in microseconds, and the value then, in order.
+            measured: pairs of an instant, in microseconds, and the value then, in order.
         """
-        found: list[int | None] = [None] * POINTS
-        first = bisect_left(known, ((self.end - POINTS * self.step) * 1_000_000,))
-        for at, level in known[first:]:
-            place = POINTS - 1 - self._back(at)
-            if place < POINTS:
-                found[place] = max(found[place] or 0, level)
-        last, left = None, 0
-        for place, level in enumerate(found):
+        by_point: list[int | None] = [None] * POINTS
+        first = bisect_left(measured, ((self.end - POINTS * self.step) * 1_000_000,))
+        for instant, level in measured[first:]:
+            point = POINTS - 1 - self._back(instant)
+            if point < POINTS:
+                by_point[point] = max(by_point[point] or 0, level)
+        last = None
+        left = 0
+        for point, level in enumerate(by_point):
             if level is not None:
-                last, left = level, _HELD // self.step
+                last = level
+                left = _HELD // self.step
             elif left:
-                found[place], left = last, left - 1
-        return found
+                by_point[point] = last
+                left = left - 1
+        return by_point
 
-    def _back(self, at: int) -> int:
+    def _back(self, instant: int) -> int:
         """Return how many points an instant lies before the last point; negative after `end`."""
-        return (self.end * 1_000_000 - at - 1) // (self.step * 1_000_000)
+        return (self.end * 1_000_000 - instant - 1) // (self.step * 1_000_000)
 
 
 def state(
@@ -120,15 +124,15 @@ def state(
             _sink(sink, overview.at, services.sinks.get(sink.asset)) for sink in overview.sinks
         ],
         "pipelines": [
-            _pipeline(extra, each)
+            _pipeline(extra, pipeline)
             for extra, pipelines in overview.pipelines.items()
-            for each in pipelines
+            for pipeline in pipelines
         ],
     }
 
 
-def _sink(sink: SinkOverview, at: int, command: StreamState | None) -> dict[str, Any]:
-    waits = sink.waits(at)
+def _sink(sink: SinkOverview, time_micros: int, command: StreamState | None) -> dict[str, Any]:
+    waits = sink.waits(time_micros)
     return {
         "asset": sink.asset,
         "topic": sink.topic,
@@ -143,7 +147,8 @@ def _sink(sink: SinkOverview, at: int, command: StreamState | None) -> dict[str,
 
 
 def _pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
-    pipeline, waiting = overview.pipeline, overview.waiting
+    pipeline = overview.pipeline
+    waiting = overview.waiting
     return {
         "extra": extra,
         "name": pipeline.name,
@@ -158,22 +163,23 @@ def _pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
 
 def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str, Any]:
     ingest = services.ingests.get(source.name, IngestState())
-    found, backlog = source.snapshot, source.backlog
+    snapshot = source.snapshot
+    backlog = source.backlog
     waiting = {} if backlog is None else backlog.waiting
     return {
         "name": source.name,
         "played": source.played,
         "clock": source.clock // 1000,
-        "watermark": _millis(found.watermark),
-        "ended": found.watermark == INFINITY,
-        "arrivals": found.arrivals,
-        "events": found.events,
-        "arrived": _millis(found.arrived_at),
-        "silentSince": _millis(found.silent_since),
-        "newest": _millis(found.newest_event),
-        "deadLetters": found.dead_letters,
-        "bases": list(found.lag_arrivals.items()),
-        "unjoined": found.unjoined,
+        "watermark": _millis(snapshot.watermark),
+        "ended": snapshot.watermark == INFINITY,
+        "arrivals": snapshot.arrivals,
+        "events": snapshot.events,
+        "arrived": _millis(snapshot.arrived_at),
+        "silentSince": _millis(snapshot.silent_since),
+        "newest": _millis(snapshot.newest_event),
+        "deadLetters": snapshot.dead_letters,
+        "bases": list(snapshot.lag_arrivals.items()),
+        "unjoined": snapshot.unjoined,
         "atWork": ingest.at_work,
         "refused": ingest.refused,
         "bySensor": ingest.by_sensor,
@@ -196,9 +202,13 @@ def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str,
 
 
 def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, Any]:
-    definition, found, runs, span = asset.definition, asset.snapshot, asset.runs, asset.span
-    points, wanted = axis.points(runs.recent), overview.services.streams.get(asset.name)
-    mark = _millis(found.watermark)
+    definition = asset.definition
+    snapshot = asset.snapshot
+    runs = asset.runs
+    span = asset.span
+    points = axis.points(runs.recent)
+    stream_state = overview.services.streams.get(asset.name)
+    mark = _millis(snapshot.watermark)
     longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
     return {
         "name": asset.name,
@@ -206,26 +216,26 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
         "follows": definition.follows,
         "windows": str(definition.window),
         "lateness": describe(definition.allowed_lateness),
-        "state": None if wanted is None else wanted.state,
-        "failures": 0 if wanted is None else wanted.failures,
-        "error": None if wanted is None else wanted.error,
-        "restarts": 0 if wanted is None else wanted.restarts or 0,
-        "keptBy": None if wanted is None else wanted.kept_by,
+        "state": None if stream_state is None else stream_state.state,
+        "failures": 0 if stream_state is None else stream_state.failures,
+        "error": None if stream_state is None else stream_state.error,
+        "restarts": 0 if stream_state is None else stream_state.restarts or 0,
+        "keptBy": None if stream_state is None else stream_state.kept_by,
         "watermark": mark,
-        "ended": found.watermark == INFINITY,
+        "ended": snapshot.watermark == INFINITY,
         "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
-        "behind": found.behind,
-        "rowsWaiting": found.rows_waiting,
-        "unfollowed": found.unfollowed is not None,
-        "limitedBy": found.limited_by,
+        "behind": snapshot.behind,
+        "rowsWaiting": snapshot.rows_waiting,
+        "unfollowed": snapshot.unfollowed is not None,
+        "limitedBy": snapshot.limited_by,
         "runs": sum(runs.ended.values()),
         "lastRun": _millis(runs.ended_at),
-        "published": found.windows,
-        "final": found.final,
-        "open": found.open,
+        "published": snapshot.windows,
+        "final": snapshot.final,
+        "open": snapshot.open,
         "held": asset.quarantined_count,
-        "late": found.late,
-        "tooLate": found.too_late,
+        "late": snapshot.late,
+        "tooLate": snapshot.too_late,
         "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],
         "seconds": [None if run is None else run.seconds for run in longest],
         "steps": {
@@ -263,7 +273,9 @@ def _lag(run: Run, source: SourceOverview) -> float | None:
 
 def _share(runs: Sequence[Run], verdict: str) -> float | None:
     events = _sum(r.events for r in runs)
-    return _sum(getattr(r, verdict) for r in runs) / events if events else None
+    if events:
+        return _sum(getattr(r, verdict) for r in runs) / events
+    return None
 
 
 def _sum(numbers: Iterable[int]) -> int:
@@ -271,6 +283,6 @@ def _sum(numbers: Iterable[int]) -> int:
 
 
 def _millis(instant: int | None) -> int | None:
-    return (
-        None if instant is None or instant >= INFINITY or instant <= BEGINNING else instant // 1000
-    )
+    if instant is None or instant >= INFINITY or instant <= BEGINNING:
+        return None
+    return instant // 1000

@@ -57,17 +57,19 @@ def fit_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> tuple[_Ar
     return pa.concat_arrays([part for part, _ in fitted]), misfits
 
 
-def find_name(names: Sequence[str], wanted: str) -> int | None:
+def find_name(names: Sequence[str], name_sought: str) -> int | None:
     """Return the index of a name in `names`, ignoring case; None if no name matches.
 
     Raises:
-        OtherTypeError: several names match, and not exactly one of them is equal to `wanted`.
+        OtherTypeError: several names match, and not exactly one of them is equal to `name_sought`.
     """
-    alike = [place for place, name in enumerate(names) if name.lower() == wanted.lower()]
-    found = [place for place in alike if names[place] == wanted] or alike
-    if len(found) > 1:
+    alike = [index for index, name in enumerate(names) if name.lower() == name_sought.lower()]
+    matching = [index for index in alike if names[index] == name_sought] or alike
+    if len(matching) > 1:
         raise OtherTypeError
-    return found[0] if found else None
+    if matching:
+        return matching[0]
+    return None
 
 
 def _fit(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
@@ -77,33 +79,36 @@ def _fit(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
         OtherTypeError: the type of the values can't be converted.
         pa.ArrowInvalid: a value does not fit.
     """
-    held, is_ = values.type, pa.types
-    if is_.is_dictionary(held):
+    stored = values.type
+    is_ = pa.types
+    if is_.is_dictionary(stored):
         return _fit(values.dictionary_decode(), kind, rules)
-    if isinstance(held, pa.UuidType) and is_.is_string(kind):
-        return pa.array((each and str(each) for each in values.to_pylist()), kind)
-    if isinstance(held, pa.BaseExtensionType):
+    if isinstance(stored, pa.UuidType) and is_.is_string(kind):
+        return pa.array((identifier and str(identifier) for identifier in values.to_pylist()), kind)
+    if isinstance(stored, pa.BaseExtensionType):
         return _fit(values.storage, kind, rules)
-    if is_.is_null(held):
+    if is_.is_null(stored):
         return pa.nulls(len(values), kind)
     if is_.is_nested(kind):
         return _fit_parts(values, kind, rules)
-    if is_.is_date32(held) or is_.is_date64(held) or is_.is_timestamp(held):
+    if is_.is_date32(stored) or is_.is_date64(stored) or is_.is_timestamp(stored):
         return _fit_times(values, kind, rules)
-    number = is_.is_integer(held) or is_.is_decimal(held)
+    number = is_.is_integer(stored) or is_.is_decimal(stored)
     if is_.is_decimal(kind) and number:
         # Arrow refuses to cast an integer type if its greatest integer does not fit, even if all
         # values fit.
-        return (values if is_.is_decimal(held) else pc.cast(values, _WHOLE_NUMBERS)).cast(kind)
-    if is_.is_string(kind) and _is_text_or_bytes(held):
+        return (values if is_.is_decimal(stored) else pc.cast(values, _WHOLE_NUMBERS)).cast(kind)
+    if is_.is_string(kind) and _is_text_or_bytes(stored):
         # A file's texts may not be UTF-8, even if the file declares them as such.
         values.validate(full=True)
         return pc.cast(values, kind)
     if (
-        held == kind
-        or (is_.is_binary(kind) and (is_.is_fixed_size_binary(held) or _is_text_or_bytes(held)))
-        or (is_.is_integer(held) and (is_.is_integer(kind) or is_.is_floating(kind)))
-        or (is_.is_floating(held) and is_.is_floating(kind) and held.bit_width <= kind.bit_width)
+        stored == kind
+        or (is_.is_binary(kind) and (is_.is_fixed_size_binary(stored) or _is_text_or_bytes(stored)))
+        or (is_.is_integer(stored) and (is_.is_integer(kind) or is_.is_floating(kind)))
+        or (
+            is_.is_floating(stored) and is_.is_floating(kind) and stored.bit_width <= kind.bit_width
+        )
     ):
         return pc.cast(values, kind)
     raise OtherTypeError
@@ -122,41 +127,44 @@ def _fit_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
         return pc.cast(values, kind)
     if not pa.types.is_timestamp(kind):
         raise OtherTypeError
-    held = values.type
-    is_local = pa.types.is_date(held) or held.tz is None
+    stored = values.type
+    is_local = pa.types.is_date(stored) or stored.tz is None
     if is_local and kind == INSTANT and rules.zone is None:
         raise OtherTypeError(_NO_ZONE)
     if not is_local and kind != INSTANT:
         # An instant has no date and time of day without a zone.
         raise OtherTypeError
     micros_type = pa.timestamp("us") if is_local else INSTANT
-    if rules.truncates and pa.types.is_timestamp(held) and held.unit == "ns":
+    if rules.truncates and pa.types.is_timestamp(stored) and stored.unit == "ns":
         micros = floor_to_micros(pc.cast(values, pa.int64())).cast(micros_type)
     else:
         micros = pc.cast(values, micros_type)
-    return rules.to_utc(micros) if is_local and kind == INSTANT else micros
+    if is_local and kind == INSTANT:
+        return rules.to_utc(micros)
+    return micros
 
 
 def _fit_parts(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert lists, maps or structs to another type of lists, maps or structs."""
-    held, is_, missing = values.type, pa.types, values.is_null()
-    if is_.is_map(kind) and is_.is_map(held):
-        keys, items = (
-            _fit(values.keys, kind.key_type, rules),
-            _fit(values.items, kind.item_type, rules),
-        )
+    stored = values.type
+    is_ = pa.types
+    missing = values.is_null()
+    if is_.is_map(kind) and is_.is_map(stored):
+        keys = _fit(values.keys, kind.key_type, rules)
+        items = _fit(values.items, kind.item_type, rules)
         return pa.MapArray.from_arrays(values.offsets, keys, items, kind, mask=missing)
-    if is_.is_struct(kind) and is_.is_struct(held):
-        given, names = values.flatten(), [field.name for field in held]
+    if is_.is_struct(kind) and is_.is_struct(stored):
+        children = values.flatten()
+        names = [field.name for field in stored]
         parts = [
             pa.nulls(len(values), field.type)
-            if (place := find_name(names, field.name)) is None
-            else _fit(given[place], field.type, rules)
+            if (index := find_name(names, field.name)) is None
+            else _fit(children[index], field.type, rules)
             for field in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
-    if is_.is_list(kind) and hasattr(held, "value_type") and not is_.is_dictionary(held):
-        plain = values.cast(pa.list_(held.value_type))
+    if is_.is_list(kind) and hasattr(stored, "value_type") and not is_.is_dictionary(stored):
+        plain = values.cast(pa.list_(stored.value_type))
         inner = _fit(plain.values, kind.value_type, rules)
         return pa.ListArray.from_arrays(plain.offsets, inner, kind, mask=missing)
     raise OtherTypeError
@@ -171,7 +179,8 @@ def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
         nanos: the same values, with timestamps in nanoseconds, which are wrapped around if 64 bits
             can't hold them.
     """
-    kind, is_ = values.type, pa.types
+    kind = values.type
+    is_ = pa.types
     if is_.is_map(kind):
         return rows_finer_than_micros(_pairs(values), _pairs(nanos))
     if is_.is_struct(kind):

@@ -90,7 +90,9 @@ class Avro:
 
     def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id
-        return self._decode_by_id(value) if named else self._decode_by_schema(value)
+        if named:
+            return self._decode_by_id(value)
+        return self._decode_by_schema(value)
 
     def _decode_by_schema(self, value: bytes) -> Event:
         assert self._writer is not None
@@ -188,10 +190,10 @@ def _parse_registered(number: int, schema: Schema) -> _Parsed:
         ) from None
 
 
-def _parse_with_references(schema: Schema, known: dict[str, Any]) -> Any:  # noqa: ANN401 (fastavro's own)
+def _parse_with_references(schema: Schema, named_schemas: dict[str, Any]) -> Any:  # noqa: ANN401 (fastavro's own)
     for reference in schema.references:
-        _parse_with_references(reference, known)
-    return parse_schema(json.loads(schema.text), known)
+        _parse_with_references(reference, named_schemas)
+    return parse_schema(json.loads(schema.text), named_schemas)
 
 
 def _load_schema(schema: str | Path) -> _Parsed:

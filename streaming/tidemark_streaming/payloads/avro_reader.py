@@ -107,14 +107,16 @@ class Input:
 
     def number(self) -> int:
         """Return the next varint in zigzag."""
-        content, position = self.content, self.position
+        content = self.content
+        position = self.position
         try:
             byte = content[position]
             # Most numbers are sizes and branches of unions, which have one byte.
             if byte < 0x80:
                 self.position = position + 1
                 return _ONE_BYTE[byte]
-            value, shift = byte & 0x7F, 7
+            value = byte & 0x7F
+            shift = 7
             while True:
                 position += 1
                 byte = content[position]
@@ -139,10 +141,10 @@ class Input:
         size = self.number()
         start = self.position
         self.position = end = start + size
-        found = self.content[start:end]
-        if len(found) != size:
+        content = self.content[start:end]
+        if len(content) != size:
             raise ValueError("a negative size") if size < 0 else EOFError
-        return found.decode()
+        return content.decode()
 
     def add_items(self, count: int) -> None:
         """Count items that are about to be read.
@@ -218,20 +220,22 @@ class Compiler:
         steps = list[tuple[str | None, Read]]()
         defaults = dict[str, Any]()
         if reader is None:
-            steps = [(one["name"], self.reader(one["type"], None)) for one in writer["fields"]]
+            steps = [
+                (field["name"], self.reader(field["type"], None)) for field in writer["fields"]
+            ]
         else:
-            wanted = {one["name"]: one for one in reader["fields"]}
-            aliases = {a: one for one in reader["fields"] for a in one.get("aliases", ())}
-            for one in writer["fields"]:
-                target = wanted.get(one["name"]) or aliases.get(one["name"])
-                if target is None or wanted.pop(target["name"], None) is None:
-                    steps.append((None, self.reader(one["type"], None)))
+            reader_fields = {field["name"]: field for field in reader["fields"]}
+            aliases = {a: field for field in reader["fields"] for a in field.get("aliases", ())}
+            for field in writer["fields"]:
+                target = reader_fields.get(field["name"]) or aliases.get(field["name"])
+                if target is None or reader_fields.pop(target["name"], None) is None:
+                    steps.append((None, self.reader(field["type"], None)))
                     continue
-                steps.append((target["name"], self.reader(one["type"], target["type"])))
-            for name, one in wanted.items():
-                if "default" not in one:
+                steps.append((target["name"], self.reader(field["type"], target["type"])))
+            for name, field in reader_fields.items():
+                if "default" not in field:
                     return _unresolvable(f"lacks the field '{name}', which has no default")
-                defaults[name] = self._of_json(one["type"], one["default"])
+                defaults[name] = self._of_json(field["type"], field["default"])
 
         def read(source: Input) -> dict[str, Any]:
             source.depth += 1
@@ -264,18 +268,22 @@ class Compiler:
             return value
         kind = _type_of(schema)
         if kind == "array":
-            return [self._of_json(schema["items"], one) for one in value]
+            return [self._of_json(schema["items"], part) for part in value]
         if kind == "map":
-            return {name: self._of_json(schema["values"], one) for name, one in value.items()}
+            return {name: self._of_json(schema["values"], part) for name, part in value.items()}
         if kind in ("record", "error"):
             return {
-                one["name"]: self._of_json(one["type"], value.get(one["name"], one.get("default")))
-                for one in schema["fields"]
+                part["name"]: self._of_json(
+                    part["type"], value.get(part["name"], part.get("default"))
+                )
+                for part in schema["fields"]
             }
         if kind in ("bytes", "fixed") and isinstance(value, str):
             value = value.encode("latin-1")
         convert = _logical(schema)
-        return value if convert is None else convert(value)
+        if convert is None:
+            return value
+        return convert(value)
 
     def _union(self, writer: Sequence[_Schema], reader: _Schema | None) -> Read:
         branches = [self.reader(branch, reader) for branch in writer]
@@ -291,21 +299,24 @@ class Compiler:
     def _branch(self, writer: _Schema, reader: Sequence[_Schema]) -> _Schema | None:
         """Return the branch of the reader's union for a value: one of the same type if there is
         one, else the first to which the value can be promoted."""
-        fitting = [one for one in reader if self._fits(writer, _resolve(one, self._reader_types))]
+        fitting = [
+            branch for branch in reader if self._fits(writer, _resolve(branch, self._reader_types))
+        ]
         exact = (
-            one
-            for one in fitting
-            if _type_of(_resolve(one, self._reader_types)) == _type_of(writer)
-            and _full_name(_resolve(one, self._reader_types)) == _full_name(writer)
+            branch
+            for branch in fitting
+            if _type_of(_resolve(branch, self._reader_types)) == _type_of(writer)
+            and _full_name(_resolve(branch, self._reader_types)) == _full_name(writer)
         )
         return next(exact, fitting[0] if fitting else None)
 
     def _fits(self, writer: _Schema, reader: _Schema) -> bool:
         """Return whether values of a type can be resolved to another one, regardless of the types
         within them."""
-        written, wanted = _type_of(writer), _type_of(reader)
-        if written != wanted:
-            return wanted in _PROMOTIONS.get(written, ())
+        written = _type_of(writer)
+        target = _type_of(reader)
+        if written != target:
+            return target in _PROMOTIONS.get(written, ())
         if written == "fixed" and writer["size"] != reader["size"]:
             return False
         if written not in ("record", "error", "enum", "fixed"):
@@ -327,18 +338,24 @@ def _resolve(schema: _Schema, named: _Named) -> _Schema:
 
 
 def _type_of(schema: _Schema) -> str:
-    return schema if isinstance(schema, str) else schema["type"]
+    if isinstance(schema, str):
+        return schema
+    return schema["type"]
 
 
 def _full_name(schema: _Schema) -> str | None:
-    return schema.get("name") if isinstance(schema, dict) else None
+    if isinstance(schema, dict):
+        return schema.get("name")
+    return None
 
 
 def _describe(schema: _Schema) -> str:
     if isinstance(schema, list):
         return "a union"
     name = _full_name(schema)
-    return f"{_type_of(schema)} {name}" if name else _type_of(schema)
+    if name:
+        return f"{_type_of(schema)} {name}"
+    return _type_of(schema)
 
 
 def _mismatch(writer: _Schema, reader: _Schema) -> str:
@@ -354,7 +371,7 @@ def _unresolvable(why: str) -> Read:
 
 def _enum(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
     symbols: Sequence[str] = writer["symbols"]
-    known = frozenset(symbols if reader is None else reader["symbols"])
+    valid_symbols = frozenset(symbols if reader is None else reader["symbols"])
     default = None if reader is None else reader.get("default")
     why = f"has a symbol that the enumeration {writer['name']} lacks, and no default replaces it"
 
@@ -363,7 +380,7 @@ def _enum(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
         if not 0 <= index < len(symbols):
             raise ValueError("no such symbol")
         symbol = symbols[index]
-        if symbol in known:
+        if symbol in valid_symbols:
             return symbol
         if default is None:
             raise ResolutionError(why)
@@ -458,14 +475,14 @@ def _scalar(schema: _Schema) -> Read:
 
 def _with_conversion(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
     """Return a reader that gives the value the type that the schemas declare."""
-    wanted = writer if reader is None else reader
+    target = writer if reader is None else reader
     promote: Callable[[Any], Any] | None = None
-    if _type_of(writer) != _type_of(wanted):
-        promote = _PROMOTE.get(_type_of(wanted))
-        convert = _logical(wanted)
+    if _type_of(writer) != _type_of(target):
+        promote = _PROMOTE.get(_type_of(target))
+        convert = _logical(target)
     else:
         # The writer knows the meaning of its numbers.
-        convert = _logical(writer) or _logical(wanted)
+        convert = _logical(writer) or _logical(target)
     for step in (promote, convert):
         if step is not None:
             read = _compose(read, step)
@@ -481,10 +498,12 @@ def _logical(schema: _Schema) -> Callable[[Any], Any] | None:
     that has a meaning for its type."""
     if not isinstance(schema, dict):
         return None
-    kind, logical = schema["type"], schema.get("logicalType", "")
+    kind = schema["type"]
+    logical = schema.get("logicalType", "")
     name, _, unit = logical.rpartition("-")
     if kind == "long" and name in ("timestamp", "local-timestamp") and unit in _NANOS:
-        scale, is_local = _NANOS[unit], name != "timestamp"
+        scale = _NANOS[unit]
+        is_local = name != "timestamp"
         return lambda number: WrittenTime(number * scale, is_local)
     if (kind, logical) in (("int", "time-millis"), ("long", "time-micros")):
         return _time_of_day(1_000 if unit == "millis" else 1)
@@ -523,5 +542,5 @@ def _is_json_of(schema: _Schema, value: Any) -> bool:  # noqa: ANN401 (JSON)
         "map": (dict,),
         "record": (dict,),
     }
-    wanted = kinds.get(_type_of(schema), (str,))
-    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
+    json_types = kinds.get(_type_of(schema), (str,))
+    return isinstance(value, json_types) and (bool in json_types or not isinstance(value, bool))

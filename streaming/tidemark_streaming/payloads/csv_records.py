@@ -84,9 +84,9 @@ class Csv:
             raise DefinitionError(
                 f"CSV: the option 'header' must be true or false (got {self.options['header']!r})."
             )
-        if (given := self.options.get(_DECIMAL_SEPARATOR, ".")) not in (".", ","):
+        if (separator := self.options.get(_DECIMAL_SEPARATOR, ".")) not in (".", ","):
             raise DefinitionError(
-                f"CSV: the option '{_DECIMAL_SEPARATOR}' must be '.' or ',' (got {given!r})."
+                f"CSV: the option '{_DECIMAL_SEPARATOR}' must be '.' or ',' (got {separator!r})."
             )
         _ = self.formats
 
@@ -120,8 +120,8 @@ class Csv:
         return decode_except(
             values,
             {},
-            lambda some: decode_by_halves(
-                some,
+            lambda part_values: decode_by_halves(
+                part_values,
                 lambda part: self._regular(part, columns),
                 lambda part: self._singly(part, columns),
             ),
@@ -180,7 +180,8 @@ class Csv:
 
     def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
         """Decode records one by one in Python."""
-        found, rows = Results(len(values)), list[list[str | None]]()
+        results = Results(len(values))
+        rows = list[list[str | None]]()
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
             try:
@@ -192,36 +193,36 @@ class Csv:
                     )
                 fields = parsed
             except UndecodableError as error:
-                found.refuse(row, str(error))
+                results.refuse(row, str(error))
             rows.append(fields)
         texts = [pa.chunked_array([pa.array(t, pa.string())]) for t in zip(*rows, strict=True)]
         texts = texts or [pa.chunked_array([pa.array([], pa.string())]) for _ in columns]
-        return self._convert(found, texts, columns)
+        return self._convert(results, texts, columns)
 
     def _convert(
-        self, found: Results, texts: Sequence[pa.ChunkedArray], columns: Columns
+        self, results: Results, texts: Sequence[pa.ChunkedArray], columns: Columns
     ) -> Decoded:
         for (name, kind), column in zip(columns.items(), texts, strict=True):
             if kind is None:
                 continue
-            wanted = arrow_type(kind)
-            if pa.types.is_nested(wanted):
+            target = arrow_type(kind)
+            if pa.types.is_nested(target):
                 raise DefinitionError(
                     f"CSV can't represent the type {kind.upper()} of the column '{name}': use a "
                     "scalar type, or another format."
                 )
-            if not pa.types.is_string(wanted):
+            if not pa.types.is_string(target):
                 empty = pc.equal(pc.binary_length(column), 0)
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
-            if pa.types.is_floating(wanted) or pa.types.is_decimal(wanted):
-                values = parse_texts(self._with_point(column), wanted, self.formats)
+            if pa.types.is_floating(target) or pa.types.is_decimal(target):
+                values = parse_texts(self._with_point(column), target, self.formats)
             else:
-                values = parse_texts(column, wanted, self.formats)
-            found.add(name, values)
+                values = parse_texts(column, target, self.formats)
+            results.add(name, values)
             rows = undecoded_rows(column, values)
-            faults = faults_of(column.take(pa.array(rows, pa.int64())), wanted, self.formats)
-            found.add_faults(dict(zip(rows, faults, strict=True)), name, kind)
-        return found.finish()
+            faults = faults_of(column.take(pa.array(rows, pa.int64())), target, self.formats)
+            results.add_faults(dict(zip(rows, faults, strict=True)), name, kind)
+        return results.finish()
 
     def _with_point(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return numbers with a decimal point. A text with another separator becomes null."""
@@ -234,12 +235,13 @@ class Csv:
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
         """Yield the text of each field of a record, and whether the field is quoted."""
         try:
-            text, at = record.decode(), 0
+            text = record.decode()
+            start = 0
         except UnicodeDecodeError:
             raise UndecodableError("The record is not valid UTF-8.") from None
         while True:
-            part = self._field.match(text, at)
-            end = at if part is None else part.end()
+            part = self._field.match(text, start)
+            end = start if part is None else part.end()
             if part is None or text[end : end + 1] not in ("", self.sep):
                 raise UndecodableError(
                     "The record is not valid CSV: a quote or a line break is misplaced."
@@ -248,7 +250,7 @@ class Csv:
             yield (part[1].replace('""', '"') if quoted else part[2]), quoted
             if end == len(text):
                 return
-            at = end + 1
+            start = end + 1
 
     @cached_property
     def _splitter(self) -> "_Splitter":
@@ -267,23 +269,23 @@ class Csv:
     def _record(self) -> str:
         """The pattern of a complete record."""
         sep = re.escape(self.sep)
-        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
-        return rf"^{one}(?:{sep}{one})*$"
+        field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf"^{field}(?:{sep}{field})*$"
 
     @cached_property
     def _open(self) -> str:
         """The pattern of an incomplete record, which breaks off within quotes."""
         sep = re.escape(self.sep)
-        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
-        return rf'^(?:{one}{sep})*"(?:[^"]|"")*$'
+        field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf'^(?:{field}{sep})*"(?:[^"]|"")*$'
 
     @cached_property
     def _still_open(self) -> str:
         """The pattern of a line of an incomplete record that both begins and breaks off within
         quotes."""
         sep = re.escape(self.sep)
-        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
-        return rf'^(?:[^"]|"")*(?:"{sep}(?:{one}{sep})*"(?:[^"]|"")*)?$'
+        field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf'^(?:[^"]|"")*(?:"{sep}(?:{field}{sep})*"(?:[^"]|"")*)?$'
 
 
 class _Splitter:
@@ -303,32 +305,34 @@ class _Splitter:
         self._continuing = re.compile(continuing.encode("ascii"))
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        *lines, rest = content.split(b"\n")
-        if last and rest:
-            lines, rest = [*lines, rest], b""
+        *lines, remainder = content.split(b"\n")
+        if last and remainder:
+            lines = [*lines, remainder]
+            remainder = b""
         if b'"' not in content:
-            return [line for line in map(_without_return, lines) if line], rest
-        found, at = list[bytes](), 0
-        while at < len(lines):
-            line = _without_return(lines[at])
+            return [line for line in map(_without_return, lines) if line], remainder
+        records = list[bytes]()
+        index = 0
+        while index < len(lines):
+            line = _without_return(lines[index])
             if b'"' not in line or self._whole.search(line) or not self._beginning.search(line):
                 if line:
-                    found.append(line)
-                at += 1
+                    records.append(line)
+                index += 1
                 continue
-            end = self._end(lines, at)
-            if end is None and not last and sum(map(len, lines[at:])) <= LONGEST:
-                return found, b"\n".join([*lines[at:], rest])
-            end = at + 1 if end is None else end
-            found.append(_without_return(b"\n".join(lines[at:end])))
-            at = end
-        return found, rest
+            end = self._end(lines, index)
+            if end is None and not last and sum(map(len, lines[index:])) <= LONGEST:
+                return records, b"\n".join([*lines[index:], remainder])
+            end = index + 1 if end is None else end
+            records.append(_without_return(b"\n".join(lines[index:end])))
+            index = end
+        return records, remainder
 
-    def _end(self, lines: Sequence[bytes], at: int) -> int | None:
+    def _end(self, lines: Sequence[bytes], first: int) -> int | None:
         """Return the index after the last line of a record whose first line, `lines[at]`, breaks
         off within quotes. Return None if the record does not end within `LONGEST` bytes."""
-        size = len(lines[at])
-        for number in range(at + 1, len(lines)):
+        size = len(lines[first])
+        for number in range(first + 1, len(lines)):
             size += 1 + len(lines[number])
             if size > LONGEST:
                 return None
@@ -340,4 +344,6 @@ class _Splitter:
 
 
 def _without_return(line: bytes) -> bytes:
-    return line[:-1] if line.endswith(b"\r") else line
+    if line.endswith(b"\r"):
+        return line[:-1]
+    return line

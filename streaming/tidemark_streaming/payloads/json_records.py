@@ -76,17 +76,17 @@ class Json:
         object.__setattr__(self, "formats", TimeFormats.of(self.options))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        wanted = columns_to_read(columns)
+        needed = columns_to_read(columns)
         reasons = dict[int, str]()
         if self.by_id:
             values, reasons = split_ids(values)
         return decode_except(
             values,
             reasons,
-            lambda some: decode_by_halves(
-                some,
-                lambda part: self._regular(part, wanted),
-                lambda part: self._singly(part, wanted),
+            lambda part_values: decode_by_halves(
+                part_values,
+                lambda part: self._regular(part, needed),
+                lambda part: self._singly(part, needed),
             ),
         )
 
@@ -96,7 +96,9 @@ class Json:
         Raises:
             UndecodableError: the record should begin with the ID of a schema, but does not.
         """
-        return split_id(value)[1] if self.by_id else value
+        if self.by_id:
+            return split_id(value)[1]
+        return value
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
         """Return the nonblank lines in a block of a file, and the incomplete line at its end.
@@ -104,10 +106,11 @@ class Json:
         Args:
             last: true for the last block, whose end also ends a line.
         """
-        *lines, rest = content.split(b"\n")
+        *lines, remainder = content.split(b"\n")
         if last:
-            lines, rest = [*lines, rest], b""
-        return [line for line in (line.strip(_SPACE) for line in lines) if line], rest
+            lines = [*lines, remainder]
+            remainder = b""
+        return [line for line in (line.strip(_SPACE) for line in lines) if line], remainder
 
     def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
         """Decode values with Arrow. Return None if a value is not regular."""
@@ -132,18 +135,18 @@ class Json:
             return None
         if any(_has_odd_numbers(rows[name], values) for name in kinds):
             return None
-        found = Results(len(values))
+        results = Results(len(values))
         for name, kind in kinds.items():
             if not _is_text(kind):
-                found.add(name, rows[name])
+                results.add(name, rows[name])
                 continue
             column = self._read(rows[name], kind)
-            found.add(name, column)
-            odd = undecoded_rows(rows[name], column)
-            texts = rows[name].take(pa.array(odd, pa.int64())).cast(pa.string())
+            results.add(name, column)
+            undecoded = undecoded_rows(rows[name], column)
+            texts = rows[name].take(pa.array(undecoded, pa.int64())).cast(pa.string())
             faults = faults_of(texts, kind, self.formats)
-            found.add_faults(dict(zip(odd, faults, strict=True)), name, columns[name])
-        return found.finish()
+            results.add_faults(dict(zip(undecoded, faults, strict=True)), name, columns[name])
+        return results.finish()
 
     def _read_lines(
         self,
@@ -176,7 +179,9 @@ class Json:
         """
         if pa.types.is_timestamp(kind) and self.formats.counts:
             return count_type
-        return pa.string() if _is_text(kind) else kind
+        if _is_text(kind):
+            return pa.string()
+        return kind
 
     def _read(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         if pa.types.is_binary(kind):
@@ -188,19 +193,19 @@ class Json:
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
         """Decode values one by one in Python."""
         readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
-        found = Results(len(values))
+        results = Results(len(values))
         for row, value in enumerate(values):
             members = dict[str, str]()
             try:
                 members = {} if value is None else object_members(value, columns)
             except UndecodableError as error:
-                found.refuse(row, str(error))
-            for name, each in readers.items():
-                each.add(members.get(name), row)
-        for name, each in readers.items():
-            found.add(name, each.finish())
-            found.add_faults(each.faults, name, columns[name])
-        return found.finish()
+                results.refuse(row, str(error))
+            for name, value_reader in readers.items():
+                value_reader.add(members.get(name), row)
+        for name, value_reader in readers.items():
+            results.add(name, value_reader.finish())
+            results.add_faults(value_reader.faults, name, columns[name])
+        return results.finish()
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -222,7 +227,9 @@ def _is_regular(kind: pa.DataType, *, within: bool = False) -> bool:
 def _inner(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_struct(kind):
         return [part.type for part in kind]
-    return [kind.value_type] if pa.types.is_list(kind) else []
+    if pa.types.is_list(kind):
+        return [kind.value_type]
+    return []
 
 
 def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
@@ -236,8 +243,8 @@ def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
         return False
     long = rf"\d{{{38 - max(scales) + 1},}}"
     raised = r"[\d.]+[eE]\+?\d+\"?\s*[,\]}]"
-    found = pc.match_substring_regex(values, rf"[:\[,]\s*\"?[+-]?(?:{long}|{raised})")
-    return bool(pc.any(found).as_py())
+    is_long = pc.match_substring_regex(values, rf"[:\[,]\s*\"?[+-]?(?:{long}|{raised})")
+    return bool(pc.any(is_long).as_py())
 
 
 def _may_change(values: pa.ChunkedArray, kind: pa.Decimal128Type) -> bool:
@@ -259,8 +266,8 @@ def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
     line, in UTF-8, without constants such as NaN, and not nested too deeply."""
     if values.null_count:
         return None
-    whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
-    if not pc.all(whole).as_py() or pc.any(pc.match_substring(values, b"\n")).as_py():
+    is_object = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    if not pc.all(is_object).as_py() or pc.any(pc.match_substring(values, b"\n")).as_py():
         return None
     if pc.any(pc.match_substring_regex(values, _CONSTANT)).as_py():
         return None

@@ -64,16 +64,16 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
         raise UndecodableError(
             f"The record has more than {MAX_DEPTH} levels of nested objects and arrays."
         )
-    found = dict[str, str]()
+    members = dict[str, str]()
     try:
         start = _past(text, 0)
         for name, member in _members(text[start:] if start else text):
-            if name in found and name in names:
+            if name in members and name in names:
                 raise UndecodableError(duplicate_reason(name))
-            found[name] = member
+            members[name] = member
     except ValueError:
         raise UndecodableError(NOT_AN_OBJECT) from None
-    return found
+    return members
 
 
 class Reader(Protocol):
@@ -100,7 +100,9 @@ def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
         return _Map(kind, formats)
     if pa.types.is_struct(kind):
         return _Struct(kind, formats)
-    return _List(kind, formats) if pa.types.is_list(kind) else _Leaf(kind, formats)
+    if pa.types.is_list(kind):
+        return _List(kind, formats)
+    return _Leaf(kind, formats)
 
 
 class _Leaf:
@@ -108,7 +110,8 @@ class _Leaf:
 
     def __init__(self, kind: pa.DataType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._formats = kind, formats
+        self._kind = kind
+        self._formats = formats
         self._texts, self._rows = list[str | None](), list[int]()
         counts = formats.counts and pa.types.is_timestamp(kind)
         numbers = counts or pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -124,11 +127,12 @@ class _Leaf:
 
     def _text(self, text: str, row: int) -> str | None:
         """Return the text of a value; None if its JSON type does not fit the column."""
-        kind, is_text = self._kind, text[0] == '"'
+        kind = self._kind
+        is_text = text[0] == '"'
         if is_text and self._texts_too:
-            found, _ = _value(text, 0)
-            if _is_unicode(found):
-                return found
+            content, _ = _value(text, 0)
+            if _is_unicode(content):
+                return content
         if is_text and pa.types.is_floating(kind) and _NO_NUMBER.fullmatch(text):
             return text[1:-1]
         if not is_text and pa.types.is_string(kind):
@@ -143,14 +147,14 @@ class _Leaf:
     def finish(self) -> "pa.Array[Any]":
         texts = pa.array(self._texts, pa.string())
         if pa.types.is_binary(self._kind):
-            found = decode_base64(texts)
+            parsed = decode_base64(texts)
         else:
-            found = _whole(parse_texts(texts, self._kind, self._formats))
-        odd = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(found)))
-        faults = faults_of(texts.take(odd), self._kind, self._formats)
-        for index, fault in zip(odd.to_pylist(), faults, strict=True):
+            parsed = _whole(parse_texts(texts, self._kind, self._formats))
+        invalid = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(parsed)))
+        faults = faults_of(texts.take(invalid), self._kind, self._formats)
+        for index, fault in zip(invalid.to_pylist(), faults, strict=True):
             self.faults[self._rows[index]] = fault
-        return found
+        return parsed
 
 
 class _List:
@@ -159,7 +163,8 @@ class _List:
     def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
         self._kind, self._inner = kind, reader(kind.value_type, formats)
-        self._offsets, self._count = list[int | None](), 0
+        self._offsets = list[int | None]()
+        self._count = 0
 
     def add(self, text: str | None, row: int) -> None:
         if text is None or text[0] != "[":
@@ -249,7 +254,9 @@ class _Map:
 
 
 def _whole(column: pa.ChunkedArray) -> "pa.Array[Any]":
-    return pa.concat_arrays(column.chunks) if column.chunks else pa.nulls(0, column.type)
+    if column.chunks:
+        return pa.concat_arrays(column.chunks)
+    return pa.nulls(0, column.type)
 
 
 def _is_unicode(text: str) -> bool:
@@ -276,53 +283,53 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: the text is not a JSON object, or has other text after the object.
     """
-    at = _expect(text, 0, "{")
-    if text[at : at + 1] == "}":
-        at += 1
+    index = _expect(text, 0, "{")
+    if text[index : index + 1] == "}":
+        index += 1
     else:
         while True:
-            if text[at : at + 1] != '"':
+            if text[index : index + 1] != '"':
                 raise ValueError("a member without a name")
-            name, at = _value(text, at)
-            start = _expect(text, _past(text, at), ":")
+            name, index = _value(text, index)
+            start = _expect(text, _past(text, index), ":")
             _, end = _value(text, start)
             yield name, text[start:end]
-            at = _past(text, end)
-            if text[at : at + 1] != ",":
+            index = _past(text, end)
+            if text[index : index + 1] != ",":
                 break
-            at = _past(text, at + 1)
-        at = _expect(text, at, "}")
-    if _past(text, at) != len(text):
+            index = _past(text, index + 1)
+        index = _expect(text, index, "}")
+    if _past(text, index) != len(text):
         raise ValueError("more than an object")
 
 
 def _elements(text: str) -> Iterator[str]:
     """Yield the original text of each element of an array. The text must be a valid array."""
-    at = _expect(text, 0, "[")
-    while text[at] != "]":
-        _, end = _value(text, at)
-        yield text[at:end]
-        at = _past(text, end)
-        if text[at] == ",":
-            at = _past(text, at + 1)
+    index = _expect(text, 0, "[")
+    while text[index] != "]":
+        _, end = _value(text, index)
+        yield text[index:end]
+        index = _past(text, end)
+        if text[index] == ",":
+            index = _past(text, index + 1)
 
 
-def _expect(text: str, at: int, sign: str) -> int:
+def _expect(text: str, index: int, sign: str) -> int:
     """Return the position after the character `sign` and the white space that follows it.
 
     Raises:
-        ValueError: the text has another character at `at`.
+        ValueError: the text has another character at `index`.
     """
-    if text[at : at + 1] != sign:
+    if text[index : index + 1] != sign:
         raise ValueError(f"no {sign}")
-    return _past(text, at + 1)
+    return _past(text, index + 1)
 
 
-def _past(text: str, at: int) -> int:
-    """Return the position of the first character from `at` on that is not white space."""
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+def _past(text: str, index: int) -> int:
+    """Return the position of the first character from `index` on that is not white space."""
+    space = _SPACE.match(text, index)
+    assert space is not None
+    return space.end()
 
 
 def _is_too_deep(text: str) -> bool:

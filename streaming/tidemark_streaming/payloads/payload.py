@@ -52,7 +52,8 @@ class Decoded:
     @classmethod
     def concatenate(cls, parts: Sequence["Decoded"]) -> "Decoded":
         """Concatenate the rows of one or more results."""
-        reasons, rows = dict[int, str](), 0
+        reasons = dict[int, str]()
+        rows = 0
         for part in parts:
             reasons |= {rows + n: reason for n, reason in part.reasons.items()}
             rows += part.rows
@@ -78,20 +79,22 @@ def decode_by_halves(
         singly: decodes records one at a time.
     """
 
-    def parts(some: pa.ChunkedArray) -> Iterator[Decoded]:
-        if not len(some):
+    def parts(part_values: pa.ChunkedArray) -> Iterator[Decoded]:
+        if not len(part_values):
             return
-        if (found := regular(some)) is not None:
-            yield found
-        elif len(some) <= thresholds.SINGLE_RECORDS:
-            yield singly(some.to_pylist())
+        if (decoded := regular(part_values)) is not None:
+            yield decoded
+        elif len(part_values) <= thresholds.SINGLE_RECORDS:
+            yield singly(part_values.to_pylist())
         else:
-            half = len(some) // 2
-            yield from parts(some[:half])
-            yield from parts(some[half:])
+            half = len(part_values) // 2
+            yield from parts(part_values[:half])
+            yield from parts(part_values[half:])
 
-    found = list(parts(values)) or [singly([])]
-    return found[0] if len(found) == 1 else Decoded.concatenate(found)
+    decoded = list(parts(values)) or [singly([])]
+    if len(decoded) == 1:
+        return decoded[0]
+    return Decoded.concatenate(decoded)
 
 
 def decode_except(
@@ -183,8 +186,8 @@ class Results:
 
     def add(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
         """Add a column."""
-        whole = isinstance(column, pa.ChunkedArray)
-        self._columns[name] = column if whole else pa.chunked_array([column])
+        is_chunked = isinstance(column, pa.ChunkedArray)
+        self._columns[name] = column if is_chunked else pa.chunked_array([column])
 
     def finish(self) -> Decoded:
         """Return the events. Rows that can't be decoded are null in every column."""
@@ -198,8 +201,8 @@ def null_rows(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an ar
     """Return a column with the given rows set to null."""
     if not len(column):
         return column
-    kept = np.arange(len(column))
-    return column.take(pa.array(kept, mask=np.isin(kept, list(rows))))
+    indices = np.arange(len(column))
+    return column.take(pa.array(indices, mask=np.isin(indices, list(rows))))
 
 
 def undecoded_rows(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
@@ -218,17 +221,17 @@ def decode_protected(
     """
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {name: source.field_of(name) for name in columns}
-    wanted = {fields[n]: None if n in dropped else kind for n, kind in columns.items()}
-    events = payload.decode(values, wanted)
-    found = dict[str, pa.ChunkedArray]()
+    needed = {fields[n]: None if n in dropped else kind for n, kind in columns.items()}
+    events = payload.decode(values, needed)
+    protected = dict[str, pa.ChunkedArray]()
     for name, kind in columns.items():
         if name in dropped:
-            found[name] = pa.chunked_array([pa.nulls(len(values), arrow_type(kind))])
+            protected[name] = pa.chunked_array([pa.nulls(len(values), arrow_type(kind))])
             continue
-        found[name] = events.columns[fields[name]]
+        protected[name] = events.columns[fields[name]]
         if way := source.mask.get(name):
-            found[name] = pa.chunked_array([way.protect(found[name])])
-    return Decoded(found, events.reasons, events.rows)
+            protected[name] = pa.chunked_array([way.protect(protected[name])])
+    return Decoded(protected, events.reasons, events.rows)
 
 
 def decode_each(
@@ -243,7 +246,9 @@ def decode_each(
         decode: returns the fields of a record, or raises UndecodableError.
         rules: what to do with times without a time zone, and with times finer than microseconds.
     """
-    return decode_except(values, {}, lambda some: _decode_singly(some, columns, decode, rules))
+    return decode_except(
+        values, {}, lambda part_values: _decode_singly(part_values, columns, decode, rules)
+    )
 
 
 def _decode_singly(
@@ -252,36 +257,37 @@ def _decode_singly(
     decode: Callable[[bytes], Event],
     rules: TimeRules,
 ) -> Decoded:
-    found, events = Results(len(values)), list[Event]()
+    results = Results(len(values))
+    events = list[Event]()
     for row, value in enumerate(values.to_pylist()):
         event = dict[str, Any]()
         if value is not None:
             try:
                 event = decode(value)
             except UndecodableError as error:
-                found.refuse(row, str(error))
+                results.refuse(row, str(error))
         events.append(event)
     for name, kind in columns_to_read(columns).items():
-        _add(found, [event.get(name) for event in events], name, kind, rules)
-    return found.finish()
+        _add(results, [event.get(name) for event in events], name, kind, rules)
+    return results.finish()
 
 
-def _add(found: Results, values: list[Any], name: str, kind: str, rules: TimeRules) -> None:
+def _add(results: Results, values: list[Any], name: str, kind: str, rules: TimeRules) -> None:
     """Add a column of values. A value that does not fit is null, and its fault is recorded."""
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     try:
-        column = _array(values, wanted, rules)
+        column = _array(values, target, rules)
     except _MISFIT:
         faults = dict[int, Fault]()
         for row, value in enumerate(values):
             try:
-                _array([value], wanted, rules)
+                _array([value], target, rules)
             except _MISFIT as error:
                 values[row] = None
                 faults[row] = error.fault if isinstance(error, _TimeError) else Fault.MISFIT
-        found.add_faults(faults, name, kind)
-        column = _array(values, wanted, rules)
-    found.add(name, column)
+        results.add_faults(faults, name, kind)
+        column = _array(values, target, rules)
+    results.add(name, column)
 
 
 class _TimeError(TypeError):
@@ -307,7 +313,8 @@ def _converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
     The function raises TypeError if Arrow would misread the value, truncate it, or crash.
     """
     if pa.types.is_map(kind):
-        key, item = _converter(kind.key_type, rules), _converter(kind.item_type, rules)
+        key = _converter(kind.key_type, rules)
+        item = _converter(kind.item_type, rules)
         return lambda value: (
             None
             if value is None
@@ -335,7 +342,9 @@ def _converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
             return _plain_time_of_day(value, kind)
         if type(value) in misread or _is_lost(value, kind):
             raise TypeError
-        return str(value) if type(value) is UUID else value
+        if type(value) is UUID:
+            return str(value)
+        return value
 
     return convert
 
@@ -421,4 +430,6 @@ def _misread_types(kind: pa.DataType) -> tuple[type, ...]:
     if pa.types.is_date(kind):
         return (int, float, Decimal, datetime)
     # A number has no unit: it may count seconds or smaller units.
-    return (int, float, Decimal) if pa.types.is_timestamp(kind) else ()
+    if pa.types.is_timestamp(kind):
+        return (int, float, Decimal)
+    return ()

@@ -161,11 +161,10 @@ def _index_of(descriptor: Any, *, maps: bool = True) -> list[int]:  # noqa: ANN4
     index = list[int]()
     while descriptor is not None:
         container = descriptor.containing_type
-        siblings = (
-            descriptor.file.message_types_by_name.values()
-            if container is None
-            else container.nested_types
-        )
+        if container is None:
+            siblings = descriptor.file.message_types_by_name.values()
+        else:
+            siblings = container.nested_types
         names = [
             sibling.full_name for sibling in siblings if maps or not sibling.GetOptions().map_entry
         ]
@@ -176,7 +175,8 @@ def _index_of(descriptor: Any, *, maps: bool = True) -> list[int]:  # noqa: ANN4
 
 def _message_at(file: Any, index: Sequence[int]) -> Any:  # noqa: ANN401 (as above)
     """Return the message with an index in a file; None if there is none."""
-    siblings, message = list(file.message_types_by_name.values()), None
+    siblings = list(file.message_types_by_name.values())
+    message = None
     for number in index:
         if number >= len(siblings):
             return None
@@ -198,7 +198,11 @@ def _read_varint(content: bytes, start: int) -> tuple[int, int]:
 def _fields(message: Message, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the values of a message's fields; of those with these names, if names are given."""
     fields = message.DESCRIPTOR.fields
-    return {one.name: _value(message, one) for one in fields if names is None or one.name in names}
+    return {
+        field.name: _value(message, field)
+        for field in fields
+        if names is None or field.name in names
+    }
 
 
 def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
@@ -216,11 +220,15 @@ def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, 
 
 def _single_value(value: Any, field: Any) -> Any:  # noqa: ANN401 (as above)
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+        enum_value = field.enum_type.values_by_number.get(value)
+        if enum_value is None:
+            return str(value)
+        return enum_value.name
     if field.message_type is None:
         return value
     name = field.message_type.full_name
     if name == _TIMESTAMP:
         return WrittenTime(value.seconds * 1_000_000_000 + value.nanos)
-    return value.value if name in _WRAPPERS else _fields(value)
+    if name in _WRAPPERS:
+        return value.value
+    return _fields(value)

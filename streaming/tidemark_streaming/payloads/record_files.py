@@ -41,7 +41,9 @@ def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[l
         OSError, pa.ArrowException: the file can't be read.
         WrongContentError: the file is not text.
     """
-    rest, begins, is_cut = b"", True, False
+    remainder = b""
+    begins = True
+    is_cut = False
     utf_16: codecs.IncrementalDecoder | None = None
     with _decompress(file, name) as text:
         while True:
@@ -51,19 +53,21 @@ def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[l
                 check_beginning(block)
                 if block.startswith(_UTF_16_BOMS):
                     utf_16 = codecs.getincrementaldecoder("utf-16")()
-                block, begins = block.removeprefix(_BOM), False
+                block = block.removeprefix(_BOM)
+                begins = False
             if utf_16 is not None:
                 block = _to_utf_8(block, utf_16, last=is_last)
             if is_cut:
                 # The remainder of a record that is too long, up to the end of its line.
                 is_cut = b"\n" not in block
                 block = block.partition(b"\n")[2]
-            records, rest = form.split(rest + block, last=is_last)
-            if len(rest) > MAX_RECORD_BYTES:
+            records, remainder = form.split(remainder + block, last=is_last)
+            if len(remainder) > MAX_RECORD_BYTES:
                 # Its beginning is a dead letter. Reading on would take time by the square of its
                 # length.
-                records.append(rest[: MAX_RECORD_BYTES + 1])
-                rest, is_cut = b"", True
+                records.append(remainder[: MAX_RECORD_BYTES + 1])
+                remainder = b""
+                is_cut = True
             yield records
             if is_last:
                 return

@@ -42,7 +42,8 @@ def split_id(value: bytes) -> tuple[int, bytes]:
 def split_ids(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]:
     """Return the bytes of records after the IDs of their schemas, and the reasons of records that
     do not begin with a schema ID, by row."""
-    contents, reasons = list[bytes | None](), dict[int, str]()
+    contents = list[bytes | None]()
+    reasons = dict[int, str]()
     for row, value in enumerate(values.to_pylist()):
         content = None
         if value is not None:
@@ -68,8 +69,8 @@ class Registry:
             or https; default: the setting `schema_registry`.
     """
 
-    def __init__(self, place: str | Path | None = None) -> None:
-        self._place = place
+    def __init__(self, location: str | Path | None = None) -> None:
+        self._place = location
         self._known = dict[int, Schema]()
         self._missing = dict[int, float]()
         self._source: Callable[[int], Schema | None] | None = None
@@ -84,11 +85,11 @@ class Registry:
         if number not in self._known:
             if self._missing.get(number, -math.inf) < time.monotonic() - _RETRY_SECONDS:
                 self._source = self._source or _source(self._place)
-                found = self._source(number)
-                if found is None:
+                loaded = self._source(number)
+                if loaded is None:
                     self._missing[number] = time.monotonic()
                 else:
-                    self._known[number] = found
+                    self._known[number] = loaded
             if number not in self._known:
                 hint = _OF_EIGHT_BYTES if number == 0 else ""
                 raise UndecodableError(
@@ -97,9 +98,9 @@ class Registry:
         return self._known[number]
 
 
-def _source(place: str | Path | None) -> Callable[[int], Schema | None]:
+def _source(location: str | Path | None) -> Callable[[int], Schema | None]:
     settings = Settings()
-    where = settings.schema_registry if place is None else str(place)
+    where = settings.schema_registry if location is None else str(location)
     if not where.startswith(("http://", "https://")):
         return _Folder(Path(where)).schema
     # The HTTP client is slow to import, and few users have a registry server.

@@ -52,25 +52,27 @@ class Server:
     def schema(self, number: int) -> Schema | None:
         path = f"/schemas/ids/{number}"
         answer = self._get(path)
-        return None if answer is None else self._read(answer, path)
+        if answer is None:
+            return None
+        return self._read(answer, path)
 
     def _read(self, answer: dict[str, Any], path: str) -> Schema:
         references = list[Schema]()
         for other in self._references(answer, path):
-            found = self._get(other)
-            if found is None:
+            answer_found = self._get(other)
+            if answer_found is None:
                 raise self._error(
                     other, "it does not have this schema, to which another schema refers"
                 )
-            references.append(self._read(found, other))
+            references.append(self._read(answer_found, other))
         return Schema(answer.get("schemaType", "AVRO"), answer["schema"], tuple(references))
 
     def _references(self, answer: dict[str, Any], path: str) -> list[str]:
         """Return the paths of the schemas that a schema refers to."""
         try:
             return [
-                f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
-                for one in answer.get("references") or ()
+                f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
+                for reference in answer.get("references") or ()
             ]
         except (LookupError, TypeError):
             reason = "its answer has a reference without a subject or a version"
@@ -99,14 +101,15 @@ class Server:
         except json.JSONDecodeError:
             raise self._error(path, "its answer is not JSON") from None
         except requests.exceptions.SSLError as error:
-            found = _UNTRUSTED.search(str(error))
-            if found is None:
+            untrusted = _UNTRUSTED.search(str(error))
+            if untrusted is None:
                 raise self._error(
                     path, "it does not use TLS, or uses an unsupported version of it"
                 ) from None
             raise self._error(
                 path,
-                f"its certificate can't be verified ({found[1]}); if a private authority signed "
+                f"its certificate can't be verified ({untrusted[1]}); if a private authority "
+                "signed "
                 f"it, set {_TRUSTED} to the certificate file of that authority",
             ) from None
         except ValueError:
@@ -123,11 +126,11 @@ class Server:
         return parsed
 
     def _error(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
-        scheme, _, rest = self._url.partition(":")
+        scheme, _, address = self._url.partition(":")
         # Text before the last @ may be a password, even in an invalid address.
-        place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
+        host = address.partition("?")[0].rpartition("@")[2].lstrip("/")
         return DataError(
-            f"The schema registry at {scheme}://{place} does not return {path}: {reason}. No "
+            f"The schema registry at {scheme}://{host} does not return {path}: {reason}. No "
             "record is lost: the next ingest requests the schema again. If the address is wrong, "
             "correct schema_registry (TIDEMARK_SCHEMA_REGISTRY).",
             retriable=retriable,

@@ -153,8 +153,8 @@ class TimeFormats:
     @classmethod
     def of(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
         """Return the formats that the options of a format specify."""
-        given = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
-        return cls(**given)
+        formats = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
+        return cls(**formats)
 
     @property
     def counts(self) -> bool:
@@ -228,10 +228,12 @@ class TimeFormats:
         if self.count_places < 0 and not least <= Decimal(text) < most + 1:
             return None
         # Truncated to the past, also before 1970.
-        whole = micros.to_integral_value(ROUND_FLOOR)
-        if whole != micros and not self.rules.truncates:
+        whole_micros = micros.to_integral_value(ROUND_FLOOR)
+        if whole_micros != micros and not self.rules.truncates:
             return None
-        return int(whole) if BEGINNING <= whole <= INFINITY else None
+        if BEGINNING <= whole_micros <= INFINITY:
+            return int(whole_micros)
+        return None
 
     @property
     def count_places(self) -> int:
@@ -242,12 +244,16 @@ class TimeFormats:
     def pattern(self, kind: pa.DataType) -> "Pattern | None":
         """Return the pattern of a type; None for ISO 8601."""
         pattern = self.date if pa.types.is_date(kind) else self.timestamp
-        return None if pattern is None else Pattern(pattern)
+        if pattern is None:
+            return None
+        return Pattern(pattern)
 
     def as_iso(self, texts: _Texts, kind: pa.DataType) -> _Texts:
         """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
         pattern = self.pattern(kind)
-        return texts if pattern is None else pattern.as_iso(texts)
+        if pattern is None:
+            return texts
+        return pattern.as_iso(texts)
 
 
 _NANOS = {
@@ -325,12 +331,15 @@ class Pattern:
     """
 
     def __init__(self, pattern: str) -> None:
-        groups, used, expression, at = dict[str, int](), set[str](), "", 0
-        while at < len(pattern):
-            part = _LETTERS.match(pattern, at)
+        groups = dict[str, int]()
+        used = set[str]()
+        expression = ""
+        index = 0
+        while index < len(pattern):
+            part = _LETTERS.match(pattern, index)
             if part is None:
                 raise _pattern_error(pattern)
-            at = part.end()
+            index = part.end()
             if part[1] is not None or part[3] is not None:
                 text = part[3] if part[1] is None else part[1].replace("''", "'") or "'"
                 expression += re.escape(text)
@@ -389,7 +398,9 @@ def _pattern_error(pattern: str) -> DefinitionError:
 
 def _matching(texts: _Texts, expression: str) -> _Texts:
     matches = pc.match_substring_regex(texts, expression)
-    return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
+    if pc.all(matches).as_py() is not False:
+        return texts
+    return pc.if_else(matches, texts, None)
 
 
 def _times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.ChunkedArray[Any]":
@@ -412,34 +423,34 @@ def _times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.Chunke
 def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":
     micros = pc.cast(pc.cast(times, pa.timestamp("us")), pa.int64())
     is_in_range = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
-    return (
-        times if pc.all(is_in_range).as_py() is not False else pc.if_else(is_in_range, times, None)
-    )
+    if pc.all(is_in_range).as_py() is not False:
+        return times
+    return pc.if_else(is_in_range, times, None)
 
 
 def _integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     if pc.any(pc.starts_with(texts, "+")).as_py():
         texts = pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
-    found = pc.cast(_matching(texts, _WHOLE), pa.int64())
+    numbers = pc.cast(_matching(texts, _WHOLE), pa.int64())
     longer = pc.match_substring_regex(texts, _LONGER)
     if pc.any(longer).as_py():
-        found = pc.coalesce(found, _cast(pc.if_else(longer, texts, None), pa.int64()))
+        numbers = pc.coalesce(numbers, _cast(pc.if_else(longer, texts, None), pa.int64()))
     if kind == pa.int64():
-        return found
+        return numbers
     most = 2 ** (kind.bit_width - 1)
-    fits = pc.and_(pc.greater_equal(found, -most), pc.less(found, most))
-    return pc.cast(pc.if_else(fits, found, None), kind)
+    fits = pc.and_(pc.greater_equal(numbers, -most), pc.less(numbers, most))
+    return pc.cast(pc.if_else(fits, numbers, None), kind)
 
 
 def _floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     numbers = pc.cast(_matching(texts, _NUMBER), kind)
     lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, ZERO)))
     fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
-    found = pc.if_else(fits, numbers, None)
-    others = pc.match_substring_regex(texts, _NO_NUMBER)
-    if not pc.any(others).as_py():
-        return found
-    return pc.coalesce(found, pc.cast(pc.if_else(others, texts, None), kind))
+    valid = pc.if_else(fits, numbers, None)
+    is_special = pc.match_substring_regex(texts, _NO_NUMBER)
+    if not pc.any(is_special).as_py():
+        return valid
+    return pc.coalesce(valid, pc.cast(pc.if_else(is_special, texts, None), kind))
 
 
 def _decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
@@ -448,10 +459,10 @@ def _decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
     easy = pc.match_substring_regex(numbers, fits)
     if pc.all(easy).as_py() is not False:
         return _cast(numbers, kind, partial(_decimal, kind=kind))
-    found = _cast(pc.if_else(easy, numbers, None), kind, partial(_decimal, kind=kind))
-    others = pc.if_else(easy, None, numbers).to_pylist()
-    exact = [None if text is None else _decimal(text, kind) for text in others]
-    return pc.coalesce(found, pa.chunked_array([pa.array(exact, kind)]))
+    converted = _cast(pc.if_else(easy, numbers, None), kind, partial(_decimal, kind=kind))
+    difficult = pc.if_else(easy, None, numbers).to_pylist()
+    exact = [None if text is None else _decimal(text, kind) for text in difficult]
+    return pc.coalesce(converted, pa.chunked_array([pa.array(exact, kind)]))
 
 
 def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
@@ -489,15 +500,19 @@ def _bytes(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        found = base64.b64decode(text, validate=True)
+        decoded = base64.b64decode(text, validate=True)
     except ValueError:
         return None
     # A text that is not the canonical encoding of these bytes may have another meaning.
-    return found if base64.b64encode(found).decode() == text else None
+    if base64.b64encode(decoded).decode() == text:
+        return decoded
+    return None
 
 
 def _text(value: bytes | None) -> str | None:
     try:
-        return None if value is None else value.decode()
+        if value is None:
+            return None
+        return value.decode()
     except UnicodeDecodeError:
         return None

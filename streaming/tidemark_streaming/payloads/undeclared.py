@@ -45,4 +45,6 @@ def _fields(value: bytes | None, payload: Json) -> Iterable[str]:
         parsed: Any = json.loads(payload.text(value))
     except (ValueError, RecursionError, UndecodableError):
         return ()
-    return parsed if isinstance(parsed, dict) else ()
+    if isinstance(parsed, dict):
+        return parsed
+    return ()

@@ -43,26 +43,26 @@ def split_versions(feed: pa.Table) -> Iterator[pa.Table]:
         yield feed.filter(pc.field("_commit_version") == version)
 
 
-def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
+def derive_changes(rows: pa.Table, window_columns: Sequence[str]) -> Iterator[Change]:
     """Yield the changes of one version: deleted windows first, then new and changed ones.
 
     An instant beyond the year 9999, which Python can't represent, is text. A row that was replaced
     by an identical row is not a change.
 
     Args:
-        by: the columns that identify a window.
+        window_columns: the columns that identify a window.
     """
     kinds = rows["_change_type"].to_pylist()
-    windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]
+    windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in window_columns), strict=True)]
     old = {w: n for n, w in enumerate(windows) if kinds[n] in _OLD}
     new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
-    own = rows.drop_columns(["_change_type", "_commit_version"])
-    for some in _pieces([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in _take(own, some))
-    for some in _pieces(list(new.items())):
-        befores = iter(_take(own, [old[w] for w, _ in some if w in old]))
-        afters = _take(own, [n for _, n in some])
-        for (window, _), after in zip(some, afters, strict=True):
+    values = rows.drop_columns(["_change_type", "_commit_version"])
+    for piece in _pieces([n for w, n in old.items() if w not in new]):
+        yield from (Change(row, None) for row in _take(values, piece))
+    for piece in _pieces(list(new.items())):
+        befores = iter(_take(values, [old[w] for w, _ in piece if w in old]))
+        afters = _take(values, [n for _, n in piece])
+        for (window, _), after in zip(piece, afters, strict=True):
             before = next(befores) if window in old else None
             if not are_equal(before, after):
                 recomputed = window in old and kinds[old[window]] == "delete"
@@ -75,10 +75,10 @@ def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
         yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
 
-def _pieces(whole: list[_T]) -> Iterator[list[_T]]:
+def _pieces(entries: list[_T]) -> Iterator[list[_T]]:
     return (
-        whole[n : n + thresholds.SINK_BATCH_WINDOWS]
-        for n in range(0, len(whole), thresholds.SINK_BATCH_WINDOWS)
+        entries[n : n + thresholds.SINK_BATCH_WINDOWS]
+        for n in range(0, len(entries), thresholds.SINK_BATCH_WINDOWS)
     )
 
 
@@ -87,9 +87,9 @@ def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     return to_display(rows.take(pa.array(numbers, pa.int64())))
 
 
-def are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (any value of a column)
+def are_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 (any value of a column)
     """Return whether two values of a table are equal, as the engine does: NaN equals NaN."""
-    return _unify_nans(one) == _unify_nans(other)
+    return _unify_nans(left) == _unify_nans(right)
 
 
 def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
@@ -98,13 +98,13 @@ def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
         case float() if math.isnan(value):
             return math.nan
         case dict():
-            return {name: _unify_nans(each) for name, each in value.items()}
+            return {name: _unify_nans(part) for name, part in value.items()}
         case list() | tuple():
-            return [_unify_nans(each) for each in value]
+            return [_unify_nans(part) for part in value]
         case _:
             return value
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    whole = pa.types.is_timestamp(column.type)
-    return (column.cast(pa.int64()) if whole else column).to_pylist()
+    is_instant = pa.types.is_timestamp(column.type)
+    return (column.cast(pa.int64()) if is_instant else column).to_pylist()

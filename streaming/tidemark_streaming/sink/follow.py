@@ -46,26 +46,34 @@ def follow(
     Raises:
         EngineLostError: the warehouse's engine was lost.
     """
-    writer, wait, done, fails = SinkWriter(warehouse, transform), _POLL_SECONDS, None, False
+    writer = SinkWriter(warehouse, transform)
+    wait = _POLL_SECONDS
+    published_head = None
+    fails = False
     looked = time.monotonic()
     while not stop.is_set():
         try:
             head = warehouse.head(transform.table)
-            rests = head == done and time.monotonic() - looked < MAX_WAIT_SECONDS
+            rests = head == published_head and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
                 published = writer.publish()
                 if published.transactions or fails:
                     on_published(published)
-                done, wait, fails, looked = head, _POLL_SECONDS, False, time.monotonic()
+                published_head = head
+                wait = _POLL_SECONDS
+                fails = False
+                looked = time.monotonic()
         except EngineLostError:
             # The warehouse can't be used any more.
             raise
         except ConflictError as error:
             on_failure(error)
-            wait, fails = _CONFLICT_WAIT_SECONDS, True
+            wait = _CONFLICT_WAIT_SECONDS
+            fails = True
         except TidemarkError as error:
             on_failure(error)
-            wait, fails = min(wait * 2, MAX_WAIT_SECONDS), True
+            wait = min(wait * 2, MAX_WAIT_SECONDS)
+            fails = True
         stop.wait(wait)
 
 

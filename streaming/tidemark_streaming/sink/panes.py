@@ -50,10 +50,10 @@ FiringsByWindow = Mapping[tuple[Any, ...], list[Row]]
 
 def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow:
     """Return the rows of a table of panes, indexed for `derive_panes`."""
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    by_window: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        found[_place(transform, row)].append(row)
-    return found
+        by_window[_place(transform, row)].append(row)
+    return by_window
 
 
 def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) -> Iterator[Pane]:
@@ -63,7 +63,8 @@ def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) 
         since: the firings of the commits that the changes come from; only discarding mode needs
             them.
     """
-    before, after = change.before, change.after
+    before = change.before
+    after = change.after
     if after is None:
         if before is not None:
             yield _whole(transform, before, retraction=True)

@@ -61,8 +61,8 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         "run": run,
     }
     # The partition depends on the keys alone, so that windows with the same keys stay in order.
-    place = zlib.crc32(_canonical_json(keys)) % count
-    return Record(_canonical_json(key), _canonical_json({**key, **facts}), place)
+    partition = zlib.crc32(_canonical_json(keys)) % count
+    return Record(_canonical_json(key), _canonical_json({**key, **facts}), partition)
 
 
 def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
@@ -83,18 +83,22 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
             return value
         case float():
             # JSON has no literals for NaN and infinity.
-            return value if math.isfinite(value) else str(value)
+            if math.isfinite(value):
+                return value
+            return str(value)
         case Decimal():
             return str(value)
         case datetime():
-            return iso((value - EPOCH) // timedelta(microseconds=1)) if value.tzinfo else str(value)
+            if value.tzinfo:
+                return iso((value - EPOCH) // timedelta(microseconds=1))
+            return str(value)
         case date():
             return value.isoformat()
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {str(name): _plain(part) for name, part in value.items()}
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(part) for part in value]
         case _:
             return str(value)

@@ -94,7 +94,8 @@ class TransactionalTopic:
 
     def find_topic(self) -> Topic | None:
         """Return the current topic; None if the topic or its topic of positions does not exist."""
-        name, positions = self.topic.name, self.topic.positions
+        name = self.topic.name
+        positions = self.topic.positions
         if not self._cluster.has(name, positions):
             return None
         return self._cluster.topics([name])[name]
@@ -123,18 +124,19 @@ class TransactionalTopic:
         self._brokers.forget_errors()
         if wait_for_transactions:
             self._await_open_transactions()
-        found = self._last_position()
-        if found is None or any_database or found.place == self.place:
-            return found
+        stored = self._last_position()
+        if stored is None or any_database or stored.place == self.place:
+            return stored
         raise DefinitionError(
             f"{self.topic} already has windows of '{self._asset}' from another database, "
-            f"{found.place}. Consumers could not distinguish them from the windows of this "
+            f"{stored.place}. Consumers could not distinguish them from the windows of this "
             f"database, {self.place}. Give this asset another topic, or take over the topic "
             f"permanently with `tidemark sink {self._asset} --reset`."
         )
 
     def _await_open_transactions(self) -> None:
-        ends, begun = partial(self._cluster.end, self.topic.positions, 0), time.monotonic()
+        ends = partial(self._cluster.end, self.topic.positions, 0)
+        begun = time.monotonic()
         end = ends(IsolationLevel.READ_UNCOMMITTED)
         while ends(IsolationLevel.READ_COMMITTED) < end:
             if time.monotonic() - begun > OPEN_TRANSACTION_SECONDS:
@@ -146,16 +148,17 @@ class TransactionalTopic:
             time.sleep(_POLL_SECONDS)
 
     def _last_position(self) -> Position | None:
-        cluster, name = self._cluster, self.topic.positions
+        cluster = self._cluster
+        name = self.topic.positions
         if not cluster.has(name):
             return None
         first, end = cluster.topics([name])[name].offsets[0]
         back = _TAIL_RECORDS
         while first < end:
             start = max(first, end - back)
-            found = self._last_value(start, end)
-            if found is not None or start == first:
-                return parse(found)
+            stored = self._last_value(start, end)
+            if stored is not None or start == first:
+                return parse(stored)
             back *= 10
         return None
 
@@ -242,17 +245,17 @@ class TransactionalTopic:
     def _create_topics(self) -> None:
         cluster = self._cluster
         forever = {"retention.ms": "-1"}
-        wanted = [
+        needed = [
             NewTopic(self.topic.name, self.topic.partitions, -1, config=forever),
             NewTopic(self.topic.positions, 1, -1, config={"cleanup.policy": "compact"}),
         ]
-        missing = [topic for topic in wanted if not cluster.has(topic.topic)]
+        missing = [topic for topic in needed if not cluster.has(topic.topic)]
         if not missing:
             return
         admin = self._brokers.connect(AdminClient)
-        for name, made in admin.create_topics(missing, request_timeout=TIMEOUT_SECONDS).items():
+        for name, created in admin.create_topics(missing, request_timeout=TIMEOUT_SECONDS).items():
             self._ask(
-                lambda made=made: made.result(TIMEOUT_SECONDS + 1),
+                lambda created=created: created.result(TIMEOUT_SECONDS + 1),
                 KafkaError.TOPIC_ALREADY_EXISTS,
                 making=name,
             )
@@ -277,7 +280,7 @@ class TransactionalTopic:
             auto_offset_reset="earliest",
             isolation_level=READ_COMMITTED,
         )
-        found: bytes | None = None
+        last_value: bytes | None = None
         try:
             consumer.assign([TopicPartition(self.topic.positions, 0, start)])
             heard = time.monotonic()
@@ -294,8 +297,9 @@ class TransactionalTopic:
                 reached = message.offset() or 0
                 if error is None:
                     self._brokers.record_response()
-                    own = message.key() == self._asset.encode()
-                    found, reached = message.value() if own else found, reached + 1
+                    is_own = message.key() == self._asset.encode()
+                    last_value = message.value() if is_own else last_value
+                    reached = reached + 1
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     # The client looks up its consumer group although nothing here uses the group.
                     continue
@@ -306,7 +310,7 @@ class TransactionalTopic:
                 # After a change of leader, a broker may briefly report an earlier end. The missing
                 # records are still to come.
                 if reached >= end:
-                    return found
+                    return last_value
         finally:
             consumer.close()
 
@@ -355,9 +359,9 @@ class TransactionalTopic:
     def _forbidden_error(
         self, doing: str, operation: str, name: str, kind: str = "topic"
     ) -> DataError:
-        what = kind.replace("-", " ")
+        resource = kind.replace("-", " ")
         return self._write_error(
-            f"{self._brokers.user} may not {doing} the {what} '{name}'. Allow that user "
+            f"{self._brokers.user} may not {doing} the {resource} '{name}'. Allow that user "
             f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
         )
 

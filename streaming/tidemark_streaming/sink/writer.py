@@ -69,7 +69,8 @@ class PublishResult:
 
     def and_then(self, more: "PublishResult") -> "PublishResult":
         """Return the sum of this result and a later one, with the later position."""
-        records, transactions = self.records + more.records, self.transactions + more.transactions
+        records = self.records + more.records
+        transactions = self.transactions + more.transactions
         return PublishResult(records, transactions, more.position)
 
 
@@ -112,12 +113,13 @@ class SinkWriter:
                 break
             try:
                 records += self._publish_changes(topic, head, reset=reset)
-                transactions, reset = transactions + 1, False
+                transactions = transactions + 1
+                reset = False
             except TidemarkError:
                 raise
             except Exception:
-                now = self._head()
-                if now is not None and now.table_id == head.table_id:
+                current_head = self._head()
+                if current_head is not None and current_head.table_id == head.table_id:
                     raise
         return PublishResult(records, transactions, self._position)
 
@@ -139,17 +141,21 @@ class SinkWriter:
 
     def _is_ahead(self, head: Head) -> bool:
         """Return whether the topic has changes of later versions of this table than `head`."""
-        known = self._position
-        return known is not None and known.table == head.table_id and known.version > head.version
+        position = self._position
+        return (
+            position is not None
+            and position.table == head.table_id
+            and position.version > head.version
+        )
 
     def _is_up_to_date(self, head: Head, topic: Topic | None) -> bool:
         """Return whether the topic exists and has all changes through the version `head`."""
-        known = self._position
+        position = self._position
         return (
-            known is not None
-            and (known.table, known.version) == (head.table_id, head.version)
-            and is_current(known, topic)
-            and self._has_version(known)
+            position is not None
+            and (position.table, position.version) == (head.table_id, head.version)
+            and is_current(position, topic)
+            and self._has_version(position)
         )
 
     def _has_version(self, position: Position) -> bool:
@@ -161,30 +167,39 @@ class SinkWriter:
 
     def _publish_changes(self, topic: Topic, head: Head, *, reset: bool) -> int:
         """Publish one transaction. Return the number of records."""
-        known = self._position
-        if known is None or reset or known.table != head.table_id or not is_current(known, topic):
+        published = self._position
+        if (
+            published is None
+            or reset
+            or published.table != head.table_id
+            or not is_current(published, topic)
+        ):
             return self._begin_epoch(topic)
         # The ID of the state is read before the commits that the state numbered. If another state
         # replaces it in between, the next call finds another ID and begins a new epoch.
-        state = self._state.table_id() or known.state
-        if self._is_ahead(head) or state != known.state or not self._has_version(known):
+        state = self._state.table_id() or published.state
+        if self._is_ahead(head) or state != published.state or not self._has_version(published):
             return self._begin_epoch(topic)
-        through = min(known.version + thresholds.TRANSACTION_VERSIONS, head.version)
+        through = min(published.version + thresholds.TRANSACTION_VERSIONS, head.version)
         try:
-            feed = self._warehouse.read_changes(self._transform.table, known.version, through)
+            feed = self._warehouse.read_changes(self._transform.table, published.version, through)
         except HistoryExpiredError:
             return self._begin_epoch(topic)
-        now = self._head()
-        if now is None or now.table_id != head.table_id or self._load_runs(known.commit_number):
+        current_head = self._head()
+        if (
+            current_head is None
+            or current_head.table_id != head.table_id
+            or self._load_runs(published.commit_number)
+        ):
             return self._begin_epoch(topic)
         self._check_columns(feed)
-        found = self._firings_since(feed)
-        by = self._transform.by_window
-        changes = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
+        firings = self._firings_since(feed)
+        window_columns = self._transform.by_window
+        changes = (c for rows in split_versions(feed) for c in derive_changes(rows, window_columns))
         position = replace(
-            known, version=through, version_id=self._version_id(through), state=state
+            published, version=through, version_id=self._version_id(through), state=state
         )
-        return self._send(position, changes, found)
+        return self._send(position, changes, firings)
 
     def _begin_epoch(self, topic: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
@@ -192,10 +207,17 @@ class SinkWriter:
         state = self._state.table_id() or ""
         head, rows = self._warehouse.snapshot(self._transform.table)
         self._check_columns(rows)
-        now = time.time_ns() // 1000
-        epoch = now if self._position is None else max(now, self._position.epoch + 1)
+        begun_at = time.time_ns() // 1000
+        epoch = begun_at if self._position is None else max(begun_at, self._position.epoch + 1)
         begun = Position(
-            *(head.table_id, head.version, topic.id, len(topic.offsets), epoch, -1, None, now),
+            head.table_id,
+            head.version,
+            topic.id,
+            len(topic.offsets),
+            epoch,
+            -1,
+            None,
+            begun_at,
             place=self._channel.place,
             state=state,
             version_id=self._version_id(head.version),
@@ -212,7 +234,7 @@ class SinkWriter:
         self,
         position: Position,
         changes: Iterator[Change],
-        found: FiringsByWindow,
+        firings: FiringsByWindow,
         first: list[Record] | None = None,
     ) -> int:
         commit_number = position.commit_number
@@ -221,7 +243,7 @@ class SinkWriter:
             nonlocal commit_number
             yield from first or []
             for pane in (
-                p for change in changes for p in derive_panes(self._transform, change, found)
+                p for change in changes for p in derive_panes(self._transform, change, firings)
             ):
                 commit_number = max(commit_number, pane.row["commit_number"])
                 yield self._record(position, pane)
@@ -249,7 +271,8 @@ class SinkWriter:
             since: the number of the newest commit before the transaction.
             count: the number of records in the transaction.
         """
-        asset, published = Asset(self._warehouse, self._transform), self._position
+        asset = Asset(self._warehouse, self._transform)
+        published = self._position
         out = [
             m
             for m in asset.state.since(since)
@@ -306,18 +329,18 @@ class SinkWriter:
         """
         columns = rows.column_names
         published = columns[columns.index("window_end") + 1 : columns.index("events")]
-        odd = {*self._transform.keys, *self._transform.aggregates} ^ {*published}
-        if odd:
+        differing = {*self._transform.keys, *self._transform.aggregates} ^ {*published}
+        if differing:
             raise DefinitionChangedError(
                 f"The table of '{self._transform.name}' was written with another definition, which "
-                f"differs in the column '{min(odd)}'. To publish it, use that other definition, or "
-                "rebuild the table with this one."
+                f"differs in the column '{min(differing)}'. To publish it, use that other "
+                "definition, or rebuild the table with this one."
             )
 
     def _firings_since(self, feed: pa.Table) -> FiringsByWindow:
         """Return the firings of the commits in a feed; none unless the mode is discarding."""
-        again = pc.field("_change_type") == "update_postimage"
-        numbers = feed.filter(again)["commit_number"].unique().to_pylist()
+        is_update = pc.field("_change_type") == "update_postimage"
+        numbers = feed.filter(is_update)["commit_number"].unique().to_pylist()
         table = self._transform.panes_table
         if self._transform.accumulation != "discarding" or not numbers:
             return {}
@@ -335,8 +358,8 @@ def open_topic(
     Args:
         patience: seconds within which the brokers must answer a request; some seconds by default.
     """
-    place = f"{warehouse.location}/{warehouse.database}"
-    return TransactionalTopic(topic_of(transform), transform.name, place, patience)
+    database = f"{warehouse.location}/{warehouse.database}"
+    return TransactionalTopic(topic_of(transform), transform.name, database, patience)
 
 
 def topic_of(transform: Definition) -> KafkaSink:
@@ -396,29 +419,33 @@ def sink_status(
     Args:
         patience: as for `open_topic`.
     """
-    name, way = topic_of(transform).name, open_topic(transform, warehouse, patience)
-    known, topic = way.position(), way.find_topic()
+    name = topic_of(transform).name
+    way = open_topic(transform, warehouse, patience)
+    position = way.position()
+    topic = way.find_topic()
     head = warehouse.head(transform.table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
-    if known is not None and not (
-        known.table == head.table_id
-        and is_current(known, topic)
-        and has_version(warehouse, transform, known)
+    if position is not None and not (
+        position.table == head.table_id
+        and is_current(position, topic)
+        and has_version(warehouse, transform, position)
     ):
-        known = None
-    version = -1 if known is None else known.version
+        position = None
+    version = -1 if position is None else position.version
     behind = head.version - version
     since = _commit_time(warehouse, transform.table, range(version + 1, head.version + 1))
-    run, at = (None, None) if known is None else (known.run, known.at)
-    return SinkStatus(name, version, behind, since, run, at)
+    run, committed_at = (None, None) if position is None else (position.run, position.at)
+    return SinkStatus(name, version, behind, since, run, committed_at)
 
 
 def _commit_time(warehouse: Warehouse, table: str, versions: range) -> int | None:
     """Return the commit time of the first version in `versions` that the transaction log still has,
     or None if it has none of them.
     """
-    at = partial(warehouse.committed_at, table)
+    committed_at = partial(warehouse.committed_at, table)
     # Expired versions come before all others, so a binary search finds the first that is left.
-    first = bisect_left(versions, True, key=lambda version: at(version) is not None)
-    return at(versions[first]) if first < len(versions) else None
+    first = bisect_left(versions, True, key=lambda version: committed_at(version) is not None)
+    if first < len(versions):
+        return committed_at(versions[first])
+    return None

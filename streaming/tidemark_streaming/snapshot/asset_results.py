@@ -63,11 +63,11 @@ class AssetResults:
         state = self.tables.id(self.chain.asset.state_table)
         if state is None or not isinstance(self.chain.asset, RollUp):
             return state
-        own = self.tables.open(self.chain.asset.table)
-        if own is None:
+        table = self.tables.open(self.chain.asset.table)
+        if table is None:
             return None
-        found = own.metadata()
-        identity = rollup_generation.table_identity(str(found.id), found.configuration)
+        metadata = table.metadata()
+        identity = rollup_generation.table_identity(str(metadata.id), metadata.configuration)
         return f"{state}+{identity}"
 
     @cached_property
@@ -92,15 +92,15 @@ class AssetResults:
         """
         if self.commit is None:
             return -1
-        at = coverage_after(self.chain.asset, self.commit).at
-        later = [a for a in timeline if a.arrival > at.arrival]
+        position = coverage_after(self.chain.asset, self.commit).at
+        later = [a for a in timeline if a.arrival > position.arrival]
         if not later or any(a.rows for a in later):
-            return at.arrival
+            return position.arrival
         newest = TimelinePosition(later[-1].arrival, later[-1].after, later[-1].arrived_at)
         base = base_transform(self.chain.asset)
         state = self.tables.id(base.state_table)
-        changes = can_change(self._read, base, state, at, newest)
-        return at.arrival if changes else newest.arrival
+        changes = can_change(self._read, base, state, position, newest)
+        return position.arrival if changes else newest.arrival
 
     def results_after(
         self, watermark: int | None, changes: Sequence[StateCommit] = ()
@@ -157,8 +157,8 @@ class AssetResults:
         for change in changes:
             if self.chain.rows != "changes" or not can_repeat_rows(commits, change):
                 raise self.refuse_change(change)
-        now = self.results_after(watermark)
-        if now is not None and now.released != taken.released:
+        current = self.results_after(watermark)
+        if current is not None and current.released != taken.released:
             raise self._refuse(
                 f"after '{self.name}' had read windows of '{asset.name}', some of them left "
                 "quarantine or were replaced"
@@ -176,9 +176,9 @@ class AssetResults:
         Return 0 if the asset was dropped. Unlike `changes_since`, raise no error for a change that
         the chain can't follow.
         """
-        return (
-            len(self._find_changes(taken, watermark)[1]) if self.table_id == taken.table_id else 0
-        )
+        if self.table_id == taken.table_id:
+            return len(self._find_changes(taken, watermark)[1])
+        return 0
 
     def _find_changes(
         self, taken: TakenResults, watermark: int | None
@@ -193,7 +193,7 @@ class AssetResults:
         replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
         commits = self._commits(0) if replaces else []
         newest = -1 if self.commit is None else self.commit.commit_number
-        commits = [each for each in commits if each.commit_number <= newest]
+        commits = [commit for commit in commits if commit.commit_number <= newest]
         bound = self._bound(watermark)
         return commits, list(find_changes(commits, taken.commit, self.chain.asset, bound))
 
@@ -230,7 +230,9 @@ class AssetResults:
             return []
         released = text_field("quality") == "released"
         rows = self.tables.read(asset.table, ["window_end", "quality"], released)
-        return [] if rows is None else to_micros(rows["window_end"])
+        if rows is None:
+            return []
+        return to_micros(rows["window_end"])
 
     def has_moved_windows(self, watermark: int | None) -> bool:
         """Return whether the published windows that a chain should have read are not those that it
@@ -240,7 +242,8 @@ class AssetResults:
         with `mostly`, may pass or fail for another set of rows. Only the chain's event log shows
         which windows were published when the chain read them.
         """
-        asset, bound = self.chain.asset, self._bound(watermark)
+        asset = self.chain.asset
+        bound = self._bound(watermark)
         if self.chain.rows == "changes" or not asset.checks or bound is None:
             return False
         keys = list(asset.keys)

@@ -41,7 +41,8 @@ def read_bases(tables: Tables, source: DerivedSource) -> list[BaseSnapshot]:
         assert steps is not None
         positions = steps.sort_by("arrival")["position"].to_pylist()
     raised = raised_watermarks(positions)
-    progress, silent_since = Progress(source), dict[str, int | None]()
+    progress = Progress(source)
+    silent_since = dict[str, int | None]()
     for base, number in taken.items():
         table = next(b.timeline_table for b in source.bases if b.name == base)
         rows = tables.read(table, bounds=[at_least("arrival", number)])

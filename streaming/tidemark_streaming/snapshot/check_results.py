@@ -9,7 +9,7 @@ valid. Failures of rows that were released or discarded manually are closed. An 
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
@@ -56,7 +56,7 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
     if pa.types.is_struct(kind):
         return {field.name: _plain_key(value[field.name], field.type) for field in kind}
     if pa.types.is_list(kind):
-        return [_plain_key(each, kind.value_type) for each in value]
+        return [_plain_key(part, kind.value_type) for part in value]
     if pa.types.is_floating(kind):
         number = float(value)
         # Adding 0.0 turns -0.0 into 0.0: the engine groups both as one key.
@@ -67,7 +67,9 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
         return _plain_time(value, "D")
     if pa.types.is_timestamp(kind):
         return _plain_time(value, "us")
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
 
 
 def _plain_time(value: date | str, unit: Literal["D", "us"]) -> str:
@@ -106,10 +108,10 @@ def read_quarantine(
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)
     columns = dict.fromkeys((*transform.keys, *transform.aggregates))
-    found: list[dict[str, Any]] = (
+    stored: list[dict[str, Any]] = (
         [] if table is None else to_display(choose(table, chosen.keys, transform.name))
     )
-    rows = [{**columns, **row} for row in found]
+    rows = [{**columns, **row} for row in stored]
 
     def matches(row: Mapping[str, Any]) -> bool:
         start = instant(row["window_start"])
@@ -131,44 +133,66 @@ def open_failures(
     """
     types = _key_types(snapshot, transform)
     quarantine = {_place(row, types): row for row in read_quarantine(snapshot, transform)}
-    found: dict[Place, dict[str, str]] = {
-        place: {failed["expectation"]: failed["observed"] for failed in row["failed_expectations"]}
-        for place, row in quarantine.items()
-        if row["quarantine_status"] == QUARANTINED
-    }
-    newest = {
-        (place, r.expectation): (r, observed)
-        for r in results
-        if not r.success
-        for place, observed in _failed_windows(r, types).items()
-        if place not in quarantine
-    }
-    if not newest:
-        return found
-    starts = [place[0] for place, _ in newest]
-    keys = snapshot.tables.existing_columns(transform.table, transform.keys)
-    columns = [*keys, "commit_number", "quality"]
-    there = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
-    published: dict[Place, Mapping[str, Any]] = {}
-    if there is not None:
-        for start, row in zip(there[0], to_display(there[1]), strict=True):
-            published[_place(row | {"window_start": start}, types)] = row
-    for (place, expectation), (result, observed) in newest.items():
-        if place in published:
-            row = published[place]
+    failures: dict[Place, dict[str, str]] = {}
+    for window, row in quarantine.items():
+        if row["quarantine_status"] == QUARANTINED:
+            failed = row["failed_expectations"]
+            failures[window] = {f["expectation"]: f["observed"] for f in failed}
+    reported = _newest_failures(results, types, quarantine)
+    if not reported:
+        return failures
+    published = _read_published(snapshot, transform, {window for window, _ in reported}, types)
+    for (window, expectation), (result, observed) in reported.items():
+        if window in published:
+            row = published[window]
             is_open = row["quality"] == "warned" and row["commit_number"] == result.commit_number
         else:
-            is_open = not _was_valid_later(place, result, results, types)
+            is_open = not _was_valid_later(window, result, results, types)
         if is_open:
-            found.setdefault(place, {})[expectation] = observed
-    return found
+            failures.setdefault(window, {})[expectation] = observed
+    return failures
+
+
+def _newest_failures(
+    results: Sequence[CheckResult], types: _Types, quarantine: Collection[Place]
+) -> dict[tuple[Place, str], tuple[CheckResult, str]]:
+    """Return the newest failing result of each window and expectation, with the observed value.
+
+    Args:
+        results: the results since the asset was created, in order.
+        quarantine: the quarantined windows, which are left out.
+    """
+    newest: dict[tuple[Place, str], tuple[CheckResult, str]] = {}
+    for result in results:
+        if result.success:
+            continue
+        for window, observed in _failed_windows(result, types).items():
+            if window not in quarantine:
+                newest[window, result.expectation] = (result, observed)
+    return newest
+
+
+def _read_published(
+    snapshot: Snapshot, transform: Definition, places: Collection[Place], types: _Types
+) -> dict[Place, Mapping[str, Any]]:
+    """Return the published rows from the first to the last of some windows."""
+    keys = snapshot.tables.existing_columns(transform.table, transform.keys)
+    columns = [*keys, "commit_number", "quality"]
+    starts = [start for start, _ in places]
+    rows = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
+    if rows is None:
+        return {}
+    published: dict[Place, Mapping[str, Any]] = {}
+    for start, row in zip(rows[0], to_display(rows[1]), strict=True):
+        published[_place(row | {"window_start": start}, types)] = row
+    return published
 
 
 def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
     tables = (transform.quarantine_table, transform.table)
-    known = {name: kind for t in tables for name, kind in snapshot.tables.types(t).items()}
-    return {key: known.get(key, pa.string()) for key in transform.keys}
+    column_types = {name: kind for t in tables for name, kind in snapshot.tables.types(t).items()}
+    return {key: column_types.get(key, pa.string()) for key in transform.keys}
 
 
 def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
@@ -180,7 +204,7 @@ def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
 
 
 def _was_valid_later(
-    place: Place, failed: CheckResult, results: Sequence[CheckResult], types: _Types
+    window: Place, failed: CheckResult, results: Sequence[CheckResult], types: _Types
 ) -> bool:
     """Return whether a later run validated the window and found it valid.
 
@@ -189,9 +213,9 @@ def _was_valid_later(
     return any(
         r.commit_number > failed.commit_number
         and r.expectation == failed.expectation
-        and instant(r.window_from) <= place[0] < instant(r.window_to)
+        and instant(r.window_from) <= window[0] < instant(r.window_to)
         and len(r.failures) == r.rows_failed
-        and place not in _failed_windows(r, types)
+        and window not in _failed_windows(r, types)
         for r in results
     )
 
@@ -224,9 +248,9 @@ class IntegrityFault:
     @property
     def cause(self) -> str:
         """The failing windows, and since when they fail."""
-        some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
+        subject = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
-            f"{self.asset}: {some} {' and '.join(self.expectations)} since "
+            f"{self.asset}: {subject} {' and '.join(self.expectations)} since "
             f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is "
             f"{FAULT_TEXT}."
         )
@@ -237,24 +261,27 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
 
     If all results are successes, only one read of the results is necessary.
     """
-    own = text_field("expectation").isin(list(INTEGRITY_CHECKS))
+    is_integrity_check = text_field("expectation").isin(list(INTEGRITY_CHECKS))
     asset = [Equals("asset", transform.name)]
-    failed = snapshot.tables.read(TABLE, ["asset"], own & ~ds.field("success"), asset)
+    failed = snapshot.tables.read(
+        TABLE, ["asset"], is_integrity_check & ~ds.field("success"), asset
+    )
     if failed is None or not failed.num_rows:
         return None
-    found = snapshot.tables.read(TABLE, None, own, asset)
+    stored = snapshot.tables.read(TABLE, None, is_integrity_check, asset)
     last = snapshot.last_run(transform.name)
-    rows = [] if found is None or last is None else found.to_pylist()
+    rows = [] if stored is None or last is None else stored.to_pylist()
     table_id = "" if last is None else last["table_id"]
     results = sorted(
         (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
     )
-    failing, types = open_failures(snapshot, transform, results), _key_types(snapshot, transform)
-    blamed = {place for r in results for place in _failed_windows(r, types)}
+    failing = open_failures(snapshot, transform, results)
+    types = _key_types(snapshot, transform)
+    blamed = {window for r in results for window in _failed_windows(r, types)}
     at_fault = {
-        place: names
-        for place in blamed
-        if (names := INTEGRITY_CHECKS.intersection(failing.get(place, ())))
+        window: names
+        for window in blamed
+        if (names := INTEGRITY_CHECKS.intersection(failing.get(window, ())))
     }
     if not at_fault:
         return None

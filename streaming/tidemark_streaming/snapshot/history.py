@@ -22,13 +22,51 @@ from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.snapshot.tables import Tables
 
 _BOUNDS = (
-    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    900.0,
+    3600.0,
 )
 """Upper bounds of the buckets for the durations of runs and steps, in seconds."""
 
 LATENCIES = (
-    *(0.05, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
-    *(3.5, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    0.6,
+    0.75,
+    0.9,
+    1.0,
+    1.25,
+    1.5,
+    1.75,
+    2.0,
+    2.25,
+    2.5,
+    2.75,
+    3.0,
+    3.5,
+    4.0,
+    5.0,
+    7.5,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    900.0,
+    3600.0,
 )
 """Upper bounds of the buckets for latencies. They are close together in the usual range of a
 stream, because Prometheus estimates a quantile from its bucket.
@@ -47,20 +85,30 @@ a space, which the name of a Kafka topic can't have: other fields may be topics.
 _VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
-    *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
-    *("position", "undeclared", "silent_since"),
+    "arrival",
+    "arrived_at",
+    "watermark_after",
+    "rows",
+    "max_event_time",
+    "bytes",
+    "position",
+    "undeclared",
+    "silent_since",
 )
 _RUNS = (
-    *(
-        "asset",
-        "table_id",
-        "mode",
-        "commit_number",
-        "from_arrival",
-        "through_arrival",
-        "window_from",
-    ),
-    *("started_at", "watermark", "windows", "quarantined", *_VERDICTS, *ledger.ENDED.values()),
+    "asset",
+    "table_id",
+    "mode",
+    "commit_number",
+    "from_arrival",
+    "through_arrival",
+    "window_from",
+    "started_at",
+    "watermark",
+    "windows",
+    "quarantined",
+    *_VERDICTS,
+    *ledger.ENDED.values(),
     "limited_by",
 )
 
@@ -80,12 +128,13 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, int]]:
         """Return each bound as text, with the number of durations up to that bound."""
-        names, total = [*(f"{b:g}" for b in self._bounds), "+Inf"], 0
-        found = list[tuple[str, int]]()
+        names = [*(f"{b:g}" for b in self._bounds), "+Inf"]
+        total = 0
+        cumulated = list[tuple[str, int]]()
         for name, count in zip(names, self._counts, strict=True):
             total += count
-            found.append((name, total))
-        return found
+            cumulated.append((name, total))
+        return cumulated
 
 
 class Timeline:
@@ -98,14 +147,16 @@ class Timeline:
     """
 
     def __init__(self, source: str) -> None:
-        self.source, self._table = source, f"{source}_timeline"
+        self.source = source
+        self._table = f"{source}_timeline"
         self._begin(None)
 
     def _begin(self, history: Hashable) -> None:
         self._history = history
         self._seen: Set[str] = frozenset[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
-        self.events, self.bytes = 0, 0
+        self.events = 0
+        self.bytes = 0
         self.reprocessed = set[Place]()
         self.watermark: int | None = None
         self.newest_event: int | None = None
@@ -118,7 +169,9 @@ class Timeline:
     @property
     def clock(self) -> int | None:
         """The processing time of the newest arrival."""
-        return self.arrived_at[-1] if self.arrived_at else None
+        if self.arrived_at:
+            return self.arrived_at[-1]
+        return None
 
     @property
     def count(self) -> int:
@@ -154,7 +207,8 @@ class Timeline:
         return len(last) > 0 and _whole(last)[0] != self.watermark
 
     def _add(self, rows: pa.Table) -> None:
-        first, newest = self.count, rows["max_event_time"]
+        first = self.count
+        newest = rows["max_event_time"]
         self.arrived_at.extend(to_micros(rows["arrived_at"]))
         # The latency of an arrival without events is measured from its processing time.
         self.event.extend(to_micros(compute.coalesce(newest, rows["arrived_at"])))
@@ -168,22 +222,22 @@ class Timeline:
         self.silent_since = _whole(rows["silent_since"].slice(rows.num_rows - 1))[0]
         self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
         self.newest_position = rows["position"][-1].as_py()
-        for place in rows["position"].to_pylist():
-            self.reprocessed.update(reprocessed_letters(place))
+        for arrival_position in rows["position"].to_pylist():
+            self.reprocessed.update(reprocessed_letters(arrival_position))
             # Other arrivals, such as reprocessed dead letters, have no offsets of topics.
-            if position.parse(place):
-                self.position = place
+            if position.parse(arrival_position):
+                self.position = arrival_position
         for number, fields in enumerate(rows["undeclared"].to_pylist(), first):
             self.undeclared.update(dict.fromkeys(json.loads(fields or "[]"), number))
 
 
-def reprocessed_letters(place: str) -> Iterator[Place]:
+def reprocessed_letters(arrival_position: str) -> Iterator[Place]:
     """Yield the dead letters that an arrival reprocessed, each as its arrival and its position.
 
     Args:
-        place: the position of the reprocessing arrival in the timeline, as JSON.
+        arrival_position: the position of the reprocessing arrival in the timeline, as JSON.
     """
-    parsed = json.loads(place)
+    parsed = json.loads(arrival_position)
     ranges = parsed.get(REPROCESSED) if isinstance(parsed, dict) else None
     # The position of a custom connector may have any fields.
     for arrival, first, last in ranges if isinstance(ranges, list) else ():
@@ -265,9 +319,12 @@ class Runs:
             arrivals: the arrivals of the asset's source.
             played: true if the source is a recording.
         """
-        mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
+        mode = row["mode"]
+        ended = row["ended_at"]
+        through = row["through_arrival"]
         took = (ended - row["started_at"]) / 1e6
-        self.commit_number, self.ended_at = row["commit_number"], ended
+        self.commit_number = row["commit_number"]
+        self.ended_at = ended
         self.ended[mode] += 1
         self.quarantined += row["quarantined"]
         self.limited_by = row["limited_by"]
@@ -279,12 +336,13 @@ class Runs:
             self.steps.setdefault((mode, step), Histogram()).observe(lasted)
         for verdict in _VERDICTS:
             self.counted[mode, verdict] += row[verdict]
-        whole = mode == "incremental" or row["window_from"] is None
-        if whole:
+        is_whole = mode == "incremental" or row["window_from"] is None
+        if is_whole:
             self.as_of, self.watermark = through, row["watermark"]
-        known = through < arrivals.count
-        after, latency = row["from_arrival"], None
-        if mode == "incremental" and known and not played:
+        is_read = through < arrivals.count
+        after = row["from_arrival"]
+        latency = None
+        if mode == "incremental" and is_read and not played:
             # An arrival without events may wait for the next run, which delays no result.
             for n in (n for n in range(after + 1, through + 1) if arrivals.rows[n]):
                 self.from_arrival.observe(max(0, ended - arrivals.arrived_at[n]) / 1e6)
@@ -317,7 +375,8 @@ class Ledger:
     """
 
     def __init__(self, assets: Mapping[str, Timeline], recordings: Container[str] = ()) -> None:
-        self._assets, self._recordings = assets, recordings
+        self._assets = assets
+        self._recordings = recordings
         self._begin(None)
 
     def _begin(self, history: Hashable) -> None:
@@ -339,12 +398,12 @@ class Ledger:
         self._seen = files
 
     def _add(self, table: pa.Table, tables: Tables) -> None:
-        known = table.filter(ds.field("asset").isin([*self._assets]))
+        own_runs = table.filter(ds.field("asset").isin([*self._assets]))
         # Each row of the ledger is added only once, and needs the arrivals that the run processed.
         # They were committed before the row, and are therefore read even during a pause.
-        for asset in set(known["asset"].to_pylist()):
+        for asset in set(own_runs["asset"].to_pylist()):
             self._assets[asset].read_now(tables)
-        for row in to_dicts(known.sort_by("commit_number")):
+        for row in to_dicts(own_runs.sort_by("commit_number")):
             asset = row["asset"]
             runs = self._runs[asset].setdefault(row["table_id"], Runs())
             # A compaction writes known rows again.

@@ -181,12 +181,17 @@ class Snapshot:
 
     def asset(self, transform: Definition) -> AssetSnapshot:
         """Return the progress of an asset."""
-        name, tables = transform.name, self.tables
-        timeline, runs = self.arrivals_of(transform.source.name), self.runs_of(transform)
+        name = transform.name
+        tables = self.tables
+        timeline = self.arrivals_of(transform.source.name)
+        runs = self.runs_of(transform)
         published = windows.count_published(tables, transform)
-        as_of, watermark, newest = runs.as_of, runs.watermark, timeline.count - 1
+        as_of = runs.as_of
+        watermark = runs.watermark
+        newest = timeline.count - 1
         if as_of < newest and self._can_wait(transform, timeline, as_of, watermark):
-            as_of, watermark = newest, timeline.watermark
+            as_of = newest
+            watermark = timeline.watermark
         behind = max(0, newest - as_of)
         return AssetSnapshot(
             asset=name,
@@ -244,7 +249,8 @@ class Snapshot:
     def runs_of(self, transform: Definition) -> Runs:
         """Return the runs of an asset since it was created."""
         self._ledger.read(self.tables)
-        name, tables = transform.name, [transform.state_table, transform.table, ledger.TABLE]
+        name = transform.name
+        tables = [transform.state_table, transform.table, ledger.TABLE]
         table_id = self.tables.read_if_changed(
             (name, "table_id"), tables, lambda: self.table_id(name)
         )
@@ -253,31 +259,37 @@ class Snapshot:
     def timeline(self, source: str) -> list[Arrival]:
         """Return all arrivals of a source, in order."""
         table = self.tables.read(f"{source}_timeline")
-        return [] if table is None else read_arrivals(table)
+        if table is None:
+            return []
+        return read_arrivals(table)
 
     def newest_arrival(self, source: str) -> int:
         """Return the number of a source's newest arrival; -1 before the first."""
         table = self.tables.read(f"{source}_timeline", ["arrival"])
-        return -1 if table is None else max(table["arrival"].to_pylist(), default=-1)
+        if table is None:
+            return -1
+        return max(table["arrival"].to_pylist(), default=-1)
 
     def newest_event(self, source: str) -> int | None:
         """Return the newest event time of a source; None before the first event."""
         table = self.tables.read(f"{source}_timeline", ["max_event_time"])
-        known = [] if table is None else to_micros(table["max_event_time"].drop_null())
-        return max(known, default=None)
+        event_times = [] if table is None else to_micros(table["max_event_time"].drop_null())
+        return max(event_times, default=None)
 
     def assets_behind(self, assets: Iterable[str], newest: int) -> list[str]:
         """Return the assets that are not up to date through the arrival `newest`."""
-        wanted = list(assets)
+        names = list(assets)
         # File statistics skip older runs, however long the ledger is.
         commits = at_least("through_arrival", newest)
-        done = self._newest_of(commits, _of(wanted) & _WHOLE)
+        processed = self._newest_of(commits, _of(names) & _WHOLE)
         # A run that replaces all windows, such as a rollback, may set the asset back to an earlier
         # arrival. Then the runs before it do not count.
         elsewhere = (text_field("mode") != "incremental") & ds.field("window_from").is_null()
-        left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
-        table_ids = {asset: self.table_id(asset) or "" for asset in wanted}
-        return [a for a, table_id in table_ids.items() if done[a, table_id] <= left[a, table_id]]
+        limited = self._newest_of(below("through_arrival", newest), _of(names) & elsewhere)
+        table_ids = {asset: self.table_id(asset) or "" for asset in names}
+        return [
+            a for a, table_id in table_ids.items() if processed[a, table_id] <= limited[a, table_id]
+        ]
 
     def _newest_of(
         self, bound: Condition, where: ds.Expression
@@ -289,11 +301,11 @@ class Snapshot:
         rows = self.tables.read(
             ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]
         )
-        found = defaultdict[tuple[str, str], int](lambda: -1)
+        newest = defaultdict[tuple[str, str], int](lambda: -1)
         for row in [] if rows is None else rows.to_pylist():
-            own = row["asset"], row["table_id"]
-            found[own] = max(found[own], row["commit_number"])
-        return found
+            asset_id = row["asset"], row["table_id"]
+            newest[asset_id] = max(newest[asset_id], row["commit_number"])
+        return newest
 
     def unfollowed_rollups(self, bases: Mapping[str, str]) -> dict[str, int]:
         """Return the roll-ups that have not processed every run of their base.
@@ -303,23 +315,22 @@ class Snapshot:
         Args:
             bases: the bases of the roll-ups to check, by roll-up.
         """
-        found = dict[str, int]()
+        unfollowed = dict[str, int]()
         runs = self.tables.open(ledger.TABLE) if bases else None
         if runs is None:
-            return found
+            return unfollowed
         for name, base in bases.items():
             table_id = self.table_id(base)
             newest = _newest_recorded_run(runs, f"{base}/{table_id}")
             # The identity of a roll-up depends on its base and on its own table.
-            own = self.tables.open(name)
-            followed = (
-                -1
-                if own is None
-                else _newest_recorded_run(runs, f"{name}/{table_id}{_own_table_id(own)}")
-            )
+            table = self.tables.open(name)
+            if table is None:
+                followed = -1
+            else:
+                followed = _newest_recorded_run(runs, f"{name}/{table_id}{_own_table_id(table)}")
             if followed < newest:
-                found[name] = newest
-        return found
+                unfollowed[name] = newest
+        return unfollowed
 
     def counts(self, assets: Iterable[str]) -> Counter[str]:
         """Return the number of runs of each asset in the ledger.
@@ -347,7 +358,9 @@ class Snapshot:
         """
         bounds = [*self.present(asset), at_least("commit_number", commit_number + 1)]
         table = self.tables.read(ledger.TABLE, bounds=bounds)
-        return [] if table is None else to_dicts(table.sort_by("commit_number"))
+        if table is None:
+            return []
+        return to_dicts(table.sort_by("commit_number"))
 
     def runs_before(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
         """Return the ledger's rows of an asset's runs before a commit, in order. The rows have only
@@ -356,7 +369,9 @@ class Snapshot:
         columns = ["commit_number", "watermark", "window_from", "reported"]
         bounds = [*self.present(asset), below("commit_number", commit_number)]
         table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
-        return [] if table is None else to_dicts(table.sort_by("commit_number"))
+        if table is None:
+            return []
+        return to_dicts(table.sort_by("commit_number"))
 
     def last_run(self, asset: str) -> dict[str, Any] | None:
         """Return the ledger's newest row of an asset, with instants as datetimes; None if the asset
@@ -369,7 +384,9 @@ class Snapshot:
             at_least("commit_number", max(numbers["commit_number"].to_pylist())),
         ]
         rows = self.tables.read(ledger.TABLE, bounds=newest)
-        return None if rows is None else next(iter(rows.to_pylist()), None)
+        if rows is None:
+            return None
+        return next(iter(rows.to_pylist()), None)
 
     def present(self, asset: str) -> list[Equals]:
         """Return conditions that select an asset's rows in the ledger or in the table of check
@@ -387,28 +404,32 @@ class Snapshot:
             return state
         # A roll-up has no state table. Its identity depends on its base, on its own table, and on
         # the generation of its windows.
-        own = self.tables.open(asset)
-        if own is None:
+        published = self.tables.open(asset)
+        if published is None:
             return None
-        suffix = _own_table_id(own)
+        suffix = _own_table_id(published)
         table = self.tables.read(
             ledger.TABLE, ["table_id", "started_at"], bounds=[Equals("asset", asset)]
         )
         rows = [] if table is None else table.to_pylist()
-        mine = [r for r in rows if r["table_id"].endswith(suffix)]
-        newest = max(mine, key=lambda r: r["started_at"], default=None)
-        return None if newest is None else newest["table_id"]
+        asset_runs = [r for r in rows if r["table_id"].endswith(suffix)]
+        newest = max(asset_runs, key=lambda r: r["started_at"], default=None)
+        if newest is None:
+            return None
+        return newest["table_id"]
 
     def changed_windows(self, asset: str, commits: Collection[int]) -> list[int]:
         """Return the starts of the windows that one of the given commits published last.
 
         Starts are in microseconds.
         """
-        wanted = ds.field("commit_number").isin(sorted(commits))
+        is_changed = ds.field("commit_number").isin(sorted(commits))
         table = self.tables.read(
-            asset, ["window_start"], wanted, [at_least("commit_number", min(commits))]
+            asset, ["window_start"], is_changed, [at_least("commit_number", min(commits))]
         )
-        return [] if table is None else to_micros(table["window_start"].unique())
+        if table is None:
+            return []
+        return to_micros(table["window_start"].unique())
 
     def between(
         self, table: str, columns: list[str], start: int, end: int
@@ -419,8 +440,10 @@ class Snapshot:
         Return None if the table is missing.
         """
         bounds = [window_starts_in(((start, end),))]
-        found = self.tables.read(table, ["window_start", *columns], bounds=bounds)
-        return None if found is None else (to_micros(found["window_start"]), found)
+        rows = self.tables.read(table, ["window_start", *columns], bounds=bounds)
+        if rows is None:
+            return None
+        return (to_micros(rows["window_start"]), rows)
 
     def last_published_rows(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
         """Return the rows that a commit of the asset published, newest window first."""
@@ -440,21 +463,22 @@ class Snapshot:
 
         Return None otherwise, and for an asset that is not a roll-up.
         """
-        name, base = transform.name, transform.follows
+        name = transform.name
+        base = transform.follows
         if base is None:
             return None
         tables = [transform.state_table, transform.table, ledger.TABLE]
-        found = self.tables.read_if_changed(
+        is_unfollowed = self.tables.read_if_changed(
             (name, "unfollowed"), tables, lambda: self.unfollowed_rollups({name: base})
         )
-        return base if found else None
+        return base if is_unfollowed else None
 
     def _schema_version(self, log: str) -> int | None:
-        found = self.tables.open(log)
-        if found is None:
+        table = self.tables.open(log)
+        if table is None:
             return None
-        properties = {n: v or "" for n, v in found.metadata().configuration.items()}
-        return schema_version(properties, [field.name for field in found.schema().fields])
+        properties = {n: v or "" for n, v in table.metadata().configuration.items()}
+        return schema_version(properties, [field.name for field in table.schema().fields])
 
     def _lag_of_bases(self, source: DerivedSource, timeline: Timeline) -> dict[str, int]:
         """Return `SourceSnapshot.lag_arrivals` of a derived source."""
@@ -500,11 +524,11 @@ def _of(assets: Iterable[str]) -> ds.Expression:
     return text_field("asset").isin(pa.array(assets, pa.string()))
 
 
-def _own_table_id(own: DeltaTable) -> str:
+def _own_table_id(table: DeltaTable) -> str:
     """Return the end of a roll-up's table id, `+TABLE`, which identifies its published table. The
     beginning identifies the state of its base."""
-    found = own.metadata()
-    return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
+    metadata = table.metadata()
+    return f"+{rollup_generation.table_identity(str(metadata.id), metadata.configuration)}"
 
 
 def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
@@ -514,7 +538,9 @@ def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
         app: the asset and the table id of the run, as in the ledger's transactions.
     """
     commit_number = runs.transaction_version(app)
-    return -1 if commit_number is None else commit_number
+    if commit_number is None:
+        return -1
+    return commit_number
 
 
 class NewRuns:
@@ -533,10 +559,11 @@ class NewRuns:
 
         The first call returns all runs, and so does one after the asset was recreated.
         """
-        table_id, (before, commit_number) = self._snapshot.table_id(self._asset), self._last
+        table_id = self._snapshot.table_id(self._asset)
+        (before, commit_number) = self._last
         rows = self._snapshot.runs_after(self._asset, commit_number if table_id == before else -1)
         # The asset may be recreated between the two reads.
-        found = [row for row in rows if row["table_id"] == table_id]
-        if found:
-            self._last = table_id, found[-1]["commit_number"]
-        return found
+        asset_runs = [row for row in rows if row["table_id"] == table_id]
+        if asset_runs:
+            self._last = table_id, asset_runs[-1]["commit_number"]
+        return asset_runs

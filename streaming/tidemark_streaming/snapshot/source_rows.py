@@ -36,7 +36,8 @@ class SourceStep:
 
 def _taken_rows(source: Source, arrival: Arrival) -> tuple[str, int]:
     assert isinstance(source, DerivedSource)
-    step, bases = Step.of_position(arrival.position), {each.name: each for each in source.bases}
+    step = Step.of_position(arrival.position)
+    bases = {base.name: base for base in source.bases}
     return bases[step.base].log_table, step.arrival
 
 
@@ -63,17 +64,19 @@ _UNJOINED = SourceStep(
 def list_source_steps(source: Source) -> list[SourceStep]:
     """Return the sets of rows of an arrival that can be shown."""
     derived = isinstance(source, DerivedSource)
-    return [_TAKEN, _EVENTS, _UNJOINED] if derived else [_EVENTS, _DEAD_LETTERS]
+    if derived:
+        return [_TAKEN, _EVENTS, _UNJOINED]
+    return [_EVENTS, _DEAD_LETTERS]
 
 
 def find_source_step(source: Source, name: str) -> SourceStep:
-    known = {step.name: step for step in list_source_steps(source)}
-    if name not in known:
+    steps = {step.name: step for step in list_source_steps(source)}
+    if name not in steps:
         raise DefinitionError(
             f"Arrivals of '{source.name}' have no step '{name}'. Their steps are "
-            f"{', '.join(known)}."
+            f"{', '.join(steps)}."
         )
-    return known[name]
+    return steps[name]
 
 
 def read_step(
@@ -90,8 +93,8 @@ def read_step(
 
 def find_arrival(tables: Tables, source: Source, number: int | None) -> Arrival:
     """Return an arrival of a source; the newest one if `number` is None."""
-    found = arrivals_after(tables, source, -1 if number is None else number - 1)
-    chosen = found[-1:] if number is None else [a for a in found if a.arrival == number]
+    later = arrivals_after(tables, source, -1 if number is None else number - 1)
+    chosen = later[-1:] if number is None else [a for a in later if a.arrival == number]
     if not chosen:
         raise DataError(
             f"'{source.name}' has no arrivals yet: `tidemark ingest {source.name}` adds them."
@@ -103,7 +106,9 @@ def find_arrival(tables: Tables, source: Source, number: int | None) -> Arrival:
 
 def arrivals_after(tables: Tables, source: Source, number: int) -> list[Arrival]:
     rows = tables.read(source.timeline_table, bounds=[at_least("arrival", number + 1)])
-    return [] if rows is None else read_arrivals(rows)
+    if rows is None:
+        return []
+    return read_arrivals(rows)
 
 
 def newest_rows(
@@ -116,9 +121,9 @@ def newest_rows(
     arrivals = tables.read(source.timeline_table, ["arrival"])
     if arrivals is None or not arrivals.num_rows:
         return None
-    known = below("arrival", max(arrivals["arrival"].to_pylist()) + 1).expression()
+    has_arrived = below("arrival", max(arrivals["arrival"].to_pylist()) + 1).expression()
     return tables.read_newest(
-        table, "arrival", known if where is None else known & where, limit, ["position"]
+        table, "arrival", has_arrived if where is None else has_arrived & where, limit, ["position"]
     )
 
 

@@ -26,7 +26,9 @@ def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
     read = [transform.state_table, *_tables_of(transform.source)]
     key = transform.name, "stale asset"
     stale = tables.read_if_changed(key, read, lambda: Lineage(tables).of_asset(transform))
-    return None if stale is None else dependent(asset.name, stale)
+    if stale is None:
+        return None
+    return dependent(asset.name, stale)
 
 
 def _compare(tables: Tables, source: DerivedSource) -> Stale | None:
@@ -54,10 +56,10 @@ def _find_unreadable_run(tables: Tables, source: DerivedSource, chain: Chain) ->
 
 def _tables_of(source: Source) -> list[str]:
     """Return the tables on which the staleness of a source depends."""
-    found: list[str] = [source.timeline_table]
+    names: list[str] = [source.timeline_table]
     if isinstance(source, DerivedSource):
         for base in source.bases:
-            found += _tables_of(base)
+            names += _tables_of(base)
         if (asset := source.derivation.asset) is not None:
-            found += [asset.state_table, asset.table, ledger.TABLE]
-    return found
+            names += [asset.state_table, asset.table, ledger.TABLE]
+    return names

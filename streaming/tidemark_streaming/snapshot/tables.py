@@ -116,18 +116,18 @@ class Tables:
         A process that polls looks less and less often at a table that does not change. After a
         change, it looks at all tables again, because they often change together.
         """
-        now = time.monotonic()
-        known = self._looks.get(table)
-        if known is not None and now < known.until:
-            return known.stamp
+        looked_at = time.monotonic()
+        last_look = self._looks.get(table)
+        if last_look is not None and looked_at < last_look.until:
+            return last_look.stamp
         stamp = self._identity(table, self.open(table))
-        if known is None:
-            self._looks[table] = _Look(stamp, now)
-        elif known.stamp != stamp:
-            self._looks = {table: _Look(stamp, now)}
+        if last_look is None:
+            self._looks[table] = _Look(stamp, looked_at)
+        elif last_look.stamp != stamp:
+            self._looks = {table: _Look(stamp, looked_at)}
         elif self.rest:
-            known.pause = min(max(2 * known.pause, 1.0), MAX_PAUSE)
-            known.until = now + known.pause
+            last_look.pause = min(max(2 * last_look.pause, 1.0), MAX_PAUSE)
+            last_look.until = looked_at + last_look.pause
         return stamp
 
     def read_if_changed(
@@ -144,19 +144,19 @@ class Tables:
             also: another value on which the result depends.
         """
         begun = time.monotonic()
-        known = self._results.get(key)
-        if known is not None and begun < known.until:
-            return known.value
+        cached = self._results.get(key)
+        if cached is not None and begun < cached.until:
+            return cached.value
         with ExitStack() as pins:
             for table in tables:
                 pins.enter_context(self._open.pin(table))
             stamps = [also, *map(self.stamp, tables)]
-            if known is not None and known.stamps == stamps:
-                return known.value
-            found = find()
+            if cached is not None and cached.stamps == stamps:
+                return cached.value
+            result = find()
         ended = time.monotonic()
-        self._results[key] = _Result(stamps, ended + self.rest * (ended - begun), found)
-        return found
+        self._results[key] = _Result(stamps, ended + self.rest * (ended - begun), result)
+        return result
 
     def open(self, table: str) -> DeltaTable | None:
         """Open the newest version of a table."""
@@ -168,7 +168,9 @@ class Tables:
     def id(self, table: str) -> str | None:
         """Return the id of a table, which stays the same until the table is dropped."""
         opened = self.open(table)
-        return None if opened is None else str(opened.metadata().id)
+        if opened is None:
+            return None
+        return str(opened.metadata().id)
 
     def history(self, table: str) -> Hashable:
         """Return a value that differs after the table was dropped, recreated, or restored from a
@@ -178,7 +180,9 @@ class Tables:
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest number in a column of a table."""
         opened = self.open(table)
-        return None if opened is None else file_list.max_value(opened, column)
+        if opened is None:
+            return None
+        return file_list.max_value(opened, column)
 
     def rows(
         self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
@@ -189,12 +193,16 @@ class Tables:
     def version(self, table: str) -> int | None:
         """Return the number of a table's newest commit."""
         opened = self.open(table)
-        return None if opened is None else opened.version()
+        if opened is None:
+            return None
+        return opened.version()
 
     def types(self, table: str) -> dict[str, pa.DataType]:
         """Return the types of a table's columns by their names; none if the table is missing."""
         opened = self.open(table)
-        return {} if opened is None else {f.name: f.type for f in arrow_schema(opened.schema())}
+        if opened is None:
+            return {}
+        return {f.name: f.type for f in arrow_schema(opened.schema())}
 
     def spelled_types(self, table: str) -> dict[str, str]:
         """Return the types of a table's columns as definitions spell them; see `types`."""
@@ -255,35 +263,35 @@ class Tables:
     def read_newest(
         self,
         table: str,
-        by: str,
+        order_column: str,
         where: ds.Expression | None,
         limit: int,
-        then: Sequence[str] = (),
+        further_columns: Sequence[str] = (),
     ) -> pa.Table | None:
         """Read the `limit` rows with the greatest values of a column, in descending order.
 
         The column is read first, so that only the files with these rows are read completely.
 
         Args:
-            by: the column, of numbers or instants.
-            then: columns by which rows with equal values are sorted.
+            order_column: the column, of numbers or instants.
+            further_columns: columns by which rows with equal values are sorted.
         """
-        values = self.read(table, [by], where)
+        values = self.read(table, [order_column], where)
         if values is None:
             return None
         bounds = list[Condition]()
         if values.num_rows > limit:
-            least = values.sort_by([(by, "descending")])[by].slice(limit - 1, 1)
+            least = values.sort_by([(order_column, "descending")])[order_column].slice(limit - 1, 1)
             instants = pa.types.is_timestamp(least.type)
             if least.null_count == 0:
                 value = to_micros(least)[0] if instants else least.to_pylist()[0]
-                bounds.append(at_least(by, value, instants=instants))
+                bounds.append(at_least(order_column, value, instants=instants))
         rows = self.read(table, None, where, bounds)
         if rows is None:
             return None
         # Arrow can't sort nested values.
-        keys = {name: _comparable(rows[name]) for name in (by, *then)}
-        order = [(by, "descending"), *((name, "ascending") for name in then)]
+        keys = {name: _comparable(rows[name]) for name in (order_column, *further_columns)}
+        order = [(order_column, "descending"), *((name, "ascending") for name in further_columns)]
         return rows.take(compute.sort_indices(pa.table(keys), sort_keys=order)[:limit])
 
     def _read(
@@ -305,14 +313,17 @@ class Tables:
 
     def _identity(self, table: str, opened: DeltaTable | None) -> Hashable:
         """Return the identity of the version of a table that `open` has returned."""
-        return None if opened is None else self._open.identity(table)
+        if opened is None:
+            return None
+        return self._open.identity(table)
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.open(table)
         if opened is None:
             return None
         files = pa.table(opened.get_add_actions(flatten=True))
-        size, rows = total(files["size_bytes"]), total(files["num_records"])
+        size = total(files["size_bytes"])
+        rows = total(files["num_records"])
         return Listing(files.num_rows, size, rows, opened.version())
 
 
@@ -327,7 +338,9 @@ def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
 
 def total(column: pa.ChunkedArray) -> int:
     """Return the sum of a column of integers, or the number of true values of a boolean column."""
-    return int(column.to_numpy().sum()) if len(column) else 0
+    if len(column):
+        return int(column.to_numpy().sum())
+    return 0
 
 
 def _comparable(column: "pa.ChunkedArray[Any]") -> "pa.ChunkedArray[Any] | pa.Array[Any]":

@@ -63,14 +63,14 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
     def find() -> Counter[int]:
         if watermark is not None and watermark >= INFINITY:
             return Counter()
-        by = tables.existing_columns(table, transform.by_window)
+        window_columns = tables.existing_columns(table, transform.by_window)
         after = BEGINNING if watermark is None else watermark + 1
         where = None if rolls_up else ds.field(ADMITTED)
         bounds = [at_least("window_end", after, instants=True)]
-        rows = tables.read(table, by, where, bounds)
+        rows = tables.read(table, window_columns, where, bounds)
         if rows is None:
             return Counter()
-        return Counter(to_micros(rows.group_by(by).aggregate([])["window_end"]))
+        return Counter(to_micros(rows.group_by(window_columns).aggregate([])["window_end"]))
 
     return tables.read_if_changed((transform.name, "open"), [table], find, also=watermark)
 
@@ -81,10 +81,12 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
 
     def find() -> int:
         reason = text_field("reason") == "too_late"
-        place = ["arrival", "position"]
-        found = [tables.read(table, place, reason) for table in late_tables]
+        event_columns = ["arrival", "position"]
+        late_events = [tables.read(table, event_columns, reason) for table in late_tables]
         # The late table has one row per event and window, so the distinct events are counted.
-        return sum(r.group_by(place).aggregate([]).num_rows for r in found if r is not None)
+        return sum(
+            r.group_by(event_columns).aggregate([]).num_rows for r in late_events if r is not None
+        )
 
     return tables.read_if_changed((transform.name, "too late"), late_tables, find)
 

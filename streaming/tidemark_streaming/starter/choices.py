@@ -122,14 +122,14 @@ def name_problem(column: str) -> str | None:
     return None
 
 
-def _check_name(what: str, name: str) -> None:
+def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise _name_error(
-            what, name, "use up to 40 lowercase letters, digits and '_', and begin with a letter"
+            kind, name, "use up to 40 lowercase letters, digits and '_', and begin with a letter"
         )
     if iskeyword(name):
-        raise _name_error(what, name, "it is a Python keyword")
+        raise _name_error(kind, name, "it is a Python keyword")
 
 
-def _name_error(what: str, name: str, why: str) -> DefinitionError:
-    return DefinitionError(f"'{name}' is not a valid name for a {what}: {why}.")
+def _name_error(kind: str, name: str, why: str) -> DefinitionError:
+    return DefinitionError(f"'{name}' is not a valid name for a {kind}: {why}.")

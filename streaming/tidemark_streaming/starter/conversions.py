@@ -88,7 +88,9 @@ def _parse_fine_time(text: str) -> datetime:
     if not _FINE_TIME.fullmatch(text):
         raise ValueError
     time = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    if time.tzinfo is not None:
+        return time
+    return time.replace(tzinfo=UTC)
 
 
 def _parse_number(text: str) -> float:
@@ -117,7 +119,9 @@ def _time(pattern: str, python_pattern: str) -> Conversion:
 
 
 def _quote(pattern: str) -> str:
-    return '"' + pattern + '"' if "'" in pattern else f"'{pattern}'"
+    if "'" in pattern:
+        return '"' + pattern + '"'
+    return f"'{pattern}'"
 
 
 TEXT_TIMES = [

@@ -85,14 +85,17 @@ def read_sample(path: Path) -> Sample:
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
     kinds = dict[str, str]()
     options = dict(form.options)
-    for place, name in enumerate(table.column_names):
-        kinds[name], column, odd = _infer_type(table[name])
+    for index, name in enumerate(table.column_names):
+        kinds[name], column, misfit_count = _infer_type(table[name])
         if kinds[name] == "TIMESTAMP" and _needs_zone(table[name], column):
             options[ZONE_OPTION] = ZONE
-        table = table.set_column(place, name, column)
-        if odd:
-            misfits.append(f"{format_count(odd, 'row')} of '{name}' without a valid {kinds[name]}")
-    sources, computed = dict[str, str](), dict[str, str]()
+        table = table.set_column(index, name, column)
+        if misfit_count:
+            misfits.append(
+                f"{format_count(misfit_count, 'row')} of '{name}' without a valid {kinds[name]}"
+            )
+    sources = dict[str, str]()
+    computed = dict[str, str]()
     for conversion in find_conversions(table, kinds, _TYPE_SHARE):
         kinds[conversion.column] = conversion.kind
         computed[conversion.column] = conversion.sql
@@ -103,19 +106,20 @@ def read_sample(path: Path) -> Sample:
                 f"{format_count(conversion.misfits, 'row')} without a valid '{conversion.column}'"
             )
 
-    def choice(what: str, example: str, *wanted: str) -> list[str]:
+    def choice(purpose: str, example: str, *column_types: str) -> list[str]:
         # A column from which another is computed is no number to sum, and no key.
         free = [name for name in kinds if name not in sources]
-        matching = [name for kind in wanted for name in free if kinds[name] == kind]
+        matching = [name for kind in column_types for name in free if kinds[name] == kind]
         fit = [name for name in matching if name_problem(name) is None]
         if not matching:
             raise DataError(
-                f"The project needs a column of {what}, such as {example}, but '{path}' has none. "
+                f"The project needs a column of {purpose}, such as {example}, but '{path}' has "
+                "none. "
                 f"Its columns are {', '.join(f'{n} ({k})' for n, k in kinds.items())}."
             )
         if not fit:
             raise DataError(
-                f"'{path}' has columns of {what}, but the project can't use their names. For "
+                f"'{path}' has columns of {purpose}, but the project can't use their names. For "
                 f"example, '{matching[0]}' is not a valid name: {name_problem(matching[0])}. "
                 "Rename one of these columns in the header."
             )
@@ -157,12 +161,12 @@ def _read(path: Path) -> tuple[pa.Table, Csv, list[str]]:
     names = [(name or "").strip() for name in form.fields(records.pop(0))]
     _check_columns(path, names)
     lines = pa.chunked_array([pa.array(records, pa.binary())])
-    found = form.decode(lines, dict.fromkeys(names, "BINARY"))
+    decoded = form.decode(lines, dict.fromkeys(names, "BINARY"))
     misfits = [
         f"{format_count(count, 'line')} that can't be decoded ({reason[0].lower()}{reason[1:-1]})"
-        for reason, count in Counter(found.reasons.values()).items()
+        for reason, count in Counter(decoded.reasons.values()).items()
     ]
-    return pa.table(dict(found.columns)), form, misfits
+    return pa.table(dict(decoded.columns)), form, misfits
 
 
 def _read_records(path: Path, form: Csv) -> Iterator[list[bytes]]:
@@ -205,11 +209,11 @@ def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     count = len(filled) - filled.null_count
     candidates = [(k, parse_texts(filled, arrow_type(k), TimeFormats(zone=ZONE))) for k in _KINDS]
-    kind, values = min(candidates, key=lambda found: found[1].null_count)
-    odd = values.null_count - filled.null_count
-    if not count or odd > (1 - _TYPE_SHARE) * count:
+    kind, values = min(candidates, key=lambda candidate: candidate[1].null_count)
+    misfit_count = values.null_count - filled.null_count
+    if not count or misfit_count > (1 - _TYPE_SHARE) * count:
         return "STRING", texts, 0
-    return kind, values, odd
+    return kind, values, misfit_count
 
 
 def _needs_zone(column: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
@@ -243,11 +247,12 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 def _new_names(names: list[str]) -> dict[str, str]:
     """Return new names for columns whose names are those of Tidemark's own columns."""
-    found, lower = dict[str, str](), {name.lower() for name in names}
+    renamed = dict[str, str]()
+    lower = {name.lower() for name in names}
     for name in names:
         if find_table(name, EVENT_TABLES):
             other = f"own_{name.lower()}"
             while other in lower:
                 other = f"own_{other}"
-            found[name] = other
-    return found
+            renamed[name] = other
+    return renamed

@@ -25,39 +25,39 @@ def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
     Returns:
         The project's folder.
     """
-    place = folder / choices.domain
-    if place.exists() or place.is_symlink():
+    project = folder / choices.domain
+    if project.exists() or project.is_symlink():
         raise DataError(
-            f"'{place}' already exists: choose another name, or work in another folder."
+            f"'{project}' already exists: choose another name, or work in another folder."
         )
     try:
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{choices.domain}-"))
         try:
             _fill(scratch, choices, sample)
             scratch.chmod(0o755)
-            scratch.rename(place)
+            scratch.rename(project)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DataError(f"The project can't be written in '{folder}': {reason}.") from None
-    return place
+    return project
 
 
-def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
+def _fill(project: Path, choices: Choices, sample: Path | None) -> None:
     for path, name in _templates(choices.kind):
         if sample is not None and name.parts[0] in _SAMPLES:
             continue
-        to = place / _replace_names(str(name), choices)
-        to.parent.mkdir(parents=True, exist_ok=True)
+        target = project / _replace_names(str(name), choices)
+        target.parent.mkdir(parents=True, exist_ok=True)
         text = _replace_names(path.read_text(encoding="utf-8"), choices)
-        to.write_text(_fill_in_choices(name, text, choices), encoding="utf-8")
+        target.write_text(_fill_in_choices(name, text, choices), encoding="utf-8")
     if sample is not None:
-        to = place / "landing" / choices.events
-        to.mkdir(parents=True)
+        target = project / "landing" / choices.events
+        target.mkdir(parents=True)
         # The connector ignores files whose names begin with these characters.
-        shutil.copyfile(sample, to / (sample.name.lstrip("._") or "1.csv"))
+        shutil.copyfile(sample, target / (sample.name.lstrip("._") or "1.csv"))
 
 
 def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
@@ -77,7 +77,7 @@ def _replace_names(text: str, choices: Choices) -> str:
     replaced too, as in `orders_hourly`."""
     names = choices.names
     return re.sub(
-        rf"(?<![A-Za-z])({'|'.join(names)})(?![A-Za-z])", lambda found: names[found[0]], text
+        rf"(?<![A-Za-z])({'|'.join(names)})(?![A-Za-z])", lambda match: names[match[0]], text
     )
 
 
@@ -88,13 +88,14 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
         # A value that happens to be an integer in the first file may be fractional in the next.
         kinds = {**choices.columns, choices.value: "DOUBLE"}
         # The header's own names, escaped so that they are only string literals.
-        columns, rename = _entries(kinds), _entries(choices.rename)
+        columns = _entries(kinds)
+        rename = _entries(choices.rename)
         computed = _entries(choices.computed)
         also = f"    rename={{\n{rename}    }},\n" if rename else ""
         also += f"    computed={{\n{computed}    }},\n" if computed else ""
         return re.sub(
             r"(columns=\{\n).*?(    \},\n)",
-            lambda found: f"{found[1]}{columns}{found[2]}{also}",
+            lambda match: f"{match[1]}{columns}{match[2]}{also}",
             text,
             flags=re.DOTALL,
         )

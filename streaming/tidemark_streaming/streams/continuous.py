@@ -133,8 +133,8 @@ def start(
 
 def session_id(settings: Settings, asset: str) -> str:
     """Return the ID of the session of an asset's query, which is the same for every process."""
-    place = f"{settings.warehouse}/{settings.database}"
-    return str(uuid5(NAMESPACE_URL, f"tidemark:{place}/{asset}"))
+    database = f"{settings.warehouse}/{settings.database}"
+    return str(uuid5(NAMESPACE_URL, f"tidemark:{database}/{asset}"))
 
 
 def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
@@ -164,31 +164,31 @@ def failure_reason(failure: PySparkException) -> str:
         return "Its Python worker was killed."
     if has_crashed(failure):
         return "Its engine exited."
-    found = _find_exception(failure)
-    if found is not None and found["message"]:
-        return found["message"]
-    if found is None or found[0].startswith(_OF_SPARK):
+    raised = _find_exception(failure)
+    if raised is not None and raised["message"]:
+        return raised["message"]
+    if raised is None or raised[0].startswith(_OF_SPARK):
         # Spark itself writes only the query's progress, so a refused write concerns the checkpoint.
         refused = explain_unwritable(_NOTE, failure)
         if refused is not None:
             return str(refused)
-    if found is None:
+    if raised is None:
         return f"{summarize(failure)}."
-    return found[0]
+    return raised[0]
 
 
 def has_crashed(failure: PySparkException) -> bool:
     """Return whether a query ended because its Python worker or its engine was killed."""
     if _CRASHED in str(failure) or describes_loss(str(failure)):
         return True
-    found = _find_exception(failure)
-    return found is not None and found["kind"] == EngineLostError.__name__
+    raised = _find_exception(failure)
+    return raised is not None and raised["kind"] == EngineLostError.__name__
 
 
 def is_outdated(failure: PySparkException) -> bool:
     """Return whether a query ended because its definition is not the newest any more."""
-    found = _find_exception(failure)
-    return found is not None and found["kind"] == DefinitionChangedError.__name__
+    raised = _find_exception(failure)
+    return raised is not None and raised["kind"] == DefinitionChangedError.__name__
 
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
@@ -204,7 +204,7 @@ def name(database: str, asset: str) -> str:
 def _find_exception(failure: PySparkException) -> re.Match[str] | None:
     """Find the last line in a failure's text that names an exception. Return its match, or None."""
     lines = str(failure).strip().splitlines()
-    return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
+    return next((raised for line in reversed(lines) if (raised := _RAISED.match(line))), None)
 
 
 def _start_with_retries(writer: DataStreamWriter, asset: str) -> StreamingQuery:
@@ -267,7 +267,8 @@ def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
             return
         whole = len(arrivals) == arrivals[-1].arrival - arrivals[0].arrival + 1
         recent = RecentArrivals(arrivals) if whole else NO_ARRIVALS
-        warehouse, through = _open_in_worker(batch, place), arrivals[-1].arrival
+        warehouse = _open_in_worker(batch, place)
+        through = arrivals[-1].arrival
         follow_in_background(place, transform, lambda: _open_in_worker(batch, place))
         more = True
         while more:

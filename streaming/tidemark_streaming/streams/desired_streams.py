@@ -54,10 +54,11 @@ class _Start(NamedTuple):
 
 def request(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
     """Request an asset's stream. An earlier request and its limits are replaced."""
-    now, limits = time.time_ns() // 1000, admission
-    wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
-    records_of(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(wanted)))
-    return wanted
+    requested_at = time.time_ns() // 1000
+    limits = admission
+    stream = DesiredStream(asset, limits.arrivals, requested_at, limits.rows, limits.bytes)
+    records_of(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(stream)))
+    return stream
 
 
 def cancel(settings: Settings, asset: str) -> bool:
@@ -80,22 +81,24 @@ def find(settings: Settings, asset: str) -> DesiredStream | None:
 
 def read_all(settings: Settings) -> dict[str, DesiredStream]:
     """Return all requests, by asset."""
-    found = map(_read_request, records_of(settings).read_all(STREAM))
-    return {request.asset: request for request in found if request is not None}
+    requests = map(_read_request, records_of(settings).read_all(STREAM))
+    return {request.asset: request for request in requests if request is not None}
 
 
-def record_start(settings: Settings, wanted: DesiredStream, query: str, run: str) -> None:
+def record_start(settings: Settings, stream: DesiredStream, query: str, run: str) -> None:
     """Record that a query was started for a request."""
-    start = _Start(wanted.since, query, run)._asdict()
+    start = _Start(stream.since, query, run)._asdict()
     records_of(settings).change(
-        STREAM, wanted.asset, lambda record: replace(record, report={"start": start})
+        STREAM, stream.asset, lambda record: replace(record, report={"start": start})
     )
 
 
 def find_start(settings: Settings, asset: str) -> _Start | None:
     """Return the query that was started last for a request of the asset; None if it is unknown."""
     start = records_of(settings).read(STREAM, asset).report.get("start")
-    return None if start is None else _Start(**start)
+    if start is None:
+        return None
+    return _Start(**start)
 
 
 def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> None:
@@ -122,4 +125,6 @@ def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> No
 
 
 def _read_request(record: WorkerRecord) -> DesiredStream | None:
-    return None if record.wish is None else DesiredStream(**record.wish)
+    if record.wish is None:
+        return None
+    return DesiredStream(**record.wish)

@@ -48,12 +48,12 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
         stub = SparkConnectServiceStub(open_)
 
         def find(asset: str) -> Query | None:
-            own = _of_session(stub, continuous.session_id(settings, asset), metadata)
-            return own.get(continuous.name(settings.database, asset))
+            session_queries = _of_session(stub, continuous.session_id(settings, asset), metadata)
+            return session_queries.get(continuous.name(settings.database, asset))
 
-        asked = list(assets)
+        listed = list(assets)
         try:
-            found = list(pool.map(find, asked))
+            queries = list(pool.map(find, listed))
         except grpc.RpcError as error:
             if is_loss(error):
                 raise EngineLostError from error
@@ -65,7 +65,7 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
                 # An engine that has just been started may be slow.
                 retriable=status is grpc.StatusCode.DEADLINE_EXCEEDED,
             ) from error
-    return {asset: query for asset, query in zip(asked, found, strict=True) if query is not None}
+    return {asset: query for asset, query in zip(listed, queries, strict=True) if query is not None}
 
 
 def _of_session(

@@ -72,4 +72,6 @@ def _is_lost(records: WorkerRecords, asset: str, owner: Process) -> bool:
 
 def _read_owner(spark: SparkSession) -> Process | None:
     owner = spark.conf.get(_OWNER, "")
-    return Process(*json.loads(owner)) if owner else None
+    if owner:
+        return Process(*json.loads(owner))
+    return None

@@ -51,21 +51,21 @@ def read_streams(
         commands: the commands that run or should run.
         engine: true if the engine runs.
     """
-    found = dict[str, StreamState]()
+    states = dict[str, StreamState]()
     seen = supervisor.read_statuses(settings, time.time_ns() // 1000)
     for asset, request in desired_streams.read_all(settings).items():
         stream = seen.get(asset)
         if stream is None or stream.since != request.since:
-            found[asset] = StreamState(UNKNOWN if engine else ENGINE_DOWN)
+            states[asset] = StreamState(UNKNOWN if engine else ENGINE_DOWN)
         else:
             state = stream.state if engine or stream.state == GIVEN_UP else ENGINE_DOWN
-            found[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
+            states[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
     for command in commands:
-        kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
-        for asset in kept:
-            if asset not in found or not found[asset].running:
-                found[asset] = state_of(command, engine=engine)
-    return found
+        assets = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
+        for asset in assets:
+            if asset not in states or not states[asset].running:
+                states[asset] = state_of(command, engine=engine)
+    return states
 
 
 def state_of(command: Command, *, engine: bool) -> StreamState:

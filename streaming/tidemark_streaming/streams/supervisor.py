@@ -69,7 +69,9 @@ class Stream:
     @property
     def wait(self) -> int:
         """The time to wait before the next start, in microseconds."""
-        return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT) if self.failures else 0
+        if self.failures:
+            return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT)
+        return 0
 
 
 class Ending(NamedTuple):
@@ -89,8 +91,8 @@ class Ending(NamedTuple):
 def look(
     settings: Settings,
     assets: Iterable[str],
-    known: Mapping[str, Stream],
-    now: int,
+    previous: Mapping[str, Stream],
+    polled_at: int,
     *,
     starting: bool = False,
 ) -> dict[str, Stream]:
@@ -98,38 +100,40 @@ def look(
 
     Args:
         assets: the assets for which the supervisor is responsible.
-        known: the result of the last poll.
-        now: the time, in microseconds.
+        previous: the result of the last poll.
+        polled_at: the time, in microseconds.
         starting: true if the orchestrator currently executes a run that starts streams.
     """
-    wanted = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
-    if not wanted:
+    desired = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
+    if not desired:
         return {}
     before = {
-        a: known[a] if a in known and known[a].since == w.since else Stream(w.since)
-        for a, w in wanted.items()
+        a: previous[a] if a in previous and previous[a].since == w.since else Stream(w.since)
+        for a, w in desired.items()
     }
-    running, away = dict[str, Query](), None
+    running = dict[str, Query]()
+    outage = None
     try:
         running = queries.running(settings, before)
     except EngineError as error:
-        away = error
+        outage = error
     if not starting:
         before = _with_running(settings, before, running)
-        if away is None:
-            before = {asset: _end_outage(stream, now) for asset, stream in before.items()}
+        if outage is None:
+            before = {asset: _end_outage(stream, polled_at) for asset, stream in before.items()}
     try:
-        endings = (
-            _endings(settings, before, running) if away is None else _lost_endings(before, away)
-        )
+        if outage is None:
+            endings = _endings(settings, before, running)
+        else:
+            endings = _lost_endings(before, outage)
     except EngineError as error:
         # The running streams are known; for the others, the engine does not report why they ended.
         endings = _lost_endings(before, error)
-    found = {
-        asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
+    streams = {
+        asset: _next(stream, running.get(asset), endings.get(asset), polled_at, starting=starting)
         for asset, stream in before.items()
     }
-    return {asset: _wait_one_poll(stream, known.get(asset)) for asset, stream in found.items()}
+    return {asset: _wait_one_poll(stream, previous.get(asset)) for asset, stream in streams.items()}
 
 
 def _with_running(
@@ -142,7 +146,7 @@ def _with_running(
     Args:
         running: the assets whose queries run now.
     """
-    found = dict(streams)
+    updated = dict(streams)
     for asset, stream in streams.items():
         if stream.state != STARTING or asset in running:
             continue
@@ -151,18 +155,18 @@ def _with_running(
             continue
         restarts = stream.restarts + (stream.query_run is not None)
         ran = replace(stream, query=start.query, query_run=start.run, restarts=restarts)
-        found[asset] = replace(ran, state=RUNNING)
-    return found
+        updated[asset] = replace(ran, state=RUNNING)
+    return updated
 
 
-def _end_outage(stream: Stream, now: int) -> Stream:
+def _end_outage(stream: Stream, time_micros: int) -> Stream:
     """End the wait of a stream that waited only for the engine, which now responds."""
     if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
         return stream
-    return replace(stream, state=WAITING, changed=now, failures=0, away=False)
+    return replace(stream, state=WAITING, changed=time_micros, failures=0, away=False)
 
 
-def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
+def _wait_one_poll(stream: Stream, previous: Stream | None) -> Stream:
     """Set a stream from `starting` to `waiting` if it was `starting` at the last poll as well, but
     for a different start. Return any other stream unchanged.
 
@@ -170,32 +174,34 @@ def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
     launches a run only if a stream changes to `starting`, which the next poll does.
 
     Args:
-        known: the status at the last poll; None if there was none.
+        previous: the status at the last poll; None if there was none.
     """
-    if known is None or not known.state == stream.state == STARTING:
+    if previous is None or not previous.state == stream.state == STARTING:
         return stream
-    same = (known.since, known.query_run) == (stream.since, stream.query_run)
-    return stream if same else replace(stream, state=WAITING)
+    same = (previous.since, previous.query_run) == (stream.since, stream.query_run)
+    if same:
+        return stream
+    return replace(stream, state=WAITING)
 
 
 def _next(
-    stream: Stream, query: Query | None, ending: Ending | None, now: int, *, starting: bool
+    stream: Stream, query: Query | None, ending: Ending | None, time_micros: int, *, starting: bool
 ) -> Stream:
-    if now < stream.changed:
+    if time_micros < stream.changed:
         # The clock was set back, so the time that the stream has waited is unknown.
-        stream = replace(stream, changed=now - stream.wait)
+        stream = replace(stream, changed=time_micros - stream.wait)
     if query is not None:
-        steady = stream.state == RUNNING and now - stream.changed >= STEADY
+        steady = stream.state == RUNNING and time_micros - stream.changed >= STEADY
         stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
-        again = stream.query_run not in (None, query.run)
-        stream = replace(stream, restarts=stream.restarts + 1) if again else stream
+        has_restarted = stream.query_run not in (None, query.run)
+        stream = replace(stream, restarts=stream.restarts + 1) if has_restarted else stream
         stream = replace(stream, query=query.id, query_run=query.run, away=False)
-        return _into(stream, RUNNING, now)
+        return _into(stream, RUNNING, time_micros)
     if stream.state == STARTING and starting:
         return stream
     if ending is not None and ending.blameless and not stream.renewed:
         renewed = replace(stream, failures=0, error=ending.message, renewed=True)
-        return _into(renewed, WAITING if starting else STARTING, now)
+        return _into(renewed, WAITING if starting else STARTING, time_micros)
     if stream.state in (RUNNING, STARTING):
         elsewhere = "Another process stopped it."
         unstarted = "The run that should start it failed."
@@ -203,14 +209,16 @@ def _next(
         why = ending or reason
         failures = stream.failures + 1
         failed = replace(stream, failures=failures, error=why.message, away=why.away)
-        return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, now)
-    if stream.state == WAITING and not starting and now - stream.changed >= stream.wait:
-        return _into(stream, STARTING, now)
+        return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, time_micros)
+    if stream.state == WAITING and not starting and time_micros - stream.changed >= stream.wait:
+        return _into(stream, STARTING, time_micros)
     return stream
 
 
-def _into(stream: Stream, state: str, now: int) -> Stream:
-    return stream if stream.state == state else replace(stream, state=state, changed=now)
+def _into(stream: Stream, state: str, time_micros: int) -> Stream:
+    if stream.state == state:
+        return stream
+    return replace(stream, state=state, changed=time_micros)
 
 
 def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
@@ -225,7 +233,7 @@ def _endings(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Ending]:
     """Return why streams that ran at the last poll have ended, if their queries report a reason."""
-    found: dict[str, Ending] = {}
+    by_asset: dict[str, Ending] = {}
     for asset, stream in streams.items():
         if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
             continue
@@ -235,12 +243,12 @@ def _endings(
                 failure = query.exception()
             except PySparkException:
                 # The engine does not know the query.
-                found[asset] = Ending("The engine that ran it no longer exists.", blameless=True)
+                by_asset[asset] = Ending("The engine that ran it no longer exists.", blameless=True)
                 continue
             if failure is not None:
                 blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
-                found[asset] = Ending(continuous.failure_reason(failure), blameless)
-    return found
+                by_asset[asset] = Ending(continuous.failure_reason(failure), blameless)
+    return by_asset
 
 
 STALE_STATUS = 120_000_000
@@ -248,29 +256,31 @@ STALE_STATUS = 120_000_000
 
 
 def write_statuses(
-    settings: Settings, domain: str, streams: Mapping[str, Stream], now: int
+    settings: Settings, domain: str, streams: Mapping[str, Stream], time_micros: int
 ) -> None:
     """Store the status of a domain's streams in the record of the domain's supervisor."""
     statuses = {asset: asdict(stream) for asset, stream in streams.items()}
     records_of(settings).change(
         SUPERVISOR,
         domain,
-        lambda record: replace(record, report={"at": now, "streams": statuses}),
+        lambda record: replace(record, report={"at": time_micros, "streams": statuses}),
     )
 
 
-def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> dict[str, Stream]:
+def read_statuses(
+    settings: Settings, time_micros: int, lasts: int = STALE_STATUS
+) -> dict[str, Stream]:
     """Return the latest status of each stream, by asset. Omit stale statuses.
 
     A status from the future is stale too: the clock was set back, so the status's age is unknown.
 
     Args:
-        now: the time, in microseconds.
+        time_micros: the time, in microseconds.
         lasts: the microseconds after which a status is stale.
     """
-    found: dict[str, Stream] = {}
+    statuses: dict[str, Stream] = {}
     for record in records_of(settings).read_all(SUPERVISOR):
-        if record.report and 0 <= now - record.report["at"] <= lasts:
+        if record.report and 0 <= time_micros - record.report["at"] <= lasts:
             streams = record.report["streams"].items()
-            found |= {asset: Stream(**stream) for asset, stream in streams}
-    return found
+            statuses |= {asset: Stream(**stream) for asset, stream in streams}
+    return statuses

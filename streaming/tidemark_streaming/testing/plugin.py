@@ -29,14 +29,14 @@ def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Setti
     from tidemark import engine
     from tidemark_streaming.testing.small_engine import start_or_reuse
 
-    settings, kept = start_or_reuse(tmp_path_factory.getbasetemp() / "tidemark")
+    settings, is_reused = start_or_reuse(tmp_path_factory.getbasetemp() / "tidemark")
     with pytest.MonkeyPatch.context() as patch:
         # The engine's Python workers import the transforms' dependencies from the same paths as the
         # tests.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         engine.ensure(settings)
     yield settings
-    if not kept:
+    if not is_reused:
         engine.stop(settings)
 
 

@@ -31,8 +31,8 @@ The catalog's database does not wait for the disk, because no test has to surviv
 
 def start_or_reuse(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
     """Return the engine's settings, and whether the engine keeps running after the tests."""
-    if kept := os.environ.get(TEST_HOME):
-        return Settings(home=Path(kept), engine_java_options=INTERPRETING), True
+    if reused_home := os.environ.get(TEST_HOME):
+        return Settings(home=Path(reused_home), engine_java_options=INTERPRETING), True
     new = Settings(
         home=home,
         remote=None,

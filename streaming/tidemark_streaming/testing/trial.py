@@ -130,13 +130,13 @@ class Trial:
             ScenarioError: a row names a column that does not exist.
         """
         __tracebackhide__ = True
-        given = {"windows": windows, "panes": panes, "late": late}
-        expected = {part: list(rows) for part, rows in given.items() if rows is not None}
+        parts = {"windows": windows, "panes": panes, "late": late}
+        expected = {part: list(rows) for part, rows in parts.items() if rows is not None}
         scenario = self._load({**self._content, "expect": expected})
         assert scenario.expect is not None
-        found = find_differences(scenario.expect, self._batch, scenario.slack)
-        if found:
-            raise AssertionError(self._drawn("not as expected", found, self._batch))
+        differences = find_differences(scenario.expect, self._batch, scenario.slack)
+        if differences:
+            raise AssertionError(self._drawn("not as expected", differences, self._batch))
         return self
 
     def same_in_any_cut(self, seed: int = 0, others: int = 3) -> "Trial":
@@ -155,11 +155,13 @@ class Trial:
         arrivals = self._scenario.count_arrivals(self._scenario.source)
         ways = random_cuts(arrivals, seed, others)
         for way, result in zip(ways, simulate(self._warehouse, self._scenario, *ways), strict=True):
-            found = compare_results(self._batch, result, self._scenario.slack)
-            if found:
+            differences = compare_results(self._batch, result, self._scenario.slack)
+            if differences:
                 runs = ", ".join(map(str, way))
                 title = f"not the same in runs of {runs} arrivals (seed {seed})"
-                raise AssertionError(self._drawn(title, found, result, ("all at once", "in runs")))
+                raise AssertionError(
+                    self._drawn(title, differences, result, ("all at once", "in runs"))
+                )
         return self
 
     @cached_property
@@ -174,14 +176,14 @@ class Trial:
     def _drawn(
         self,
         title: str,
-        found: Sequence[Difference],
+        differences: Sequence[Difference],
         result: Result,
         sides: tuple[str, str] = ("expected", "came"),
     ) -> str:
         """Return a failure's message: a table of differences, a picture, and the paths of picture
         and scenario."""
         table = StringIO()
-        Console(file=table, width=_WIDTH).print(explain(found, sides=sides))
+        Console(file=table, width=_WIDTH).print(explain(differences, sides=sides))
         picture = self._path.with_suffix(".svg")
         picture.write_text(svg(self._scenario, result), encoding="utf-8")
         return (

@@ -9,7 +9,7 @@ from tidemark.store.rows import Rows
 
 def lose_recount(monkeypatch: pytest.MonkeyPatch, commit_number: int, times: int) -> None:
     """Let the first recounts of one commit find no rows in the event log."""
-    recount, done = Batch._recount, 0
+    recount, done = Batch._count_again, 0
 
     def planted(batch: Batch) -> Rows:
         nonlocal done
@@ -20,4 +20,4 @@ def lose_recount(monkeypatch: pytest.MonkeyPatch, commit_number: int, times: int
         assert not isinstance(rows, DataFrame)
         return rows.slice(0, 0)
 
-    monkeypatch.setattr(Batch, "_recount", planted)
+    monkeypatch.setattr(Batch, "_count_again", planted)

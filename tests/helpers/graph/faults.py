@@ -31,7 +31,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.derived import DerivedConnector, connector, rebuild
-from tidemark_streaming.ingest import arrival_facts, ingest
+from tidemark_streaming.ingest import arrival_facts, chunk_commit
 from tidemark_streaming.sink import writer
 from tidemark_streaming.sink.changes import Change, derive_changes
 from tidemark_streaming.snapshot.asset_results import AssetResults
@@ -112,12 +112,12 @@ def _do_not_compare_identities(patch: pytest.MonkeyPatch) -> None:
 
 
 def _classify_by_watermark_after(patch: pytest.MonkeyPatch) -> None:
-    fold = ingest.fold
+    to_arrivals = chunk_commit.to_arrivals
 
     def late(*arguments: Any) -> list[Arrival]:  # noqa: ANN401
-        return [replace(a, before=a.after) for a in fold(*arguments)]
+        return [replace(a, before=a.after) for a in to_arrivals(*arguments)]
 
-    patch.setattr(ingest, "fold", late)
+    patch.setattr(chunk_commit, "to_arrivals", late)
 
 
 def _do_not_compare_definitions(patch: pytest.MonkeyPatch) -> None:

@@ -113,9 +113,7 @@ class MartProject:
         refuse(lacking(self._marts.missing(store.exists), [name]))
         log = Path(mart_tables(store).path(name).removeprefix("file://")) / "_delta_log"
         with nullcontext() if when_written is None else _call_when_written(log, when_written):
-            found = self._marts.build(
-                address, [name], session=store.spark, full_refresh=full_refresh
-            )
+            found = self._marts.build(store, address, [name], full_refresh=full_refresh)
         refuse(describe_failure(found))
 
 

@@ -1,8 +1,8 @@
 """Event logs in memory, for many scenarios of derived sources.
 
 The steps, the watermarks and the queries are those of the product: the connector of derived
-sources, `fold` and `read_steps`. Only the tables are replaced, because commits take most of the
-time. `plan` needs no engine.
+sources, `to_arrivals` and `read_steps`. Only the tables are replaced, because commits take
+most of the time. `plan` needs no engine.
 """
 
 import json
@@ -38,7 +38,7 @@ from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest.arrival_facts import Facts, fold
+from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
 from tidemark_streaming.scenario.read.parse import Scenario
 
 _TYPES = {
@@ -190,7 +190,7 @@ class MemoryLogs:
                 size = self._chance.choice([1, 1 + len(chunks) // 2, len(chunks)])
                 commits.append(Commit(len(timeline), chunks[:size]))
                 last = timeline[-1] if timeline else None
-                timeline += fold(source, last, chunks[:size], {}, "{}", 1)
+                timeline += to_arrivals(source, last, chunks[:size], {}, "{}", 1)
                 chunks = chunks[size:]
         self.timelines[source.name] = timeline
         definition = self.content["derived"][source.name]
@@ -206,7 +206,7 @@ class MemoryLogs:
         """
         rows = [len(arrival.rows) for arrival in self.oracle[source.name].arrivals]
         facts = {n: Facts(rows=count) for n, count in enumerate(rows)}
-        self.timelines[source.name] = fold(source, None, chunks, facts, "{}", 1)
+        self.timelines[source.name] = to_arrivals(source, None, chunks, facts, "{}", 1)
 
     def steps(self, source: DerivedSource) -> list[tuple[int, int]]:
         """Return the steps as the oracle takes them."""
@@ -274,7 +274,7 @@ class MemoryLogs:
         ]
         self._store(source, rows)
         facts = {n: self._facts(source, n) for n in range(len(chunks))}
-        self.timelines[source.name] = fold(source, None, chunks, facts, "{}", 1)
+        self.timelines[source.name] = to_arrivals(source, None, chunks, facts, "{}", 1)
         # The watermark before an arrival is known only now.
         self._store(source, rows)
         self._store_timeline(source)

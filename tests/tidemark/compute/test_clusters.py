@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from helpers.suite.nightly import mostly_nightly
-from tidemark.compute import pane, pane_table
+from tidemark.compute import pane_table, windowing
 from tidemark.compute.lifecycle import clusters, session, session_workers
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import ON_TIME
@@ -74,12 +74,12 @@ def test_clusters_merged_by_the_engine_equal_the_replay(
 ) -> None:
     transform = replace(VISITS, trigger=trigger, accumulation="discarding")
     seen, before = coverage(log, arrival), coverage(log, arrival - 1)
-    stored = pane.count_scope(log, transform, Scope.from_coverage(seen))
-    at, then = pane.as_of(seen), pane.as_of(before)
+    stored = windowing.count_scope(log, transform, Scope.from_coverage(seen))
+    at, then = windowing.as_of(seen), windowing.as_of(before)
 
     def answers() -> list[Counter[str]]:
         return [
-            rows(pane.finish_windows(stored, transform, log, at)),
+            rows(windowing.finish_windows(stored, transform, log, at)),
             rows(session.compute_changes(stored, transform, log, at, then)),
             *(
                 rows(
@@ -173,7 +173,7 @@ def test_close_events_of_an_arrival_share_a_fragment(log: Log) -> None:
 
     def counted(transform: WindowedTransform) -> dict[str, Any]:
         return (
-            pane.count_scope(log, transform, Scope.from_coverage(seen))
+            windowing.count_scope(log, transform, Scope.from_coverage(seen))
             .agg(F.count("*").alias("fragments"), F.sum("events").alias("events"))
             .collect()[0]
             .asDict()

@@ -18,7 +18,7 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import in_memory
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.lifecycle import aligned
-from tidemark.compute.pane import as_of
+from tidemark.compute.windowing import as_of
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.aggregates.totals import ROUNDING

@@ -14,7 +14,7 @@ from helpers.data.support import ingest as bring
 from helpers.suite.nightly import mostly_nightly
 from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
-from tidemark.compute import pane
+from tidemark.compute import windowing
 from tidemark.compute.events.plan_check import check
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -127,7 +127,7 @@ def test_an_aggregate_of_a_user_must_be_deterministic(log: Log) -> None:
     )
     said = r"^Asset 'per_minute': the aggregate 'late', recent\(\), calls current_timestamp\(\), "
     with pytest.raises(DefinitionError, match=said):
-        pane.check(log, replace(PER_MINUTE, aggregates={"late": recent}))
+        windowing.check_analysis(log, replace(PER_MINUTE, aggregates={"late": recent}))
 
 
 def test_concurrent_checks_leave_their_session_unchanged(log: Log) -> None:

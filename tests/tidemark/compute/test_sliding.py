@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, minutes
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import INFINITY
-from tidemark.compute import pane, slices
+from tidemark.compute import slices, windowing
 from tidemark.compute.events.prepare import prepare_rows
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
@@ -147,16 +147,16 @@ def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTrans
 @pytest.mark.parametrize("window", mostly_nightly(SHARING), ids=str)
 def test_slices_give_the_partials_of_separately_counted_windows(log: Log, window: Window) -> None:
     transform = replace(ROLLING, window=window)
-    sliced = pane.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
-    plain = pane.aggregate_events(
-        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
+    sliced = windowing.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
+    plain = windowing.aggregate_events(
+        windowing.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
     )
     found = check_partials(sliced, plain, transform)
     assert {verdict for *_, verdict, _, _ in found} == {0, 1, 2, 3, 4}
     # A sketch of sketches has other bytes, but the same result.
-    at = pane.as_of(Coverage(END))
+    at = windowing.as_of(Coverage(END))
     rows = [
-        by_place(pane.finish_windows(parts, transform, log, at), transform.by_window)
+        by_place(windowing.finish_windows(parts, transform, log, at), transform.by_window)
         for parts in (sliced, plain)
     ]
     check_same(rows[0], rows[1])
@@ -169,11 +169,13 @@ def test_only_windows_that_start_in_the_ranges_are_computed(
 ) -> None:
     transform = replace(FEW, window=window)
     ranges = (minutes(-6, -3), minutes(1, 4))
-    sliced = pane.count_scope(
+    sliced = windowing.count_scope(
         log, transform, Scope.from_coverage(Coverage(END), ranges, complete=complete)
     )
-    events = pane.classify_scope(log, transform, Scope(-1, ARRIVALS, ranges, complete=complete))
-    found = check_partials(sliced, pane.aggregate_events(events, transform, log), transform)
+    events = windowing.classify_scope(
+        log, transform, Scope(-1, ARRIVALS, ranges, complete=complete)
+    )
+    found = check_partials(sliced, windowing.aggregate_events(events, transform, log), transform)
     admitted = {verdict for *_, verdict, admitted, _ in found if admitted}
     assert admitted == ({0, 1, 2} if complete else {0, 1})
 
@@ -194,9 +196,9 @@ def test_only_windows_that_start_in_the_ranges_are_computed(
 )
 def test_slices_assign_events_to_the_same_firing_slots(log: Log, trigger: Trigger) -> None:
     transform = replace(FEW, window=EVENLY, trigger=trigger)
-    sliced = pane.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
-    plain = pane.aggregate_events(
-        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
+    sliced = windowing.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
+    plain = windowing.aggregate_events(
+        windowing.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
     )
     assert len({slot for *_, slot in check_partials(sliced, plain, transform)}) > 4
 
@@ -215,10 +217,10 @@ AHEAD = Coverage(
 def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
     marker = Increment(before=before, after=before.advance(at(6)))
-    plain = pane.aggregate_events(
-        pane.classify_scope(log, transform, marker.scope()), transform, log
+    plain = windowing.aggregate_events(
+        windowing.classify_scope(log, transform, marker.scope()), transform, log
     )
-    check_partials(pane.count_scope(log, transform, marker.scope()), plain, transform)
+    check_partials(windowing.count_scope(log, transform, marker.scope()), plain, transform)
 
 
 @pytest.mark.parametrize(
@@ -238,16 +240,16 @@ def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before:
 def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)
     # The computation before range backfills treated all windows of a range alike.
-    events = pane.classify_scope(log, transform, Scope(-1, AHEAD.through, ranges))
+    events = windowing.classify_scope(log, transform, Scope(-1, AHEAD.through, ranges))
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
-    plain = pane.aggregate_events(seen, transform, log)
+    plain = windowing.aggregate_events(seen, transform, log)
     marker = Replacement(cause=Cause.BACKFILL, after=AHEAD, ranges=ranges)
     check_partials(
-        pane.count_scope(log, transform, Scope.from_coverage(AHEAD, ranges)), plain, transform
+        windowing.count_scope(log, transform, Scope.from_coverage(AHEAD, ranges)), plain, transform
     )
-    check_partials(pane.count_scope(log, transform, marker.scope()), plain, transform)
-    covered = pane.aggregate_events(
-        pane.classify_scope(log, transform, marker.scope()), transform, log
+    check_partials(windowing.count_scope(log, transform, marker.scope()), plain, transform)
+    covered = windowing.aggregate_events(
+        windowing.classify_scope(log, transform, marker.scope()), transform, log
     )
     check_partials(covered, plain, transform)
 
@@ -256,7 +258,9 @@ def test_on_time_events_share_one_row_per_slice_and_key(log: Log) -> None:
     transform = replace(FEW, window=EVENLY)
     place = ["correlation_id", "sensor", F.unix_micros(HAPPENED_AT).alias("time")]
     worst = (
-        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)).groupBy(*place).agg(F.max(VERDICT))
+        windowing.classify_scope(log, transform, Scope(-1, ARRIVALS))
+        .groupBy(*place)
+        .agg(F.max(VERDICT))
     )
     punctual = [r for r in worst.collect() if r[f"max({VERDICT})"] == 0]
     read = prepare_rows(log, transform, -1, ARRIVALS)

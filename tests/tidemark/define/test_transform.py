@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.pane import check
+from tidemark.compute.windowing import check_analysis
 from tidemark.define import aggregates as agg
 from tidemark.define.source import Source
 from tidemark.define.transform import windowed_asset
@@ -161,7 +161,7 @@ def test_sums_of_unsupported_types_are_refused_before_a_run(
     with pytest.raises(
         DefinitionError, match=r"'per_minute': the aggregate 'total', .* needs numbers"
     ):
-        check(log, wrong)
+        check_analysis(log, wrong)
 
 
 def test_an_unknown_accumulation_is_refused() -> None:

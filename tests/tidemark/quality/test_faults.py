@@ -19,12 +19,13 @@ from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.compute import in_memory
-from tidemark.compute.pane import aggregate_events, classify_scope
+from tidemark.compute.windowing import aggregate_events, classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
+from tidemark.run import window_rows
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
@@ -172,7 +173,7 @@ def test_a_dropped_or_doubled_arrival_is_detected(
 def test_a_window_with_two_rows_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lifecycle, compute_in_memory = compute_step.lifecycle, in_memory.compute_changes
+    lifecycle, compute_in_memory = window_rows.lifecycle, in_memory.compute_changes
 
     def twice(partials: pa.Table, of: Definition, marker: CommitInfo) -> pa.Table | None:
         rows = compute_in_memory(partials, of, marker)
@@ -199,7 +200,7 @@ def test_a_window_with_two_rows_is_detected(
         )
 
     # The engine computes the rows of a backfill; a small increment is computed in memory.
-    monkeypatch.setattr(compute_step, "lifecycle", at_fault)
+    monkeypatch.setattr(window_rows, "lifecycle", at_fault)
     monkeypatch.setattr(in_memory, "compute_changes", twice)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique_key(),))
     compute(logged, asset, mode)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from tidemark.define.helper_columns import ADMITTED
 from tidemark.define.windows import Session
 from tidemark.engine.connect import address
 from tidemark.run import compute as compute_step
+from tidemark.run import window_rows
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -61,17 +63,17 @@ def test_the_engine_computes_no_rows_if_no_window_fires(
     )
     computed = list[str]()
 
-    def note(name: str) -> None:
-        compute_rows: Callable[..., object] = getattr(compute_step, name)
+    def note(module: ModuleType, name: str) -> None:
+        compute_rows: Callable[..., object] = getattr(module, name)
 
         def compute_and_note(*args: object, **options: object) -> object:
             computed.append(name)
             return compute_rows(*args, **options)
 
-        monkeypatch.setattr(compute_step, name, compute_and_note)
+        monkeypatch.setattr(module, name, compute_and_note)
 
-    note("_compute_in_engine")
-    note("compute_panes")
+    note(window_rows, "_compute_in_engine")
+    note(compute_step, "compute_panes")
     by_run = list[list[str]]()
     while incremental(warehouse, asset, limit=1) is not None:
         by_run.append([*computed])

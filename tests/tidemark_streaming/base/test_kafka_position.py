@@ -17,7 +17,7 @@ from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.connector import Chunk
-from tidemark_streaming.ingest.arrival_facts import Facts, fold
+from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
 from tidemark_streaming.kafka import KafkaConnector, losses
 from tidemark_streaming.kafka.play import PlayedConnector
 
@@ -68,10 +68,12 @@ def test_chunks_list_the_partitions_with_pending_records(
 def after(*brought: dict[str, int], waiting: tuple[tuple[str, ...], ...]) -> list[int | None]:
     """Return the watermarks after a pause of ten minutes over a backlog in chunks. Each chunk has
     the newest event times of its partitions, in minutes."""
-    first = fold(IMPATIENT, None, [Chunk("{}", 0)], {0: facts({"t-0": 0, "t-1": 0})}, "{}", 1)
+    first = to_arrivals(
+        IMPATIENT, None, [Chunk("{}", 0)], {0: facts({"t-0": 0, "t-1": 0})}, "{}", 1
+    )
     chunks = [Chunk("{}", 10 * MINUTE, waiting=parts) for parts in waiting]
     told = dict(enumerate(map(facts, brought)))
-    return [a.after for a in fold(IMPATIENT, first[-1], chunks, told, "{}", 1)]
+    return [a.after for a in to_arrivals(IMPATIENT, first[-1], chunks, told, "{}", 1)]
 
 
 def facts(newest: dict[str, int]) -> Facts:
@@ -108,7 +110,7 @@ def test_an_empty_span_of_a_recording_repeats_no_offsets(
 ) -> None:
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
     connector = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
-    timeline = fold(connector.source, None, connector.pending([]), {}, "{}", 1)
+    timeline = to_arrivals(connector.source, None, connector.pending([]), {}, "{}", 1)
     assert position.count_offsets(position.parse(timeline[-1].position)) == 5
     (chunk,) = PlayedConnector(connector, 7).pending(timeline)
     assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
@@ -134,7 +136,7 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
         chunks = connector.pending(timeline)
         brought.append(sum(position.count_offsets(position.parse(c.position)) for c in chunks))
         last = timeline[-1] if timeline else None
-        timeline += fold(connector.source, last, chunks, {}, "{}", 1)
+        timeline += to_arrivals(connector.source, last, chunks, {}, "{}", 1)
     assert brought == [15, 2, 1]
 
 

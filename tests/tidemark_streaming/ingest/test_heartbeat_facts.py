@@ -21,7 +21,7 @@ from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.accepted_losses import skipped_losses, with_losses, without_losses
-from tidemark_streaming.ingest.arrival_facts import Facts, fold
+from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
 from tidemark_streaming.snapshot.history import reprocessed_letters
 
 SECOND = 1_000_000
@@ -80,7 +80,7 @@ def arrivals(strategy: Watermark, steps: Sequence[Step], cuts: Sequence[int]) ->
         known = read_arrivals(timeline_rows(found)) if found else []
         some = dict(enumerate(facts[start:end]))
         last = known[-1] if known else None
-        found = [*known, *fold(source, last, chunks[start:end], some, "{}", 1)]
+        found = [*known, *to_arrivals(source, last, chunks[start:end], some, "{}", 1)]
         start = end
     return found
 

@@ -15,7 +15,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest import recorded_arrivals
-from tidemark_streaming.ingest.arrival_facts import fold
+from tidemark_streaming.ingest.arrival_facts import to_arrivals
 from tidemark_streaming.ingest.recorded_arrivals import RecordedArrivals
 
 MOST_KEPT = 5
@@ -36,7 +36,7 @@ def record(log: Log, count: int) -> list[Arrival]:
     last = log.last()
     begin = 0 if last is None else last.arrival + 1
     chunks = [Chunk(f'{{"n": {number}}}', number) for number in range(begin, begin + count)]
-    arrivals = fold(CLICKS, last, chunks, {}, "{}", log.schema_version)
+    arrivals = to_arrivals(CLICKS, last, chunks, {}, "{}", log.schema_version)
     log.append(pa.table({}), arrivals)
     return arrivals
 

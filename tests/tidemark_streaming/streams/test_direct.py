@@ -225,7 +225,7 @@ from helpers.kafka.topics import CLICKS, Topics
 _, remote, place, servers, name = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 direct = Direct(BOTH, lambda: warehouse, lambda facts: print(facts.asset, flush=True))
-for commit in follow(warehouse, Topics(servers).connector(name, rows=50), then=direct):
+for commit in follow(warehouse, Topics(servers).connector(name, rows=50), on_commit=direct):
     pass
 """
 

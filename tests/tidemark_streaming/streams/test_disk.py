@@ -219,7 +219,7 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
 
     land_minutes(landing, 0, 2)
     list(ingest(stored, connector(landing)))
-    following = follow(stored, connector(landing), then=then)
+    following = follow(stored, connector(landing), on_commit=then)
     land_minutes(landing, 2, 4)
     with pytest.raises(DataError, match=r"^Can't write .*: the disk is full\.$"):
         next(following)
@@ -231,6 +231,6 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
         direct(stored, NO_ARRIVALS)
     small.lock(writable=True)
     land_minutes(landing, 4, 5)
-    assert len(next(follow(stored, connector(landing), then=direct)).arrivals) == 1
+    assert len(next(follow(stored, connector(landing), on_commit=direct)).arrivals) == 1
     assert through(stored, 4)
     check(stored, 5)

@@ -134,7 +134,7 @@ def followed(
 ) -> list[Arrival]:
     """Follow a source until a condition on its new arrivals holds. Return these."""
     found, deadline = list[Arrival](), time.monotonic() + LIMIT
-    for commit in follow(warehouse, connector, 0.02, then=direct):
+    for commit in follow(warehouse, connector, 0.02, on_commit=direct):
         found += commit.arrivals
         assert time.monotonic() < deadline, found
         if done(found):
@@ -266,7 +266,7 @@ from tidemark_streaming.streams.direct import Direct
 _, remote, place, file = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 connector, assets = cloudpickle.loads(Path(file).read_bytes())
-for commit in follow(warehouse, connector, 0.02, then=Direct(assets, lambda: warehouse)):
+for commit in follow(warehouse, connector, 0.02, on_commit=Direct(assets, lambda: warehouse)):
     pass
 """
 
@@ -312,7 +312,7 @@ def test_a_heartbeat_needs_no_engine(
     runs = Counter[str]()
     direct = Direct(assets, lambda: warehouse, lambda facts: runs.update([facts.asset]))
     place.send(now)
-    following = follow(warehouse, place.connect(), 0.02, then=direct)
+    following = follow(warehouse, place.connect(), 0.02, on_commit=direct)
     found = [*next(following).arrivals]
 
     def refuse(_: SparkConnectClient) -> None:

@@ -54,7 +54,8 @@ def _code_of(folder: Path) -> Iterator[Path]:
 
 def _contents(folder: Path) -> Iterator[Path]:
     """Yield a folder, and all files and folders in it, also those behind symbolic links."""
-    seen, pending = set[Path](), [folder]
+    seen = set[Path]()
+    pending = [folder]
     while pending:
         path = pending.pop()
         yield path
@@ -85,7 +86,9 @@ def _exposure(path: Path) -> str | None:
         return f"'{path}' belongs to another user, '{_user_name(status.st_uid)}'"
     if stat.S_ISLNK(status.st_mode):
         target = path.parent / path.readlink()
-        return (_exposure(target) or _exposure(target.parent)) if target.exists() else None
+        if target.exists():
+            return _exposure(target) or _exposure(target.parent)
+        return None
     if status.st_mode & stat.S_IWOTH:
         return f"all users can write to '{path}'"
     if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):

@@ -15,13 +15,13 @@ from tidemark.store.commits.kinds import Replacement
 
 
 def find_changes(
-    commits: Sequence[StateCommit], known: int, transform: Definition, bound: int | None
+    commits: Sequence[StateCommit], known_number: int, transform: Definition, bound: int | None
 ) -> Iterator[StateCommit]:
     """Yield the commits that change windows that the chain has already read.
 
     Args:
         commits: the records of all commits of the asset (of a roll-up: of its base), in order.
-        known: the number of the newest commit that the chain has taken into account.
+        known_number: the number of the newest commit that the chain has taken into account.
         bound: the latest possible end of a window that the chain has read, in microseconds; None
             if the chain can't have read any window.
     """
@@ -29,9 +29,9 @@ def find_changes(
         return
     for number, commit in enumerate(commits):
         if (
-            commit.commit_number > known
-            and _reaches(commit, transform, bound)
-            and not _repeats(commit, commits[:number])
+            commit.commit_number > known_number
+            and _may_recompute(commit, transform, bound)
+            and not _computes_same_rows(commit, commits[:number])
         ):
             yield commit
 
@@ -43,14 +43,16 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
         commits: the records of all commits of the asset (of a roll-up: of its base), in order.
         change: the record of that commit, one of `commits`.
     """
-    through = [each for each in commits if each.commit_number <= change.commit_number]
-    earlier = drop_superseded(through[:-1])
+    commits_until_change = [
+        commit for commit in commits if commit.commit_number <= change.commit_number
+    ]
+    earlier = drop_superseded(commits_until_change[:-1])
     return isinstance(change, Replacement) and all(
-        each.definition == change.definition for each in earlier
+        commit.definition == change.definition for commit in earlier
     )
 
 
-def _reaches(commit: StateCommit, transform: Definition, bound: int) -> bool:
+def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bool:
     """Return whether a commit may recompute a window that ends at the bound or earlier."""
     if commit.recomputed is None:
         return False
@@ -64,13 +66,14 @@ def _reaches(commit: StateCommit, transform: Definition, bound: int) -> bool:
     return any((start + 1 if varies else last_end(start + 1)) <= bound for start in starts)
 
 
-def _repeats(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
+def _computes_same_rows(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
     """Return whether a commit computes the same rows as the earlier commits."""
     return (
         isinstance(commit, Replacement)
         and not commit.complete
         and all(
-            each.definition == commit.definition and each.late_events == commit.late_events
-            for each in drop_superseded(earlier)
+            earlier_commit.definition == commit.definition
+            and earlier_commit.late_events == commit.late_events
+            for earlier_commit in drop_superseded(earlier)
         )
     )

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError, summarize
 from tidemark.compute.affected import by_events
-from tidemark.compute.pane import classify_scope
+from tidemark.compute.windowing import classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
 from tidemark.define.rollup import base_transform
@@ -23,18 +23,18 @@ PLACE = ["arrival", "position"]
 _FIRST = helper("first")
 
 
-def select_added(rows: DataFrame, first: Mapping[int, int]) -> DataFrame:
+def select_added(rows: DataFrame, first_positions: Mapping[int, int]) -> DataFrame:
     """Return the rows that an erasure has added to a derived source.
 
     Args:
         rows: rows of the derived source.
-        first: the position of the first added row, by arrival.
+        first_positions: the position of the first added row, by arrival.
     """
-    known = rows.sparkSession.createDataFrame(
-        list(first.items()), f"arrival BIGINT, {_FIRST} BIGINT"
+    first_rows = rows.sparkSession.createDataFrame(
+        list(first_positions.items()), f"arrival BIGINT, {_FIRST} BIGINT"
     )
-    found = rows.join(F.broadcast(known), "arrival").where(f"position >= {_FIRST}")
-    return found.drop(_FIRST)
+    added = rows.join(F.broadcast(first_rows), "arrival").where(f"position >= {_FIRST}")
+    return added.drop(_FIRST)
 
 
 def find_events(log: Log, through: int, where: str) -> DataFrame:
@@ -49,11 +49,11 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
     """
     rows = log.read(-1, through)
     try:
-        found = rows.where(F.expr(where)).select(*PLACE)
-        _ = found.schema
+        events = rows.where(F.expr(where)).select(*PLACE)
+        _ = events.schema
     except AnalysisException as error:
         raise _condition_error(log, where, error) from None
-    return found
+    return events
 
 
 def find_dead_letters(
@@ -66,7 +66,7 @@ def find_dead_letters(
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
     contains_text = F.lit(False)
     for text in texts:
-        contains_text = contains_text | _contains(F.lit(text.encode()))
+        contains_text = contains_text | _contains_text(F.lit(text.encode()))
     return rows.where(contains_text).select(*PLACE)
 
 
@@ -83,19 +83,30 @@ def find_affected_windows(
         events: `arrival` and `position` of the events that the erasure deletes or adds.
         through: the newest arrival of the log.
     """
-    own = base_transform(transform)
-    if own.deduplicate is not None:
+    base = base_transform(transform)
+    if base.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
-        rows, by = log.read(-1, through), list(own.deduplicate.by)
-        keys = rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in by)).distinct()
-        events = rows.join(keys, by, "left_semi").select(*PLACE).unionByName(events).distinct()
-    some = log.only(events)
-    plain = by_events.without_preparation(own)
-    if own.window.merges:
-        return None if some.read(-1, through).isEmpty() else ()
-    if not classify_scope(some, plain, Scope(-1, through)).where("window_start IS NULL").isEmpty():
+        rows = log.read(-1, through)
+        id_columns = list(base.deduplicate.by)
+        keys = (
+            rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in id_columns)).distinct()
+        )
+        events = (
+            rows.join(keys, id_columns, "left_semi").select(*PLACE).unionByName(events).distinct()
+        )
+    affected_log = log.only(events)
+    plain = by_events.without_preparation(base)
+    if base.window.merges:
+        if affected_log.read(-1, through).isEmpty():
+            return None
         return ()
-    return by_events.find_affected_windows(some, own, 0, through)
+    if (
+        not classify_scope(affected_log, plain, Scope(-1, through))
+        .where("window_start IS NULL")
+        .isEmpty()
+    ):
+        return ()
+    return by_events.find_affected_windows(affected_log, base, 0, through)
 
 
 def find_windows_with_events(
@@ -108,14 +119,14 @@ def find_windows_with_events(
     Args:
         events: `arrival` and `position` of the events.
     """
-    own = replace(base_transform(transform), deduplicate=None, expectations=())
-    rows = classify_scope(log.only(events), own, Scope(-1, through)).where(
+    base = replace(base_transform(transform), deduplicate=None, expectations=())
+    rows = classify_scope(log.only(events), base, Scope(-1, through)).where(
         "window_start IS NOT NULL"
     )
-    return rows.select(*own.by_window).distinct()
+    return rows.select(*base.by_window).distinct()
 
 
-def _contains(text: Column) -> Column:
+def _contains_text(text: Column) -> Column:
     plain = (F.col("bytes"), F.col("key"), F.encode("correlation_id", "UTF-8"))
     contains_text = F.exists("headers", lambda h: F.contains(h["value"], text))
     for column in plain:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.pane import classify_scope
+from tidemark.compute.windowing import classify_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
@@ -50,7 +50,8 @@ def _keep_rows(rows: DataFrame) -> DataFrame:
 
 
 def _find_starts(rows: DataFrame, transform: Definition) -> Ranges | None:
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    start = F.unix_micros("window_start")
+    end = F.unix_micros("window_end")
     # If windows overlap, only a range of one instant excludes the starts of other windows.
     last = end if transform.window.disjoint else start + F.lit(1)
     spans = rows.select(start.alias("start"), last.alias("end")).distinct().collect()

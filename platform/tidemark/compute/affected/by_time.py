@@ -46,9 +46,9 @@ def can_change(
     if after.watermark == INFINITY:
         return True
     return (
-        _closes(read, transform, before, after)
-        or _closes_rollup(read, transform, table_id, before, after)
-        or _ticks(read, transform, before, after)
+        _can_close_window(read, transform, before, after)
+        or _can_close_rollup_window(read, transform, table_id, before, after)
+        or _can_reach_tick(read, transform, before, after)
     )
 
 
@@ -67,7 +67,7 @@ def passed_ends(
     return merge_ranges((max(start, BEGINNING), end) for start, end in ends if end > BEGINNING)
 
 
-def _closes(
+def _can_close_window(
     read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> bool:
     """Return whether a window that has events closes or becomes final.
@@ -76,12 +76,12 @@ def _closes(
     does.
     """
     ends = passed_ends(transform, before, after)
-    return bool(ends) and _any(
+    return bool(ends) and _has_rows(
         read, transform.state_table, [InRanges("window_end", ends)], "window_end"
     )
 
 
-def _closes_rollup(
+def _can_close_rollup_window(
     read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
@@ -96,7 +96,8 @@ def _closes_rollup(
     if transform.window.period is None or table_id is None:
         return False
     # The last window that starts before an instant is the first to end at this instant or later.
-    first_end, ranges = transform.window.last_window_end, passed_ends(transform, before, after)
+    first_end = transform.window.last_window_end
+    ranges = passed_ends(transform, before, after)
     if not any(first_end(start) < end for start, end in ranges):
         return False
     rows = read(LEDGER, [Equals("mode", "rollup")], ["table_id"])
@@ -104,7 +105,7 @@ def _closes_rollup(
     return any(run.startswith(f"{table_id}+") for run in runs)
 
 
-def _ticks(
+def _can_reach_tick(
     read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> bool:
     """Return whether the processing clock reaches an instant at which a trigger fires events.
@@ -124,11 +125,11 @@ def _ticks(
             InRanges("arrived_at", ((last, last + firing.clock),)),
         ]
         due = after.clock >= last + firing.clock
-        if due and _any(read, transform.source.timeline_table, waiting, "arrival"):
+        if due and _has_rows(read, transform.source.timeline_table, waiting, "arrival"):
             return True
     return False
 
 
-def _any(read: _Read, table: str, bounds: Sequence[Condition], column: str) -> bool:
+def _has_rows(read: _Read, table: str, bounds: Sequence[Condition], column: str) -> bool:
     rows = read(table, bounds, [column])
     return rows is not None and rows.num_rows > 0

@@ -16,7 +16,9 @@ def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
     if marker.replaced is not None:
         return marker.replaced
     if transform.window.merges:
-        return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
+        if marker.changing_from is None:
+            return ()
+        return ((marker.changing_from, INFINITY),)
     return open_range(transform, marker.before)
 
 
@@ -26,7 +28,9 @@ def open_range(transform: Definition, before: Coverage) -> Ranges:
     Return an empty tuple if all windows can.
     """
     end = closed_end(transform, before)
-    return () if end is None else ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
+    if end is None:
+        return ()
+    return ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
 
 
 def closed_end(transform: Definition, before: Coverage) -> int | None:

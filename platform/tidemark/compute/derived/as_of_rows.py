@@ -55,11 +55,12 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     before = steps.watermark_before(right.source.name)
     advances = steps.advances(right.source.name)
     start, end = _settling_times(join, right, steps)
-    waiting, taken = read_new(left, steps), steps.span(left.source.name)[0]
+    waiting = read_new(left, steps)
+    taken = steps.span(left.source.name)[0]
     if taken >= 0 and start < end:
         waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
-    until = F.col(TIME) + F.lit(join.lateness)
-    waiting = add_settling_step(waiting, _SETTLED, until, before, advances)
+    settled_at = F.col(TIME) + F.lit(join.lateness)
+    waiting = add_settling_step(waiting, _SETTLED, settled_at, before, advances)
     sides = {
         "l": name_side("l", left.source, waiting, join.lateness, **{_SETTLED: F.col(_SETTLED)}),
         "r": name_side("r", right.source, read_new(right, steps), join.lateness),
@@ -67,7 +68,7 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     versions = read_older_versions(source, join, logs, steps, end)
     older = name_side("r", right.source, versions, join.lateness)
     versions = taking_part("r", sides["r"].unionAll(older))
-    return finish(source, _pair(join, taking_part("l", sides["l"]), versions), sides)
+    return finish(source, _pair_with_versions(join, taking_part("l", sides["l"]), versions), sides)
 
 
 def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
@@ -75,7 +76,9 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
     left, right = logs
     start, end = _settling_times(join, right, steps)
     taken, _ = steps.span(left.source.name)
-    return left.estimate(-1, taken, start, end) if taken >= 0 and start < end else 0
+    if taken >= 0 and start < end:
+        return left.estimate(-1, taken, start, end)
+    return 0
 
 
 def _settling_times(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
@@ -96,7 +99,7 @@ def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
     return max(watermark - join.lateness, BEGINNING)
 
 
-def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
+def _pair_with_versions(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
     """Return left rows with their versions, in the form that `paired_rows.finish` needs."""
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
@@ -112,9 +115,9 @@ def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
     order = Window.partitionBy(_KEYS).orderBy(TIME, F.col(_LEFT).isNotNull(), ARRIVAL, POSITION)
     order = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     newest = F.last(_RIGHT, ignorenulls=True).over(order)
-    found = both.select("*", newest.alias("v")).where(F.col(_LEFT).isNotNull())
+    paired = both.select("*", newest.alias("v")).where(F.col(_LEFT).isNotNull())
     valid = F.coalesce(~F.col(f"v.{_DELETED}"), F.lit(True))
-    found = found.select(
+    paired = paired.select(
         f"{_LEFT}.*",
         F.col(ARRIVAL).alias(f"l{ARRIVAL}"),
         F.col(POSITION).alias(f"l{POSITION}"),
@@ -126,8 +129,8 @@ def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
     has_version = F.col(f"r{ARRIVAL}").isNotNull()
     version_from = F.when(has_version, join.right.name)
     if join.how == "inner":
-        found = found.where(has_version)
-    return found.select(
+        paired = paired.where(has_version)
+    return paired.select(
         STEP,
         F.lit(0).alias(KIND),
         F.concat_ws(" + ", F.lit(join.left.name), version_from).alias("read_from"),
@@ -141,9 +144,9 @@ def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))
     # The expression may use any name of a column of the right source, also `r`.
-    kept = F.struct(*versions.columns).alias(_RIGHT)
+    columns = F.struct(*versions.columns).alias(_RIGHT)
     deleted = F.expr(join.deleted).alias(_DELETED)
-    return versions.select(kept, "r.*").select(f"{_RIGHT}.*", deleted)
+    return versions.select(columns, "r.*").select(f"{_RIGHT}.*", deleted)
 
 
 def _for_window(join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:

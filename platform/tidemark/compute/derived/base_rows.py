@@ -40,8 +40,8 @@ def origin_text(base: str, arrival: int, position: int) -> str:
 
 def parse_origins(read_from: str) -> list[tuple[str, int, int]]:
     """Return the base, arrival and position of each row that a derived row names in `read_from`."""
-    found = re.findall(r"(\w+) (\d+)#(\d+)", read_from)
-    return [(base, int(arrival), int(position)) for base, arrival, position in found]
+    origins = re.findall(r"(\w+) (\d+)#(\d+)", read_from)
+    return [(base, int(arrival), int(position)) for base, arrival, position in origins]
 
 
 def read_new(log: Log, steps: Steps) -> DataFrame:
@@ -69,7 +69,7 @@ def read_between(
         rows = add_raised_watermark(rows, _RAISED, F.col("arrival"), raised)
         mark = F.greatest(mark, _RAISED)
     return rows.select(
-        _step(steps, source.name, through).alias(STEP),
+        _step_index(steps, source.name, through).alias(STEP),
         F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),
         F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at"))).alias(TIME),
         mark.alias(MARK),
@@ -79,7 +79,7 @@ def read_between(
     )
 
 
-def _step(steps: Steps, base: str, through: int) -> Column:
+def _step_index(steps: Steps, base: str, through: int) -> Column:
     """Return the index of the step that brought a row of a base; -1 for earlier rows.
 
     Args:

@@ -32,9 +32,9 @@ from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.pane import as_of, count_scope
 from tidemark.compute.pane_table import list_values
 from tidemark.compute.rollups import assign_windows_within, holding_ranges
+from tidemark.compute.windowing import as_of, count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import FIRST, LAST, RETRACTION, Chain
@@ -56,22 +56,26 @@ _TEXT, _SIGN, _FIRING = map(helper, ("text", "sign", "newest_firing"))
 
 
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    (log,), asset = logs, chain.asset
+    (log,) = logs
+    asset = chain.asset
     if chain.rows == "changes":
         parts = [
-            _list_changes(chain, log, each).withColumn(STEP, F.col(STEP) + first)
-            for first, each in steps.split()
+            _list_changes(chain, log, part).withColumn(STEP, F.col(STEP) + first)
+            for first, part in steps.split()
         ]
         rows = _cancel_retractions(asset, reduce(DataFrame.unionByName, parts))
-        order, marks = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)], [RETRACTION]
+        order = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)]
+        marks = [RETRACTION]
     else:
-        rows, order, marks = _final_windows(chain, log, steps), [], list[str]()
+        rows = _final_windows(chain, log, steps)
+        order = []
+        marks = list[str]()
     _check_types(source, rows)
-    by = Window.partitionBy(STEP).orderBy(*order, "window_end", "window_start", *asset.keys)
+    positions = Window.partitionBy(STEP).orderBy(*order, "window_end", "window_start", *asset.keys)
     origin = exact_json(*(F.col(f"`{name}`") for name in asset.by_window))
     return rows.select(
         STEP,
-        (F.row_number().over(by) - 1).cast("bigint").alias("position"),
+        (F.row_number().over(positions) - 1).cast("bigint").alias("position"),
         F.concat_ws(" ", F.lit(asset.name), origin).alias("read_from"),
         F.lit(None).cast("string").alias("correlation_id"),
         *asset.keys,
@@ -93,8 +97,10 @@ def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> 
 
 def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """Return the windows that become final in these steps."""
-    base, ends = log.source.name, NOWHERE
-    before, advances = steps.watermark_before(base), steps.advances(base)
+    base = log.source.name
+    ends = NOWHERE
+    before = steps.watermark_before(base)
+    advances = steps.advances(base)
     if advances:
         first = BEGINNING if before is None else max(before - chain.wait + 1, BEGINNING)
         reached = advances[-1][0]
@@ -108,21 +114,25 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
     The columns are `STEP`, `pane`, `_FIRED_WINDOW`, and those of `list_values`.
     """
-    base, asset = log.source.name, Asset(log.warehouse, chain.asset)
+    base = log.source.name
+    asset = Asset(log.warehouse, chain.asset)
     before, through = steps.span(base)
     marks = {a.arrival: a.after for a in steps.arrivals[base]}
-    now = Coverage(TimelinePosition(through, marks[through]))
-    first, last = steps.steps[0], steps.steps[-1]
+    current = Coverage(TimelinePosition(through, marks[through]))
+    first = steps.steps[0]
+    last = steps.steps[-1]
     assert last.results is not None
     if first.change is not None:
-        return _list_changed_windows(asset, log, now, first.change.known, last.results.commit)
-    then = Coverage(TimelinePosition(before, steps.watermark_before(base)))
+        return _list_changed_windows(asset, log, current, first.change.known, last.results.commit)
+    previous = Coverage(TimelinePosition(before, steps.watermark_before(base)))
     transform = replace(chain.asset, accumulation="retracting")
-    stored = _partials(asset, log, now, open_range(transform, then), last.results.commit)
-    fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
+    stored = _read_partials(
+        asset, log, current, open_range(transform, previous), last.results.commit
+    )
+    fired = lifecycle(transform).list_firings(stored, transform, log, as_of(current))
     at_end = F.col(PHASE) == slot.ON_TIME
     wait = F.when(at_end, 0).otherwise(transform.allowed_lateness)
-    fired = fired.where(slot.has_fired_since(transform, as_of(then)))
+    fired = fired.where(slot.has_fired_since(transform, as_of(previous)))
     fired = _add_passing_step(fired, wait, log, steps)
     step = F.when(_fires_alone(), F.col(FIRED) - F.lit(before + 1)).otherwise(F.col(STEP))
     fired = _add_fired_window(fired.withColumn(STEP, step.cast("int")))
@@ -131,39 +141,40 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
 
 def _list_changed_windows(
-    asset: Asset, log: Log, now: Coverage, known: int, commit: int
+    asset: Asset, log: Log, current: Coverage, known_commit: int, commit: int
 ) -> DataFrame:
     """Return the rows that a commit replaced, as retractions, and the rows after the commit.
 
     Rows that are the same before and after the commit are in both parts.
 
     Args:
-        now: the coverage as of which the rows of both commits are computed: through the newest
+        current: the coverage as of which the rows of both commits are computed: through the newest
             arrival that the chain has read.
-        known, commit: the numbers of the earlier and the later commit.
+        known_commit, commit: the numbers of the earlier and the later commit.
     """
     transform = replace(asset.transform, accumulation="retracting")
     replaced = [
-        each.recomputed
-        for each in asset.state.since(known)
-        if each.commit_number <= commit and each.recomputed is not None
+        replacing.recomputed
+        for replacing in asset.state.since(known_commit)
+        if replacing.commit_number <= commit and replacing.recomputed is not None
     ]
     # Sessions near a range change, too.
     ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
-    ranges, facts = holding_ranges(transform, ranges), ["pane", *_FIRED_WINDOW]
+    ranges = holding_ranges(transform, ranges)
+    facts = ["pane", *_FIRED_WINDOW]
 
     def list_rows(number: int) -> DataFrame:
         """Return the rows of all firings so far, as of the commit with this number."""
-        stored = _partials(asset, log, now, ranges, number)
-        fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
-        has_fired = F.col(FIRED) <= now.at.arrival
+        stored = _read_partials(asset, log, current, ranges, number)
+        fired = lifecycle(transform).list_firings(stored, transform, log, as_of(current))
+        has_fired = F.col(FIRED) <= current.at.arrival
         fired = _add_fired_window(fired.where(~_fires_alone() | has_fired))
         return list_values(fired, transform, facts)
 
-    replaced_rows = list_rows(known).withColumn(RETRACTION, ~F.col(RETRACTION))
-    none = F.lit(None).cast("timestamp")
+    replaced_rows = list_rows(known_commit).withColumn(RETRACTION, ~F.col(RETRACTION))
+    no_time = F.lit(None).cast("timestamp")
     return replaced_rows.unionByName(list_rows(commit)).withColumns(
-        {STEP: F.lit(0), "pane": F.lit(0), **dict.fromkeys(_FIRED_WINDOW, none)}
+        {STEP: F.lit(0), "pane": F.lit(0), **dict.fromkeys(_FIRED_WINDOW, no_time)}
     )
 
 
@@ -200,30 +211,41 @@ def _add_fired_window(fired: DataFrame) -> DataFrame:
     return fired.withColumns({name: F.col(bound) for name, bound in bounds})
 
 
-def _partials(asset: Asset, log: Log, now: Coverage, ranges: Ranges, commit: int) -> DataFrame:
+def _read_partials(
+    asset: Asset, log: Log, current: Coverage, ranges: Ranges, commit: int
+) -> DataFrame:
     """Return the partials of windows that start in one of the ranges, as of a commit."""
-    stored = assign_windows_within(asset, asset.state.read, now, ranges)
+    stored = assign_windows_within(asset, asset.state.read, current, ranges)
     # Read the commits after the partials, so that no replacement is missed.
-    if all(each.recomputed is None for each in asset.state.since(commit)):
+    if all(replacement.recomputed is None for replacement in asset.state.since(commit)):
         return stored
-    own = base_transform(asset.transform)
-    own = replace(own, aggregates=asset.transform.aggregates, expectations=())
-    commits = [each for each in asset.state.since(-1) if each.commit_number <= commit]
-    replacements = [each for each in drop_superseded(commits) if each.recomputed is not None]
+    counting = base_transform(asset.transform)
+    counting = replace(counting, aggregates=asset.transform.aggregates, expectations=())
+    commits = [
+        replacement for replacement in asset.state.since(-1) if replacement.commit_number <= commit
+    ]
+    replacements = [
+        replacement
+        for replacement in drop_superseded(commits)
+        if replacement.recomputed is not None
+    ]
     # The newest arrival whose too-late events count, by window.
-    included, newest = F.lit(-1), now.through
-    for each in replacements:
-        complete = each.late_events == "include"
-        through = each.after.pick("arrival") if complete else F.lit(-1)
-        inside = window_starts_in(each.recomputed or ()).sql()
-        included = F.when(F.expr(inside), through).otherwise(included)
-        newest = max(newest, each.after.through if complete else -1)
-    counts = (F.col(VERDICT) <= classification.LATE) | (F.col("arrival") <= included)
+    included_arrival = F.lit(-1)
+    newest_arrival = current.through
+    for replacement in replacements:
+        complete = replacement.late_events == "include"
+        through = replacement.after.pick("arrival") if complete else F.lit(-1)
+        inside = window_starts_in(replacement.recomputed or ()).sql()
+        included_arrival = F.when(F.expr(inside), through).otherwise(included_arrival)
+        newest_arrival = max(newest_arrival, replacement.after.through if complete else -1)
+    counts = (F.col(VERDICT) <= classification.LATE) | (F.col("arrival") <= included_arrival)
 
-    def count(some: Ranges) -> DataFrame:
-        return count_scope(log, own, Scope(-1, newest, some, complete=True, arrivals=counts))
+    def count(count_ranges: Ranges) -> DataFrame:
+        return count_scope(
+            log, counting, Scope(-1, newest_arrival, count_ranges, complete=True, arrivals=counts)
+        )
 
-    return assign_windows_within(asset, count, now, ranges)
+    return assign_windows_within(asset, count, current, ranges)
 
 
 def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) -> DataFrame:
@@ -231,7 +253,8 @@ def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) 
     end by `wait`.
     """
     base = log.source.name
-    before, advances = steps.watermark_before(base), steps.advances(base)
+    before = steps.watermark_before(base)
+    advances = steps.advances(base)
     # Limit the sum, because even the watermark of a source that has ended is only INFINITY.
     settled = F.least(F.unix_micros("window_end") + wait, F.lit(INFINITY)) - 1
     return add_settling_step(windows, STEP, settled, before, advances)
@@ -239,11 +262,15 @@ def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:
     """Refuse windows whose columns have other types than the chain declares."""
-    found = {field.name: field.dataType.simpleString() for field in windows.schema}
-    wrong = {c: found[c] for c, kind in source.columns.items() if found.get(c, kind) != kind}
+    types = {field.name: field.dataType.simpleString() for field in windows.schema}
+    wrong = {
+        name: types[name]
+        for name, declared in source.columns.items()
+        if types.get(name, declared) != declared
+    }
     if wrong:
-        column, kind = next(iter(wrong.items()))
+        column, declared = next(iter(wrong.items()))
         raise DefinitionError(
             f"Chain '{source.name}' has the column '{column}' as {source.columns[column]}, but it "
-            f"is {kind} in its asset. Specify types={wrong!r} in the definition of the chain."
+            f"is {declared} in its asset. Specify types={wrong!r} in the definition of the chain."
         )

@@ -67,7 +67,7 @@ class _Side:
             these steps. None if no wait can end, or if the join leaves out this side's rows without
             a partner.
         partner: the name of the other base.
-        kept: true if this side's rows without a partner are rows of the join.
+        keeps_unpaired: true if this side's rows without a partner are rows of the join.
     """
 
     letter: str
@@ -77,82 +77,100 @@ class _Side:
     new: _Range | None
     settled: _Range | None
     partner: str
-    kept: bool
+    keeps_unpaired: bool
 
     @property
-    def wanted(self) -> _Range | None:
+    def partner_times(self) -> _Range | None:
         """The range of the possible event times of the partners; None if no row needs a partner."""
-        found = _hull(self.new, self.settled)
-        return None if found is None else (found[0] + self.low, found[1] + self.high)
+        event_times = _enclose_ranges(self.new, self.settled)
+        if event_times is None:
+            return None
+        return (event_times[0] + self.low, event_times[1] + self.high)
 
 
 def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    left, right = _sides(join, logs, steps)
+    left, right = _describe_sides(join, logs, steps)
     rows = {
-        side.letter: _prepare(
-            side, _read(side, _hull(other.wanted, side.settled), steps), join, steps
+        side.letter: _prepare_side(
+            side,
+            _read_side(side, _enclose_ranges(partner.partner_times, side.settled), steps),
+            join,
+            steps,
         )
-        for side, other in ((left, right), (right, left))
+        for side, partner in ((left, right), (right, left))
     }
     keys = [F.col(f"l.`{key}`") == F.col(f"r.`{key}`") for key in join.on]
     near = join.reach.covers(F.col(f"l{TIME}"), F.col(f"r{TIME}"))
-    given = [] if join.condition is None else [F.expr(join.condition)]
-    taking = [taking_part(letter, side) for letter, side in rows.items()]
-    found = taking[0].join(taking[1], reduce(and_, [*keys, near, *given]), _HOW[join.how])
+    conditions = [] if join.condition is None else [F.expr(join.condition)]
+    joinable = [taking_part(letter, side) for letter, side in rows.items()]
+    joined = joinable[0].join(joinable[1], reduce(and_, [*keys, near, *conditions]), _HOW[join.how])
     pair = F.col(f"l{STEP}").isNotNull() & F.col(f"r{STEP}").isNotNull()
     step = F.greatest(f"l{STEP}", f"r{STEP}")
     if join.how != "inner":
         step = F.when(pair, step).otherwise(F.coalesce(f"l{_ALONE}", f"r{_ALONE}"))
-    found = found.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
-    return finish(source, _pairs(found, join), rows)
+    joined = joined.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
+    return finish(source, _select_pairs(joined, join), rows)
 
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
     """Return whether the wait of an earlier row for a partner may end in these steps."""
-    return any(_estimate_older(side, side.settled, steps) > 0 for side in _sides(join, logs, steps))
+    return any(
+        _estimate_older(side, side.settled, steps) > 0
+        for side in _describe_sides(join, logs, steps)
+    )
 
 
 def estimate_older_rows(join: Join, logs: Sequence[Log], steps: Steps) -> int:
     """Return about how many earlier rows these steps read."""
-    left, right = _sides(join, logs, steps)
+    left, right = _describe_sides(join, logs, steps)
     return sum(
-        _estimate_older(side, _hull(other.wanted, side.settled), steps)
-        for side, other in ((left, right), (right, left))
+        _estimate_older(side, _enclose_ranges(partner.partner_times, side.settled), steps)
+        for side, partner in ((left, right), (right, left))
     )
 
 
-def _sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]:
-    reach, found = join.reach, list[_Side]()
+def _describe_sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]:
+    reach = join.reach
     bounds = ((reach.low, reach.high), (-reach.high, -reach.low))
-    kept = (join.how in ("left", "full"), join.how == "full")
-    for n, letter in enumerate("lr"):
-        (low, high), base, other = bounds[n], logs[n].source.name, logs[1 - n].source.name
-        new, settled = steps.event_times(base), None
-        mark = steps.watermark_before(base)
-        if new is not None and join.lateness is not None and mark is not None:
+    sides: list[_Side] = []
+    keeps_unpaired = (join.how in ("left", "full"), join.how == "full")
+    for index, letter in enumerate("lr"):
+        low, high = bounds[index]
+        base = logs[index].source.name
+        partner = logs[1 - index].source.name
+        new = steps.event_times(base)
+        settled = None
+        watermark = steps.watermark_before(base)
+        if new is not None and join.lateness is not None and watermark is not None:
             # Rows with earlier event times take no part.
-            new = (max(new[0], mark - join.lateness), new[1])
-        if kept[n] and (advances := steps.advances(other)):
-            before = steps.watermark_before(other)
+            new = (max(new[0], watermark - join.lateness), new[1])
+        if keeps_unpaired[index] and (advances := steps.advances(partner)):
+            before = steps.watermark_before(partner)
             lateness = join.lateness or 0
             # A reach ends at most `high` after the row's event time. The reach of a window may
             # already end at the event time.
-            least = high if reach.exact else 0
-            settled = (
-                BEGINNING if before is None else before - lateness - high - 1,
-                INFINITY if advances[-1][0] == INFINITY else advances[-1][0] - lateness - least,
-            )
-        found.append(_Side(letter, logs[n], low, high, new, settled, other, kept[n]))
-    return found[0], found[1]
+            shortest_reach = high if reach.exact else 0
+            first = BEGINNING
+            if before is not None:
+                first = before - lateness - high - 1
+            last = advances[-1][0]
+            if last != INFINITY:
+                last -= lateness + shortest_reach
+            settled = (first, last)
+        sides.append(
+            _Side(letter, logs[index], low, high, new, settled, partner, keeps_unpaired[index])
+        )
+    return sides[0], sides[1]
 
 
-def _read(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
+def _read_side(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
     """Return the new rows of a side, and the older ones with event times in a range."""
     before, through = steps.span(side.log.source.name)
     new = read_between(side.log, steps, before, through)
     if older is None or before < 0:
         return new
-    low, high = max(older[0], BEGINNING), min(older[1] + 1, INFINITY)
+    low = max(older[0], BEGINNING)
+    high = min(older[1] + 1, INFINITY)
     return new.unionAll(read_between(side.log, steps, -1, before, low, high))
 
 
@@ -164,20 +182,21 @@ def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
     return side.log.estimate(-1, before, older[0], older[1] + 1)
 
 
-def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:
+def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:
     """Return rows with the column names of their side, and the reason if they take no part."""
     alone = F.lit(None).cast("int")
-    if side.kept:
+    if side.keeps_unpaired:
         reaches = join.reach.left_end if side.letter == "l" else join.reach.right_end
         end = reaches(F.col(TIME)) + F.lit(join.lateness or 0)
-        before, advances = steps.watermark_before(side.partner), steps.advances(side.partner)
+        before = steps.watermark_before(side.partner)
+        advances = steps.advances(side.partner)
         rows = add_settling_step(rows, _SETTLED, end, before, advances)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
         alone = F.when(F.col(_SETTLED).isNotNull(), F.greatest(STEP, _SETTLED))
     return name_side(side.letter, side.log.source, rows, join.lateness, **{_ALONE: alone})
 
 
-def _pairs(found: DataFrame, join: Join) -> DataFrame:
+def _select_pairs(joined: DataFrame, join: Join) -> DataFrame:
     """Return pairs and rows without a partner, with the columns of the join."""
     columns = select_columns(join)
     if join.event_time == "latest":
@@ -188,7 +207,7 @@ def _pairs(found: DataFrame, join: Join) -> DataFrame:
         for letter, base in zip("lr", join.bases, strict=True)
     ]
     kind = F.when(F.col(f"r{STEP}").isNull(), 1).when(F.col(f"l{STEP}").isNull(), 2).otherwise(0)
-    return found.select(
+    return joined.select(
         STEP,
         kind.alias(KIND),
         F.concat_ws(" + ", *origins).alias("read_from"),
@@ -200,7 +219,11 @@ def _pairs(found: DataFrame, join: Join) -> DataFrame:
     )
 
 
-def _hull(*ranges: _Range | None) -> _Range | None:
+def _enclose_ranges(*ranges: _Range | None) -> _Range | None:
     """Return the smallest range that contains all of the given ones."""
-    found = [each for each in ranges if each is not None and each[0] <= each[1]]
-    return (min(a for a, _ in found), max(b for _, b in found)) if found else None
+    nonempty = [
+        candidate for candidate in ranges if candidate is not None and candidate[0] <= candidate[1]
+    ]
+    if nonempty:
+        return (min(a for a, _ in nonempty), max(b for _, b in nonempty))
+    return None

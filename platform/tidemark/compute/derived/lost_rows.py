@@ -63,7 +63,7 @@ def find_changed_rows(
     source: DerivedSource,
     bases: Sequence[Log],
     gained: Sequence[DataFrame | None],
-    place: TempTables,
+    temp_tables: TempTables,
     *,
     few: bool,
 ) -> ChangedRows:
@@ -75,61 +75,68 @@ def find_changed_rows(
         bases: the event logs of the bases, without the erased events.
         gained: for each base, `arrival` and `position` of the events that an erasure has added to
             the base's event log; None if there are none.
-        place: the temporary tables for the rows of the result.
+        temp_tables: the temporary tables for the rows of the result.
         few: true if the bases and the source have few rows.
     """
-    keep = partial(place.materialize_frame, few=few)
-    warehouse, lineage = log.warehouse, source.derivation.lineage
+    keep = partial(temp_tables.materialize_frame, few=few)
+    warehouse = log.warehouse
+    lineage = source.derivation.lineage
     keys = source.derivation.partner_keys
     timeline = log.timeline()
     positions = [arrival.position for arrival in timeline]
     steps = Steps.of_positions(bases, positions)
-    events = _identify(log.read(-1, timeline[-1].arrival), source)
+    events = _add_identity(log.read(-1, timeline[-1].arrival), source)
     letters = warehouse.read(source.dead_letters_table)
     letters = letters.select(*_PLACE, F.col("read_from").alias(_ID))
-    there = [_read_places(base, keys or (), steps) for base in bases]
+    base_rows = [_read_places(base, keys or (), steps) for base in bases]
     if keys is None:
-        touched, logs = events.select(*_PLACE, _ID), bases
+        affected_events = events.select(*_PLACE, _ID)
+        logs = bases
     else:
-        orphans = _union(
-            _of_base(events, own, rows, "left_anti")
-            for own, rows in zip(lineage, there, strict=True)
+        orphans = _union_all(
+            _of_base(events, base_lineage, rows, "left_anti")
+            for base_lineage, rows in zip(lineage, base_rows, strict=True)
         )
         orphans = keep(orphans.distinct())
-        near = [keep(rows) for rows in _find_affected(there, orphans, gained, keys)]
+        affected = [keep(rows) for rows in _find_affected(base_rows, orphans, gained, keys)]
         partners = (
-            _of_base(events, own, rows, "left_semi")
-            for own, rows in zip(lineage, near, strict=True)
+            _of_base(events, base_lineage, rows, "left_semi")
+            for base_lineage, rows in zip(lineage, affected, strict=True)
         )
-        touched = _union(rows.select(*_PLACE, _ID) for rows in (orphans, *partners)).distinct()
-        logs = [base.only(_places(rows)) for base, rows in zip(bases, near, strict=True)]
-    touched = keep(touched.withColumn(_UNJOINED, F.lit(False)))
+        affected_events = _union_all(
+            rows.select(*_PLACE, _ID) for rows in (orphans, *partners)
+        ).distinct()
+        logs = [
+            base.only(_to_event_places(rows)) for base, rows in zip(bases, affected, strict=True)
+        ]
+    affected_events = keep(affected_events.withColumn(_UNJOINED, F.lit(False)))
 
     computed = read_steps(warehouse, source, positions, logs).compute_rows()
     if not is_paired(source):
         computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
-    dead, computed = is_dead([DEAD]), computed.withColumn("arrival", F.col(STEP).cast("bigint"))
-    computed = _identify(computed, source).withColumns(
+    dead = is_dead([DEAD])
+    computed = computed.withColumn("arrival", F.col(STEP).cast("bigint"))
+    computed = _add_identity(computed, source).withColumns(
         {_UNJOINED: dead, _ID: F.when(dead, F.col("read_from")).otherwise(F.col(_ID))}
     )
     computed = keep(computed.drop(STEP))
     unjoined = letters.withColumn(_UNJOINED, F.lit(True))
-    known = _union(rows.select(*_SAME) for rows in (touched, unjoined))
-    new = computed.join(known, _SAME, "left_anti")
-    new = keep(_add_arrival(_number(new, events, letters), log))
-    origins = _union(rows.select(_ID) for rows in there)
-    lost = touched.join(computed, _SAME, "left_anti").select(*_PLACE)
+    same_rows = _union_all(rows.select(*_SAME) for rows in (affected_events, unjoined))
+    gained_rows = computed.join(same_rows, _SAME, "left_anti")
+    gained_rows = keep(_add_arrival(_number_after_existing(gained_rows, events, letters), log))
+    origins = _union_all(rows.select(_ID) for rows in base_rows)
+    lost = affected_events.join(computed, _SAME, "left_anti").select(*_PLACE)
     lost_letters = letters.join(origins, _ID, "left_anti").select(*_PLACE)
     columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
     return ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),
-        gained=select_decoded(new).select(*columns),
-        gained_letters=select_dead_letters(new),
+        gained=select_decoded(gained_rows).select(*columns),
+        gained_letters=select_dead_letters(gained_rows),
     )
 
 
-def _identify(rows: DataFrame, source: DerivedSource) -> DataFrame:
+def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
     """Return rows of a derived source with `_ID`, which identifies a row within its arrival.
 
     `_ID` is the lineage of the row: the rows of the bases that it names. If rows name none, `_ID`
@@ -137,10 +144,12 @@ def _identify(rows: DataFrame, source: DerivedSource) -> DataFrame:
     """
     lineage = source.derivation.lineage
     if lineage:
-        named = dict.fromkeys(
-            c for each in lineage for c in (each.arrival, each.position, *each.only)
+        lineage_columns = dict.fromkeys(
+            column
+            for base_lineage in lineage
+            for column in (base_lineage.arrival, base_lineage.position, *base_lineage.only)
         )
-        return rows.withColumn(_ID, F.to_json(F.struct(*named)))
+        return rows.withColumn(_ID, F.to_json(F.struct(*lineage_columns)))
     rows = rows.withColumn(_ID, exact_json(*(F.col(f"`{name}`") for name in source.columns)))
     same = Window.partitionBy("arrival", _ID).orderBy("position")
     return rows.withColumn(_ID, F.concat_ws("#", _ID, F.row_number().over(same)))
@@ -162,14 +171,15 @@ def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> 
 
     With `how="left_anti"`, return the events that were derived from other rows of the base.
     """
-    arrival, position = F.col(lineage.arrival), F.col(lineage.position)
+    arrival = F.col(lineage.arrival)
+    position = F.col(lineage.position)
     same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
-    own = events.where(F.expr(lineage.condition) & arrival.isNotNull())
-    return own.join(rows.select(_ARRIVAL, _POSITION), same, how)
+    derived_rows = events.where(F.expr(lineage.condition) & arrival.isNotNull())
+    return derived_rows.join(rows.select(_ARRIVAL, _POSITION), same, how)
 
 
 def _find_affected(
-    there: Sequence[DataFrame],
+    base_rows: Sequence[DataFrame],
     orphans: DataFrame,
     gained: Sequence[DataFrame | None],
     keys: Sequence[str],
@@ -177,29 +187,29 @@ def _find_affected(
     """Yield, for each base, the rows whose derived rows may change.
 
     Args:
-        there: the rows of each base, as `_read_places` returns them.
+        base_rows: the rows of each base, as `_read_places` returns them.
         orphans: the derived rows of erased events.
         gained: as in `find_changed_rows`.
         keys: the partner keys.
     """
     names = {helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
     equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
-    new = [
+    gained_rows = [
         rows.limit(0) if places is None else rows.join(_base_places(places), _BASE, "left_semi")
-        for rows, places in zip(there, gained, strict=True)
+        for rows, places in zip(base_rows, gained, strict=True)
     ]
     if not keys:
-        yield from new
+        yield from gained_rows
         return
     columns = [column.alias(name) for name, column in names.items()]
-    values = _union(rows.select(*columns) for rows in (orphans, *new)).distinct()
-    for rows in there:
+    values = _union_all(rows.select(*columns) for rows in (orphans, *gained_rows)).distinct()
+    for rows in base_rows:
         yield rows.join(values, reduce(and_, equal), "left_semi")
 
 
-def _number(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
-    taken = _union(each.select(*_PLACE) for each in (events, letters))
-    newest = taken.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
+def _number_after_existing(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
+    used = _union_all(numbered.select(*_PLACE) for numbered in (events, letters))
+    newest = used.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
     order = Window.partitionBy("arrival").orderBy(_UNJOINED, "position")
     position = F.coalesce(_NEWEST, F.lit(-1)) + F.row_number().over(order)
     return rows.join(newest, "arrival", "left").withColumn("position", position.cast("bigint"))
@@ -213,7 +223,7 @@ def _add_arrival(rows: DataFrame, log: Log) -> DataFrame:
     )
 
 
-def _places(rows: DataFrame) -> DataFrame:
+def _to_event_places(rows: DataFrame) -> DataFrame:
     return rows.select(F.col(_ARRIVAL).alias("arrival"), F.col(_POSITION).alias("position"))
 
 
@@ -221,5 +231,5 @@ def _base_places(rows: DataFrame) -> DataFrame:
     return rows.select(F.col("arrival").alias(_ARRIVAL), F.col("position").alias(_POSITION))
 
 
-def _union(frames: Iterable[DataFrame]) -> DataFrame:
+def _union_all(frames: Iterable[DataFrame]) -> DataFrame:
     return reduce(DataFrame.unionByName, frames)

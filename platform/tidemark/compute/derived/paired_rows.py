@@ -81,9 +81,15 @@ def select_columns(join: Pairing) -> list[Column]:
     """Return the columns of pairs: keys, columns of the left side and of the right, and lineage."""
     columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in join.on]
     for letter, names in (("l", join.left_columns), ("r", join.right_columns)):
-        columns += [F.col(f"{letter}.`{old}`").alias(new) for old, new in names.items()]
-    of_base = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]
-    return columns + [F.col(old).alias(new) for old, new in zip(of_base, LINEAGE, strict=True)]
+        columns += [
+            F.col(f"{letter}.`{base_column}`").alias(joined_column)
+            for base_column, joined_column in names.items()
+        ]
+    base_columns = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]
+    return columns + [
+        F.col(base_column).alias(joined_column)
+        for base_column, joined_column in zip(base_columns, LINEAGE, strict=True)
+    ]
 
 
 def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
@@ -100,19 +106,26 @@ def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFra
     bases = zip("lr", source.bases, strict=True)
     unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
     # Dead letters are numbered separately, so a query for the other rows does not compute them.
-    dead = _number(reduce(DataFrame.unionByName, unjoined))
-    return _number(paired).select("*", none).unionByName(dead)
+    dead = _number_by_step(reduce(DataFrame.unionByName, unjoined))
+    return _number_by_step(paired).select("*", none).unionByName(dead)
 
 
-def _number(rows: DataFrame) -> DataFrame:
+def _number_by_step(rows: DataFrame) -> DataFrame:
     """Return rows with their position in their step, sorted within each partition."""
     # The engine sorts by one number much faster than by several columns, and rows that are almost
     # in order faster than others. So first sort by one number, which several rows can share.
-    place = [f"(coalesce({left}, {right}) & 2097151)" for left, right in zip(*_SIDES, strict=True)]
-    near = F.expr(f"BIGINT({STEP}) << 44 | BIGINT({KIND}) << 42 | {place[0]} << 21 | {place[1]}")
+    terms = [f"(coalesce({left}, {right}) & 2097151)" for left, right in zip(*_SIDES, strict=True)]
+    approximate_order = F.expr(
+        f"BIGINT({STEP}) << 44 | BIGINT({KIND}) << 42 | {terms[0]} << 21 | {terms[1]}"
+    )
     order = Window.partitionBy(STEP).orderBy(KIND, *LINEAGE)
     position = (F.row_number().over(order) - 1).cast("bigint").alias("position")
-    return rows.repartition(STEP).sortWithinPartitions(near).select("*", position).drop(KIND)
+    return (
+        rows.repartition(STEP)
+        .sortWithinPartitions(approximate_order)
+        .select("*", position)
+        .drop(KIND)
+    )
 
 
 def _select_unjoined(
@@ -121,8 +134,11 @@ def _select_unjoined(
     """Return, as dead letters, the new rows of a side that take no part in the join."""
     reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
     lineage: dict[str, Any] = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
-    own = _SIDES["lr".index(letter)]
-    lineage |= {own[0]: F.col(f"{letter}{ARRIVAL}"), own[1]: F.col(f"{letter}{POSITION}")}
+    lineage_names = _SIDES["lr".index(letter)]
+    lineage |= {
+        lineage_names[0]: F.col(f"{letter}{ARRIVAL}"),
+        lineage_names[1]: F.col(f"{letter}{POSITION}"),
+    }
     empty = [
         F.lit(None).cast(kind).alias(name)
         for name, kind in source.columns.items()

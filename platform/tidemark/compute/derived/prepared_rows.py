@@ -21,7 +21,8 @@ from tidemark.store.event_log.steps import Steps
 def prepared_rows(
     source: DerivedSource, derivation: RowAsset, logs: Sequence[Log], steps: Steps
 ) -> DataFrame:
-    (log,), preparation = logs, derivation.preparation
+    (log,) = logs
+    preparation = derivation.preparation
     before, through = steps.span(log.source.name)
     try:
         plan_check.check(log, preparation)
@@ -48,11 +49,11 @@ def prepared_rows(
 
 
 def _check_types(source: DerivedSource, rows: DataFrame) -> None:
-    found = {field.name: field.dataType.simpleString() for field in rows.schema}
+    types = {field.name: field.dataType.simpleString() for field in rows.schema}
     for column, kind in source.columns.items():
-        if column not in LINEAGE and found[column] != kind:
+        if column not in LINEAGE and types[column] != kind:
             raise DefinitionError(
                 f"Asset '{source.name}': the column '{column}' of its function's result has the "
-                f"type {found[column]}, but is declared as {kind}. Change the declaration, or "
+                f"type {types[column]}, but is declared as {kind}. Change the declaration, or "
                 f"convert it in the function, for example by CAST({column} AS {kind.upper()})."
             )

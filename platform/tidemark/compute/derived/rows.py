@@ -70,9 +70,11 @@ class StepsToCompute:
     def rows_to_read(self) -> int:
         """Return about how many rows of event logs `compute_rows` reads."""
         derivation = self.source.derivation
-        older = _OLDER.get(type(derivation))
-        known = 0 if older is None else older(derivation, self.logs, self.steps)
-        return self.steps.count_rows() + known
+        estimate_older = _OLDER.get(type(derivation))
+        older_rows = (
+            0 if estimate_older is None else estimate_older(derivation, self.logs, self.steps)
+        )
+        return self.steps.count_rows() + older_rows
 
     def compute_rows(self) -> DataFrame:
         """Return the rows that the steps bring.
@@ -107,7 +109,8 @@ def read_steps(
         logs: the event logs of the bases, if they are restricted to some rows; by default, all rows
             are read.
     """
-    logs, earlier = logs or [Log(warehouse, base) for base in source.bases], list[str]()
+    logs = logs or [Log(warehouse, base) for base in source.bases]
+    earlier = list[str]()
     if source.idle is not None and warehouse.exists(source.timeline_table):
         rows = warehouse.take(source.timeline_table, columns=["arrival", "position"])
         earlier = rows.sort_by("arrival")["position"].to_pylist()

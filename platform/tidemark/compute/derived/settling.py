@@ -37,12 +37,12 @@ def add_settling_step(
         advances: the watermarks that the base reaches in these steps, in order, each with the index
             of the step.
     """
-    known = [*([] if before is None else [(before, -1)]), *advances]
+    advances_so_far = [*([] if before is None else [(before, -1)]), *advances]
     # The watermark of a source that has ended, INFINITY, must be greater than every instant.
     # `least` skips nulls, so nulls are excluded first.
     end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))
-    rows = _add_count(rows, end, [mark for mark, _ in known])
-    step = F.get(number_array([step for _, step in known], "int"), F.col(_COUNT))
+    rows = _add_count(rows, end, [watermark for watermark, _ in advances_so_far])
+    step = F.get(number_array([step for _, step in advances_so_far], "int"), F.col(_COUNT))
     return rows.withColumn(name, step).drop(_COUNT)
 
 

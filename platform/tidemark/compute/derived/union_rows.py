@@ -26,9 +26,13 @@ def union_rows(
 ) -> DataFrame:
     parts = list[DataFrame]()
     for log, names in zip(logs, derivation.columns, strict=True):
-        old = {new: column for column, new in names.items()}
+        base_columns = {new: column for column, new in names.items()}
         columns = [
-            (F.col(f"{ROW}.`{old[name]}`") if name in old else F.lit(None).cast(kind)).alias(name)
+            (
+                F.col(f"{ROW}.`{base_columns[name]}`")
+                if name in base_columns
+                else F.lit(None).cast(kind)
+            ).alias(name)
             for name, kind in source.columns.items()
             if name not in derivation.added
         ]

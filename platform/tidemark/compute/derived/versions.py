@@ -46,12 +46,14 @@ def read_older_versions(
         Rows as `base_rows` reads them.
     """
     right = logs[1]
-    taken, _ = steps.span(right.source.name)
-    mark = _mark(source, right)
-    least = _least(join, [steps.watermark_before(base.name) for base in join.bases])
-    if mark is None or least is None or mark > least:
-        return read_between(right, steps, -1, taken, None, end)
-    newer = read_between(right, steps, -1, taken, mark, max(mark, end))
+    read_through, _ = steps.span(right.source.name)
+    mark = _read_mark(source, right)
+    settled_time = _find_settled_time(
+        join, [steps.watermark_before(base.name) for base in join.bases]
+    )
+    if mark is None or settled_time is None or mark > settled_time:
+        return read_between(right, steps, -1, read_through, None, end)
+    newer = read_between(right, steps, -1, read_through, mark, max(mark, end))
     return newer.unionByName(_read_versions(source, right))
 
 
@@ -63,20 +65,21 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     """
     right = logs[1]
     _, taken = steps.span(right.source.name)
-    mark = _least(join, [steps.watermark_after(base.name) for base in join.bases])
-    before = _mark(source, right)
+    mark = _find_settled_time(join, [steps.watermark_after(base.name) for base in join.bases])
+    before = _read_mark(source, right)
     if mark is None or (before is not None and mark <= before):
         return
-    warehouse, table = right.warehouse, source.versions_table
+    warehouse = right.warehouse
+    table = source.versions_table
     stored = 0 if before is None else warehouse.at_most(table)
     arrived = right.estimate(-1, taken, BEGINNING if before is None else before, mark)
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
-    known = read_between(right, steps, -1, taken, before, mark)
-    known = known.where(reason_of(right.source, join.lateness).isNull())
+    versions = read_between(right, steps, -1, taken, before, mark)
+    versions = versions.where(reason_of(right.source, join.lateness).isNull())
     if before is not None:
-        known = known.unionByName(_read_versions(source, right))
-    newest = known.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
+        versions = versions.unionByName(_read_versions(source, right))
+    newest = versions.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
         F.max_by(F.struct(ARRIVAL, POSITION, TIME, ROW), F.struct(TIME, ARRIVAL, POSITION)).alias(
             "newest"
         )
@@ -93,34 +96,39 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         warehouse.replace(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
 
 
-def _least(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
+def _find_settled_time(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
     """Return the event time before which no left row waits any more, and no version can arrive.
 
     Return None if a watermark is None.
     """
-    least = earliest(*watermarks)
-    return None if least is None else max(least - join.lateness, BEGINNING)
+    watermark = earliest(*watermarks)
+    if watermark is None:
+        return None
+    return max(watermark - join.lateness, BEGINNING)
 
 
-def _mark(source: AsOfSource, log: Log) -> int | None:
+def _read_mark(source: AsOfSource, log: Log) -> int | None:
     """Return the mark of the versions table: the event time before which it covers all versions.
 
     Return None if the table does not exist.
     """
-    table, warehouse = source.versions_table, log.warehouse
-    return warehouse.max_value(table, "mark") if warehouse.exists(table) else None
+    table = source.versions_table
+    warehouse = log.warehouse
+    if warehouse.exists(table):
+        return warehouse.max_value(table, "mark")
+    return None
 
 
 def _read_versions(source: AsOfSource, log: Log) -> DataFrame:
     """Return the rows of the versions table as `base_rows` reads them."""
     rows = log.warehouse.read(source.versions_table)
-    none = F.lit(None)
+    null = F.lit(None)
     return rows.select(
         F.lit(-1).alias(STEP),
         F.col("version").alias(ROW),
         F.col("event_time").alias(TIME),
-        none.cast("bigint").alias(MARK),
+        null.cast("bigint").alias(MARK),
         F.col("arrival").alias(ARRIVAL),
         F.col("position").alias(POSITION),
-        none.cast("string").alias(CORRELATION),
+        null.cast("string").alias(CORRELATION),
     )

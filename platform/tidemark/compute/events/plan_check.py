@@ -27,8 +27,17 @@ from tidemark.store.event_log.log import Log
 STREAM, LOOKUP = "tidemark_stream", "tidemark_lookup"
 
 _ALLOWED = (
-    *("Project", "Filter", "Generate", "Expand", "SubqueryAlias", "View", "ResolvedHint"),
-    *("MapInPandas", "MapInArrow", "Union", "Join"),
+    "Project",
+    "Filter",
+    "Generate",
+    "Expand",
+    "SubqueryAlias",
+    "View",
+    "ResolvedHint",
+    "MapInPandas",
+    "MapInArrow",
+    "Union",
+    "Join",
 )
 _STREAM_SIDES = {
     "Inner": (0, 1),
@@ -78,10 +87,12 @@ def check(log: Log, preparation: Preparation) -> None:
     rows = log.read(0, 0)
     if preparation.marked:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
-    rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
-    now = lookup_tables.current_versions(warehouse, source) if preparation.lookups else {}
+    rows = rows.alias(STREAM)
+    warehouse = log.warehouse
+    source = log.source
+    versions = lookup_tables.current_versions(warehouse, source) if preparation.lookups else {}
     tables = {
-        name: lookup_tables.read(warehouse, source, name, now[name]).alias(LOOKUP)
+        name: lookup_tables.read(warehouse, source, name, versions[name]).alias(LOOKUP)
         for name in preparation.lookups
     }
     fault = find_misuse(rows, preparation.prepare(rows, tables))
@@ -103,22 +114,25 @@ def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
             `LOOKUP`.
         prepared: the function's result.
     """
-    return None if prepared is rows else _find_fault(_parse_plan(prepared))
+    if prepared is rows:
+        return None
+    return _find_fault(_parse_plan(prepared))
 
 
 def _parse_plan(rows: DataFrame) -> _Node:
-    spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
+    spark = rows.sparkSession
+    fields = "spark.sql.debug.maxToStringFields"
     view = f"tidemark_prepared_{uuid4().hex}"
     # The setting belongs to the session, in which other threads of this process may also run a
     # check.
     with _EXPLAIN_LOCK:
-        before = str(spark.conf.get(fields))
+        max_fields = str(spark.conf.get(fields))
         rows.createOrReplaceTempView(view)
         spark.conf.set(fields, "100000")
         try:
             plans = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
         finally:
-            spark.conf.set(fields, before)
+            spark.conf.set(fields, max_fields)
             spark.catalog.dropTempView(view)
     analyzed = plans.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
     # The first line lists the columns. After it, each level of operators is indented by three
@@ -126,10 +140,10 @@ def _parse_plan(rows: DataFrame) -> _Node:
     _, root, *lines = analyzed.splitlines()
     path = [_Node(root, 0)]
     for line in lines:
-        found = re.fullmatch(r"([ :]*)[+:]- (.*)", line)
-        if found is None:
+        match = re.fullmatch(r"([ :]*)[+:]- (.*)", line)
+        if match is None:
             continue
-        node = _Node(found[2], len(found[1]) // 3 + 1)
+        node = _Node(match[2], len(match[1]) // 3 + 1)
         while path[-1].depth >= node.depth:
             path.pop()
         path[-1].children.append(node)
@@ -151,7 +165,8 @@ def _find_fault(node: _Node) -> str | None:
 
 
 def _find_operator_fault(node: _Node) -> str | None:
-    operator, sides = node.operator, [c.streams for c in node.children]
+    operator = node.operator
+    sides = [c.streams for c in node.children]
     if operator not in _ALLOWED:
         return _FAULTS.get(operator, f"uses {operator} on the stream")
     if operator == "Union" and not all(sides):

@@ -49,15 +49,20 @@ def call_function(
 
     The function gets its lookup tables in the versions that the arrivals recorded.
     """
-    names, warehouse, source = preparation.lookups, log.warehouse, log.source
+    names = preparation.lookups
+    warehouse = log.warehouse
+    source = log.source
     if not names:
         return preparation.prepare(rows)
     parts: list[DataFrame] = []
     for span in lookup_tables.recorded_versions(log, names, after, through):
-        tables = {n: lookup_tables.read(warehouse, source, n, span.versions[n]) for n in names}
+        tables = {
+            lookup: lookup_tables.read(warehouse, source, lookup, span.versions[lookup])
+            for lookup in names
+        }
         arrival = F.col("arrival")
-        own = rows.where((arrival > span.after) & (arrival <= span.through))
-        parts.append(preparation.prepare(own, tables))
+        span_rows = rows.where((arrival > span.after) & (arrival <= span.through))
+        parts.append(preparation.prepare(span_rows, tables))
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -90,21 +95,23 @@ def mark_duplicates(
         earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
         # Read only the needed columns, and only rows with one of the ids.
         needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
-        few = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
-        few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
-        rows = rows.unionByName(few, allowMissingColumns=True)
+        earlier_ids = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
+        earlier_ids = earlier_ids.join(rows.select(*ids), list(deduplicate.by), "left_semi")
+        rows = rows.unionByName(earlier_ids, allowMissingColumns=True)
     has_key = F.lit(True)
     for column in (time, *ids):
         has_key = has_key & column.isNotNull()
     # Each row without an id is a group of its own. A common group of all such rows might be larger
     # than any other.
     groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*_ORDER)))
-    near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
-    first = F.min(F.struct(*_ORDER)).over(near)
-    found = rows.withColumn(MARK, has_key & (first < F.struct(*_ORDER)))
-    asked = F.col("arrival") > after
+    near_events = groups.orderBy(F.unix_micros(time)).rangeBetween(
+        -deduplicate.within, deduplicate.within
+    )
+    first_event = F.min(F.struct(*_ORDER)).over(near_events)
+    marked = rows.withColumn(MARK, has_key & (first_event < F.struct(*_ORDER)))
+    is_requested = F.col("arrival") > after
     if start is not None:
-        asked = asked & (F.unix_micros(time) >= start)
+        is_requested = is_requested & (F.unix_micros(time) >= start)
     if end is not None:
-        asked = asked & (F.unix_micros(time) < end)
-    return found.where(asked)
+        is_requested = is_requested & (F.unix_micros(time) < end)
+    return marked.where(is_requested)

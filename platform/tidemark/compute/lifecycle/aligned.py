@@ -21,15 +21,15 @@ def aggregate_events(
     transform: Definition,
     log: Log,
     columns: list[Column],
-    before: DataFrame | None = None,
+    earlier_partials: DataFrame | None = None,
 ) -> DataFrame:
     """Return classified events, aggregated to the partials that the state stores.
 
     Args:
         columns: the aggregate expressions for the partials.
-        before: the partials of earlier runs; only count triggers need them.
+        earlier_partials: the partials of earlier runs; only count triggers need them.
     """
-    events = slot.assign_slots(events, transform, log, before)
+    events = slot.assign_slots(events, transform, log, earlier_partials)
     return events.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(*columns)
 
 
@@ -37,17 +37,17 @@ def finish_windows(
     stored: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
-    *others: Column,
+    current: AsOf,
+    *extra_columns: Column,
     all_fire_once: bool = False,
 ) -> DataFrame:
     """Return the current rows of the windows that have fired.
 
     Args:
-        others: further aggregate expressions over the admitted partials.
+        extra_columns: further aggregate expressions over the admitted partials.
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    fired = slot.select_fired(stored, transform, log, at)
+    fired = slot.select_fired(stored, transform, log, current)
     phase = F.col(PHASE)
     windows = fired.groupBy(*transform.by_window).agg(
         *merge_columns_with_facts(transform),
@@ -55,11 +55,11 @@ def finish_windows(
         F.max(phase).alias(PHASE),
         (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
         F.max(phase == slot.ON_TIME).alias("_closing"),
-        *others,
+        *extra_columns,
     )
     # When the watermark passes the end of a window that had on-time events, the window fires, even
     # if none of these events was pending.
-    closed = F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
+    closed = F.coalesce(F.unix_micros("window_end") <= current.watermark, F.lit(False))
     repeats = F.col("_punctual") & ~F.col("_closing") & closed
     named = windows.withColumns(
         {
@@ -67,36 +67,43 @@ def finish_windows(
             PHASE: F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
         }
     )
-    return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, at)
+    return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, current)
 
 
 def compute_changes(
     stored: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
-    then: AsOf,
+    current: AsOf,
+    previous: AsOf,
     *,
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    """Return the rows that changed between `then` and `at`; `IS_DELETED` marks deleted rows.
+    """Return the rows that changed between two moments; `IS_DELETED` marks deleted rows.
 
     Args:
         opened: an observation that receives `open_from`, only if windows merge. `open_from` is the
             start of the first window that later arrivals can still change.
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    fired = finish_windows(stored, transform, log, at, F.max(FIRED).alias(FIRED))
-    again = F.coalesce(F.col(FIRED) > then.arrival, F.lit(False))
-    moved = slot.has_closed(at, then) | slot.has_become_final(transform, at, then)
-    return fired.where(again | moved).withColumn(IS_DELETED, F.lit(False))
+    windows = finish_windows(stored, transform, log, current, F.max(FIRED).alias(FIRED))
+    has_fired = F.coalesce(F.col(FIRED) > previous.arrival, F.lit(False))
+    has_settled = slot.has_closed(current, previous) | slot.has_become_final(
+        transform, current, previous
+    )
+    return windows.where(has_fired | has_settled).withColumn(IS_DELETED, F.lit(False))
 
 
 def list_firings(
-    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *, all_fire_once: bool = False
+    stored: DataFrame,
+    transform: Definition,
+    log: Log,
+    current: AsOf,
+    *,
+    all_fire_once: bool = False,
 ) -> DataFrame:
-    """Return every firing of every window up to `at`, for the pane table.
+    """Return every firing of every window up to `current`, for the pane table.
 
     Columns:
 
@@ -112,7 +119,7 @@ def list_firings(
     Args:
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    fired = slot.select_fired(stored, transform, log, at)
+    fired = slot.select_fired(stored, transform, log, current)
     part = F.struct(PHASE, FIRING, *transform.aggregates)
     windows = fired.groupBy(*transform.by_window).agg(
         F.collect_list(part).alias("_parts"),
@@ -125,24 +132,27 @@ def list_firings(
         nothing.alias(FIRED),
     )
     on_time = F.exists("_firings", lambda f: f[PHASE] <= slot.ON_TIME)
-    closed = on_time & F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
+    closed = on_time & F.coalesce(F.unix_micros("window_end") <= current.watermark, F.lit(False))
     order = F.when(closed, F.array_union("_firings", F.array(punctual))).otherwise(
         F.col("_firings")
     )
-    each = windows.select(
-        *(*transform.by_window, "_parts"), F.posexplode(F.array_sort(order)).alias("pane", "_f")
+    firings = windows.select(
+        *transform.by_window, "_parts", F.posexplode(F.array_sort(order)).alias("pane", "_f")
     )
 
-    def place(of: Column) -> Column:
-        return F.struct(of[PHASE], of[FIRING])
+    def firing_order(entry: Column) -> Column:
+        return F.struct(entry[PHASE], entry[FIRING])
 
-    mark = place(F.col("_f"))
-    earlier = F.filter("_parts", lambda p: place(p) < mark)
+    mark = firing_order(F.col("_f"))
+    earlier = F.filter("_parts", lambda p: firing_order(p) < mark)
     window = F.struct("window_start", "window_end", earlier.alias("_upto"))
-    return each.select(
-        *(*transform.by_window, "pane", f"_f.{PHASE}", f"_f.{FIRED}"),
-        F.filter("_parts", lambda p: place(p) <= mark).alias("_upto"),
-        F.filter("_parts", lambda p: place(p) == mark).alias("_fresh"),
+    return firings.select(
+        *transform.by_window,
+        "pane",
+        f"_f.{PHASE}",
+        f"_f.{FIRED}",
+        F.filter("_parts", lambda p: firing_order(p) <= mark).alias("_upto"),
+        F.filter("_parts", lambda p: firing_order(p) == mark).alias("_fresh"),
         F.filter(F.array(window), lambda _: F.col("pane") > 0).alias("_replaces"),
     )
 

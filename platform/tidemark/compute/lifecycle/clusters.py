@@ -25,7 +25,7 @@ firing remains: on time, when the watermark reaches the end of the cluster.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -56,7 +56,8 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     - `_island`: the fragment's start if it is the first of a chain of fragments that are ahead,
       otherwise null
     """
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    start = F.unix_micros("window_start")
+    end = F.unix_micros("window_end")
     rows = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED)).withColumns(
         {
             "_start": start,
@@ -71,29 +72,33 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     return add_chains(rows, transform.keys, CLUSTER_START)
 
 
-def add_chains(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
+def add_chains(rows: DataFrame, group_columns: Sequence[str], name: str) -> DataFrame:
     """Return rows with the start of their chain, a sequence of touching rows.
 
     Args:
         rows: with `_start` and `_end`, BIGINT. Rows touch if they overlap, or if one starts exactly
             where the other ends.
-        by: columns that are equal within a chain.
+        group_columns: columns that are equal within a chain.
         name: the name of the new column.
     """
-    so_far = _window_in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    begun = rows.withColumn(name, F.when(_starts_beyond("_end", by), F.col("_start")))
-    return begun.withColumn(name, F.max(name).over(so_far))
+    so_far = _window_in_order(group_columns).rowsBetween(
+        Window.unboundedPreceding, Window.currentRow
+    )
+    chain_starts = rows.withColumn(
+        name, F.when(_starts_beyond("_end", group_columns), F.col("_start"))
+    )
+    return chain_starts.withColumn(name, F.max(name).over(so_far))
 
 
-def _starts_beyond(end: str, by: Sequence[str]) -> Column:
+def _starts_beyond(end: str, group_columns: Sequence[str]) -> Column:
     """Return whether a row starts beyond the `end` of all rows that start before it."""
-    earlier = _window_in_order(by).rowsBetween(Window.unboundedPreceding, -1)
+    earlier = _window_in_order(group_columns).rowsBetween(Window.unboundedPreceding, -1)
     return F.col("_start") > F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
 
 
-def _window_in_order(by: Sequence[str]) -> WindowSpec:
-    # Without `by`, all rows are one partition, and Spark would log a warning.
-    return Window.partitionBy(*by, F.lit(0)).orderBy("_start")
+def _window_in_order(group_columns: Sequence[str]) -> WindowSpec:
+    # Without such columns, all rows are one partition, and Spark would log a warning.
+    return Window.partitionBy(*group_columns, F.lit(0)).orderBy("_start")
 
 
 def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
@@ -124,14 +129,18 @@ def is_plain(over: WindowSpec | None = None) -> Column:
             default, the result is an aggregate over the fragments.
     """
 
-    def of(aggregate: Column) -> Column:
-        return aggregate if over is None else aggregate.over(over)
+    def over_cluster(aggregate: Column) -> Column:
+        if over is None:
+            return aggregate
+        return aggregate.over(over)
 
-    end = of(F.max("_end"))
-    punctual = F.coalesce(of(F.max(WATERMARK_BEFORE)) < end, F.lit(True))
-    one = of(F.count("_island")) == 1
-    spans = (of(F.min("_island")) <= of(F.min("_end"))) & (of(F.max("_ahead")) == end)
-    return punctual & one & F.coalesce(spans, F.lit(False))
+    end = over_cluster(F.max("_end"))
+    punctual = F.coalesce(over_cluster(F.max(WATERMARK_BEFORE)) < end, F.lit(True))
+    has_one_island = over_cluster(F.count("_island")) == 1
+    spans = (over_cluster(F.min("_island")) <= over_cluster(F.min("_end"))) & (
+        over_cluster(F.max("_ahead")) == end
+    )
+    return punctual & has_one_island & F.coalesce(spans, F.lit(False))
 
 
 def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
@@ -149,7 +158,9 @@ def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
         key = tuple(row[name] for name in transform.keys)
         by_key[key].append(_Fragment(*bounds, row[WATERMARK_BEFORE]))
     return all(
-        _is_plain(cluster) for of_key in by_key.values() for cluster in _find_clusters(of_key)
+        _is_plain(cluster)
+        for key_fragments in by_key.values()
+        for cluster in _find_clusters(key_fragments)
     )
 
 
@@ -169,7 +180,7 @@ def _find_clusters(fragments: Iterable[_Fragment]) -> list[list[_Fragment]]:
     """Return the clusters of some fragments of a key."""
     clusters = list[list[_Fragment]]()
     reached = -INFINITY
-    for fragment in sorted(fragments, key=lambda each: each.start):
+    for fragment in sorted(fragments, key=attrgetter("start")):
         if clusters and fragment.start <= reached:
             clusters[-1].append(fragment)
         else:
@@ -180,8 +191,8 @@ def _find_clusters(fragments: Iterable[_Fragment]) -> list[list[_Fragment]]:
 
 def _is_plain(cluster: Sequence[_Fragment]) -> bool:
     end = max(fragment.end for fragment in cluster)
-    known = [fragment.watermark for fragment in cluster if fragment.watermark is not None]
-    if known and max(known) >= end:
+    watermarks = [fragment.watermark for fragment in cluster if fragment.watermark is not None]
+    if watermarks and max(watermarks) >= end:
         return False
     chains = _find_clusters(fragment for fragment in cluster if fragment.is_ahead)
     if len(chains) != 1:
@@ -191,13 +202,13 @@ def _is_plain(cluster: Sequence[_Fragment]) -> bool:
     return start_ahead <= min(fragment.end for fragment in cluster) and end_ahead == end
 
 
-def earliest_open(transform: Definition, at: AsOf) -> Column:
-    """Return the start of the first cluster that events of arrivals after `at` can still change.
+def earliest_open(transform: Definition, current: AsOf) -> Column:
+    """Return the start of the first cluster that events after `current` can still change.
 
     An event can change a cluster only if it is not too late. Its event time is then later than the
     watermark minus the sum of allowed lateness and gap. Such an event can only join sessions that
     end after that instant. The result is an aggregate `open_from` over clusters with their `_end`.
     """
-    settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
+    settled = current.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
     return F.min(F.when(can_change, F.col(CLUSTER_START))).alias("open_from")

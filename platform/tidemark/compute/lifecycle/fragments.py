@@ -54,64 +54,74 @@ def aggregate_fragments(
     """Aggregate classified events to fragments, with the columns that determine how fragments merge
     and fire.
     """
-    trigger, gap = transform.trigger, transform.window.merge_gap
+    trigger = transform.trigger
+    gap = transform.window.merge_gap
     if trigger.early.by_arrival:
         # Only this trigger needs to know whether an arrival closes the session of its own events.
         events = slot.add_watermark_after(events, log)
     else:
         events = events.select("*", F.lit(None).cast("bigint").alias(WATERMARK_AFTER))
-    start, before = F.unix_micros("window_start"), F.unix_micros("watermark")
-    alike = [*transform.keys, VERDICT, ADMITTED]
+    start = F.unix_micros("window_start")
+    before = F.unix_micros("watermark")
+    equal_columns = [*transform.keys, VERDICT, ADMITTED]
     facts = [
         _first_watermark(before),
         F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
         F.min(F.unix_micros("arrived_at")).alias(CLOCK),
     ]
     if trigger.ranked:
-        alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
-        return _order_columns(alone.agg(*facts, *columns), transform)
+        single_events = events.groupBy(
+            *equal_columns, "window_start", "window_end", "arrival", "position"
+        )
+        return _order_columns(single_events.agg(*facts, *columns), transform)
     # Events of one arrival join their sessions at the same time. Events within a span of one gap
     # always share a session. An event is ahead if it arrives while the watermark is before the
     # event's time. Without early firings, an event that is ahead is present whenever its session
     # fires, so such events of a run can be merged across arrivals.
-    ahead = before.isNull() | (before < start)
-    anyway = F.lit(False) if trigger.fires_early else ahead
-    apart = F.when(~anyway, F.col("arrival"))
-    spans = events.withColumns({_SPAN: floor_to(start, gap, 0), _APART: apart})
-    by_span = spans.groupBy(*alike, _APART, _SPAN).agg(
-        *facts, *(F.min(name).alias(name) for name in ("arrival", "position")), *_bounds(), *columns
+    is_ahead = before.isNull() | (before < start)
+    merges_arrivals = F.lit(False) if trigger.fires_early else is_ahead
+    separate_arrival = F.when(~merges_arrivals, F.col("arrival"))
+    spans = events.withColumns({_SPAN: floor_to(start, gap, 0), _APART: separate_arrival})
+    by_span = spans.groupBy(*equal_columns, _APART, _SPAN).agg(
+        *facts,
+        *(F.min(name).alias(name) for name in ("arrival", "position")),
+        *_fragment_bounds(),
+        *columns,
     )
-    return _order_columns(_merge_touching(by_span, transform, [*alike, _APART]), transform)
+    return _order_columns(_merge_touching(by_span, transform, [*equal_columns, _APART]), transform)
 
 
-def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
+def _merge_touching(
+    fragments: DataFrame, transform: Definition, equal_columns: list[str]
+) -> DataFrame:
     """Merge fragments that touch each other, and return all fragments.
 
     Fragments that touch always share a session. Fragments in different time cells (see `GAPS`) are
     not merged.
 
     Args:
-        alike: only fragments with equal values in these columns are merged.
+        equal_columns: only fragments with equal values in these columns are merged.
     """
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    start = F.unix_micros("window_start")
+    end = F.unix_micros("window_end")
     placed = fragments.withColumns(
         {"_start": start, "_end": end, _CELL: floor_to(start, _cell_length(transform), 0)}
     )
-    by = [*alike, _CELL]
+    cell_columns = [*equal_columns, _CELL]
     return (
-        add_chains(placed, by, _SPAN)
-        .groupBy(*by, _SPAN)
+        add_chains(placed, cell_columns, _SPAN)
+        .groupBy(*cell_columns, _SPAN)
         .agg(
             _first_watermark(F.col(WATERMARK_BEFORE)),
             *(F.min(name).alias(name) for name in (WATERMARK_AFTER, CLOCK, "arrival", "position")),
-            *_bounds(),
+            *_fragment_bounds(),
             *slices.merge_slice_columns(fragments, transform),
         )
         .drop(_CELL)
     )
 
 
-def _bounds() -> list[Column]:
+def _fragment_bounds() -> list[Column]:
     return [F.min("window_start").alias("window_start"), F.max("window_end").alias("window_end")]
 
 

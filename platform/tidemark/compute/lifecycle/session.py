@@ -38,30 +38,39 @@ def aggregate_events(
     transform: Definition,
     log: Log,
     columns: list[Column],
-    before: DataFrame | None = None,
+    earlier_partials: DataFrame | None = None,
 ) -> DataFrame:
     return aggregate_fragments(events, transform, log, columns)
 
 
 def list_firings(
-    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *, all_fire_once: bool = False
+    stored: DataFrame,
+    transform: Definition,
+    log: Log,
+    current: AsOf,
+    *,
+    all_fire_once: bool = False,
 ) -> DataFrame:
     fragments = add_clusters(stored, transform)
     if all_fire_once:
-        return _list_plain_firings(fragments, transform, at)
-    by_replay = replay_clusters(fragments, transform, log, at, accumulation=transform.accumulation)
+        return _list_plain_firings(fragments, transform, current)
+    by_replay = replay_clusters(
+        fragments, transform, log, current, accumulation=transform.accumulation
+    )
     if transform.trigger.fires_early:
         return by_replay
-    return _list_plain_firings(fragments, transform, at).unionByName(by_replay)
+    return _list_plain_firings(fragments, transform, current).unionByName(by_replay)
 
 
-def _list_plain_firings(fragments: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
+def _list_plain_firings(fragments: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
     parts = F.collect_list(F.struct(*partial_columns(transform)))
-    new = _fire_plain_clusters(_aggregate_clusters(fragments, transform, parts.alias("_upto")), at)
+    firings = _fire_plain_clusters(
+        _aggregate_clusters(fragments, transform, parts.alias("_upto")), current
+    )
     row = F.struct("window_start", "window_end", F.lit(False).alias("_deleted"), "_upto")
-    nothing = F.filter(F.array(row), lambda _: F.lit(False))
-    return new.withColumns(
-        {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": nothing},
+    no_rows = F.filter(F.array(row), lambda _: F.lit(False))
+    return firings.withColumns(
+        {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": no_rows},
     )
 
 
@@ -69,80 +78,83 @@ def finish_windows(
     stored: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
-    *others: Column,
+    current: AsOf,
+    *extra_columns: Column,
     all_fire_once: bool = False,
-    near: Ranges = (),
+    near_ranges: Ranges = (),
 ) -> DataFrame:
     """Return the current rows of the sessions that have fired.
 
     Args:
-        others: further aggregate expressions over the admitted partials.
+        extra_columns: further aggregate expressions over the admitted partials.
         all_fire_once: result of the function `all_fire_once` for these partials.
-        near: ranges of event times. Only the sessions of clusters that may touch a fragment with
-            its start in these ranges are returned; all sessions by default.
+        near_ranges: ranges of event times. Only the sessions of clusters that may touch a
+            fragment with its start in these ranges are returned; all sessions by default.
     """
     fragments = add_clusters(stored, transform)
-    if near:
+    if near_ranges:
         end = F.max("_end").over(cluster_window(transform))
         fragments = fragments.withColumn("_until", end)
         fragments = fragments.where(
-            touches_ranges(F.col(CLUSTER_START), F.col("_until"), transform, near)
+            touches_ranges(F.col(CLUSTER_START), F.col("_until"), transform, near_ranges)
         )
     if all_fire_once:
         clusters = _aggregate_clusters(
-            fragments, transform, *merge_columns_with_facts(transform), *others
+            fragments, transform, *merge_columns_with_facts(transform), *extra_columns
         )
-        rows = _fire_plain_clusters(clusters, at).drop(FIRED)
-        return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
-    names = [c for c in stored.columns if c not in transform.by_window] if others else None
-    current = replay_clusters(fragments, transform, log, at, names=names).where("_live")
-    rows = _merge_fragments(current, transform, [], *others)
+        rows = _fire_plain_clusters(clusters, current).drop(FIRED)
+        return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, current)
+    names = [c for c in stored.columns if c not in transform.by_window] if extra_columns else None
+    replayed = replay_clusters(fragments, transform, log, current, names=names).where("_live")
+    rows = _merge_fragments(replayed, transform, [], *extra_columns)
     if not transform.trigger.fires_early:
         clusters = _aggregate_clusters(
-            fragments, transform, *merge_columns_with_facts(transform), *others
+            fragments, transform, *merge_columns_with_facts(transform), *extra_columns
         )
-        rows = _fire_plain_clusters(clusters, at).drop(FIRED).unionByName(rows)
-    return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
+        rows = _fire_plain_clusters(clusters, current).drop(FIRED).unionByName(rows)
+    return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, current)
 
 
 def compute_changes(
     stored: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
-    then: AsOf,
+    current: AsOf,
+    previous: AsOf,
     *,
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    # Return current rows that fired or became final between `then` and `at`, and rows of sessions
-    # that no longer exist.
+    # Return current rows that fired or became final between the two moments, and rows of
+    # sessions that no longer exist.
     fragments = add_clusters(stored, transform)
-    since, final = slot.has_fired_since(transform, then), slot.has_become_final(transform, at, then)
-    found: list[DataFrame] = []
+    has_fired = slot.has_fired_since(transform, previous)
+    is_newly_final = slot.has_become_final(transform, current, previous)
+    parts: list[DataFrame] = []
     if not transform.trigger.fires_early:
         clusters = _aggregate_clusters(fragments, transform, *merge_columns_with_facts(transform))
         if opened is not None:
-            clusters = observe(clusters, opened, earliest_open(transform, at))
+            clusters = observe(clusters, opened, earliest_open(transform, current))
             opened = None
-        new = _fire_plain_clusters(clusters, at).where(since | final).drop(FIRED)
-        found.append(new.withColumn("_deleted", F.lit(False)))
+        plain_rows = (
+            _fire_plain_clusters(clusters, current).where(has_fired | is_newly_final).drop(FIRED)
+        )
+        parts.append(plain_rows.withColumn("_deleted", F.lit(False)))
     if not all_fire_once:
-        rows = replay_clusters(fragments, transform, log, at, opened=opened)
-        found.append(
+        rows = replay_clusters(fragments, transform, log, current, opened=opened)
+        parts.append(
             _merge_fragments(
-                _select_changed(rows, transform, since, final), transform, ["_deleted"]
+                _select_changed(rows, transform, has_fired, is_newly_final), transform, ["_deleted"]
             )
         )
-    renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
+    renamed = reduce(DataFrame.unionByName, parts).withColumnsRenamed(
         {"pane": "revision", "_deleted": IS_DELETED}
     )
-    return finish_rows(renamed, transform, at)
+    return finish_rows(renamed, transform, current)
 
 
 def _select_changed(
-    rows: DataFrame, transform: Definition, since: Column, final: Column
+    rows: DataFrame, transform: Definition, has_fired: Column, is_newly_final: Column
 ) -> DataFrame:
     """Return the rows that changed since the last run, given the firings of replayed clusters.
 
@@ -151,25 +163,25 @@ def _select_changed(
 
     Args:
         rows: the firings that `replay_clusters` returned.
-        since: true if a firing happened since the last run.
-        final: true if the window of a firing became final since the last run.
+        has_fired: true if a firing happened since the last run.
+        is_newly_final: true if the window of a firing became final since the last run.
     """
-    nothing = F.filter("_upto", lambda _: F.lit(False))
+    no_partials = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_deleted"), "_upto"
     )
-    left = F.transform(
+    deleted_rows = F.transform(
         F.filter("_replaces", lambda r: r["_deleted"]),
         lambda r: F.struct(
             *(r[c].alias(c) for c in ("window_start", "window_end")),
             *(F.lit(None).cast("int").alias(c) for c in ("pane", PHASE)),
             F.lit(True).alias("_deleted"),
-            nothing.alias("_upto"),
+            no_partials.alias("_upto"),
         ),
     )
-    is_current = F.col("_live") & (since | final)
+    is_current = F.col("_live") & (has_fired | is_newly_final)
     entries = F.concat(
-        F.filter(F.array(row), lambda _: is_current), F.filter(left, lambda _: since)
+        F.filter(F.array(row), lambda _: is_current), F.filter(deleted_rows, lambda _: has_fired)
     )
     return rows.select(*transform.keys, F.explode(entries).alias("_entry")).select(
         *transform.keys, "_entry.*"
@@ -191,15 +203,15 @@ def all_fire_once(stored: Rows, transform: Definition) -> bool:
     return stored.where(F.col(ADMITTED) & behind).isEmpty()
 
 
-def find_open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
+def find_open_from(stored: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
     """Return one row with `open_from`, BIGINT microseconds, as `earliest_open` computes it.
 
-    `open_from` is the start of the first session that events of arrivals after `at` can still
+    `open_from` is the start of the first session that events of arrivals after `current` can still
     change; null if no session can change.
     """
     fragments = add_clusters(stored, transform)
     clusters = fragments.groupBy(*transform.keys, CLUSTER_START).agg(F.max("_end").alias("_end"))
-    return clusters.agg(earliest_open(transform, at))
+    return clusters.agg(earliest_open(transform, current))
 
 
 def _aggregate_clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
@@ -209,12 +221,12 @@ def _aggregate_clusters(fragments: DataFrame, transform: Definition, *columns: C
     )
 
 
-def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
+def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
     """Return the firing of each plain cluster whose end the watermark has reached.
 
     A plain cluster is one session, which fires once.
     """
-    fired = clusters.where(F.col("_plain") & (F.col("_end") <= at.watermark))
+    fired = clusters.where(F.col("_plain") & (F.col("_end") <= current.watermark))
     return fired.withColumns(
         {
             "window_start": F.timestamp_micros(CLUSTER_START),
@@ -227,12 +239,12 @@ def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
 
 
 def _merge_fragments(
-    current: DataFrame, transform: Definition, extra: list[str], *others: Column
+    current: DataFrame, transform: Definition, extra: list[str], *extra_columns: Column
 ) -> DataFrame:
     group = [*transform.by_window, "pane", PHASE, *extra]
     parts = current.select(*group, F.explode_outer("_upto").alias("_part"))
     return (
         parts.select(*group, "_part.*")
         .groupBy(*group)
-        .agg(*merge_columns_with_facts(transform), *others)
+        .agg(*merge_columns_with_facts(transform), *extra_columns)
     )

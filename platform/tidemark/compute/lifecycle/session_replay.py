@@ -75,13 +75,13 @@ class Firing:
     @property
     def members(self) -> tuple[int, ...]:
         """Indices of all fragments of the firing: `fresh`, and the members of replaced firings."""
-        found: list[int] = []
-        left: list[Firing] = [self]
-        while left:
-            firing = left.pop()
-            found += firing.fresh
-            left += firing.replaces
-        return tuple(sorted(found))
+        indices: list[int] = []
+        unvisited: list[Firing] = [self]
+        while unvisited:
+            firing = unvisited.pop()
+            indices += firing.fresh
+            unvisited += firing.replaces
+        return tuple(sorted(indices))
 
 
 @dataclass(eq=False)
@@ -111,9 +111,9 @@ class _Session:
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
         # Append the shorter list to the longer; otherwise, each new fragment would copy a long
         # session.
-        less, more = sorted((self.pending, other.pending), key=len)
-        more += less
-        self.pending = more
+        shorter, longer = sorted((self.pending, other.pending), key=len)
+        longer += shorter
+        self.pending = longer
         self.pane = max(self.pane, other.pane)
         self.published += other.published
         other.is_absorbed = True
@@ -142,12 +142,12 @@ class Replay:
             arrival: the newest arrival, which may have no fragment.
             watermark: the watermark after that arrival, in microseconds; None for minus infinity.
         """
-        order = sorted(range(len(self.fragments)), key=self._place)
+        order = sorted(range(len(self.fragments)), key=self._arrival_order)
         for number, group in groupby(order, key=lambda i: self.fragments[i].arrival):
             indices = list(group)
             first = self.fragments[indices[0]]
             self._pass_time(first.before, number)
-            touched = {self._join(i, first.before) for i in indices}
+            touched = {self._add_fragment(i, first.before) for i in indices}
             for session in sorted(touched, key=attrgetter("start")):
                 if not session.is_absorbed:
                     self._fire_on_arrival(session, number, first.reached)
@@ -158,7 +158,7 @@ class Replay:
         """Return the firings whose rows are current."""
         return {firing for session in self._sessions for firing in session.published}
 
-    def _place(self, index: int) -> tuple[int, int, int]:
+    def _arrival_order(self, index: int) -> tuple[int, int, int]:
         fragment = self.fragments[index]
         return fragment.arrival, fragment.position, fragment.start
 
@@ -171,46 +171,52 @@ class Replay:
         """
         for session in sorted(self._waiting, key=attrgetter("start")):
             if session.open:
-                self._tick(session, EARLY, session.end, arrival)
+                self._fire_on_tick(session, EARLY, session.end, arrival)
                 if watermark is not None and session.end <= watermark:
-                    self._fire(session, ON_TIME, None)
+                    self._add_firing(session, ON_TIME, None)
                     session.open = False
             if not session.open:
                 final = session.end + self.lateness
-                self._tick(session, LATE, final, arrival)
+                self._fire_on_tick(session, LATE, final, arrival)
                 if session.pending and watermark is not None and final <= watermark:
-                    self._fire(session, FINAL, None)
+                    self._add_firing(session, FINAL, None)
                 if not session.pending:
                     self._waiting.discard(session)
 
-    def _tick(self, session: _Session, phase: int, until: int, now: int) -> None:
+    def _fire_on_tick(
+        self, session: _Session, phase: int, end_watermark: int, arrival: int
+    ) -> None:
         if not session.pending:
             return
         # All pending fragments arrived after the last tick, so all of them wait for the same tick
         # as the newest fragment.
         newest = self.fragments[session.newest]
         early = phase == EARLY
-        at = newest.early_at if early else newest.late_at
+        tick_arrival = newest.early_at if early else newest.late_at
         watermark = newest.early_watermark if early else newest.late_watermark
-        if at is not None and at <= now and (watermark is None or watermark < until):
-            self._fire(session, phase, at)
+        if (
+            tick_arrival is not None
+            and tick_arrival <= arrival
+            and (watermark is None or watermark < end_watermark)
+        ):
+            self._add_firing(session, phase, tick_arrival)
 
-    def _join(self, index: int, watermark: int | None) -> _Session:
+    def _add_fragment(self, index: int, watermark: int | None) -> _Session:
         fragment = self.fragments[index]
         session = _Session(fragment.start, fragment.end, [index], index)
-        met = self._meeting(fragment)
-        for other in self._sessions[met]:
-            session.absorb(other)
-            self._waiting.discard(other)
-        self._sessions[met] = [session]
+        touching = self._find_touching(fragment)
+        for absorbed in self._sessions[touching]:
+            session.absorb(absorbed)
+            self._waiting.discard(absorbed)
+        self._sessions[touching] = [session]
         session.open = watermark is None or watermark < session.end
         self._waiting.add(session)
         firing = self.trigger.early if session.open else self.trigger.late
         if firing.is_full(len(session.pending)):
-            self._fire(session, EARLY if session.open else LATE, fragment.arrival)
+            self._add_firing(session, EARLY if session.open else LATE, fragment.arrival)
         return session
 
-    def _meeting(self, fragment: Fragment) -> slice:
+    def _find_touching(self, fragment: Fragment) -> slice:
         """Return the slice of `_sessions` that touch a fragment.
 
         If no session touches the fragment, the slice is empty and starts at the insertion point.
@@ -224,12 +230,12 @@ class Replay:
         if not session.pending:
             return
         if not session.open and self.trigger.late.by_arrival:
-            self._fire(session, LATE, arrival)
+            self._add_firing(session, LATE, arrival)
         closes = reached is not None and session.end <= reached
         if session.open and not closes and self.trigger.early.by_arrival:
-            self._fire(session, EARLY, arrival)
+            self._add_firing(session, EARLY, arrival)
 
-    def _fire(self, session: _Session, phase: int, fired: int | None) -> None:
+    def _add_firing(self, session: _Session, phase: int, fired: int | None) -> None:
         session.pane += 1
         firing = Firing(
             session.start,
@@ -240,5 +246,6 @@ class Replay:
             tuple(session.pending),
             tuple(session.published),
         )
-        session.published, session.pending = [firing], []
+        session.published = [firing]
+        session.pending = []
         self.firings.append(firing)

@@ -45,7 +45,7 @@ def replay_clusters(
     fragments: DataFrame,
     transform: Definition,
     log: Log,
-    at: AsOf,
+    current: AsOf,
     *,
     accumulation: str | None = None,
     names: list[str] | None = None,
@@ -77,7 +77,10 @@ def replay_clusters(
     facts = F.struct(
         F.col("_start").alias("start"),
         F.col("_end").alias("end"),
-        *("arrival", "position", WATERMARK_BEFORE, WATERMARK_AFTER),
+        "arrival",
+        "position",
+        WATERMARK_BEFORE,
+        WATERMARK_AFTER,
         *early,
         *late,
     )
@@ -86,40 +89,49 @@ def replay_clusters(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
-        clusters = observe(clusters, opened, earliest_open(transform, at))
+        clusters = observe(clusters, opened, earliest_open(transform, current))
     planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
     plan = F.udf(planner, _PLAN, useArrow=False)
     planned = clusters.select(
         *transform.keys,
         "_parts",
         F.explode(
-            plan(F.transform("_parts", lambda p: p["_facts"]), at.arrival, at.watermark)
+            plan(
+                F.transform("_parts", lambda entry: entry["_facts"]),
+                current.arrival,
+                current.watermark,
+            )
         ).alias("_f"),
     )
 
-    def members(of: Column) -> Column:
+    def members(indices: Column) -> Column:
         return F.transform(
-            of, lambda i: F.struct(*(F.get("_parts", i)[name].alias(name) for name in names))
+            indices,
+            lambda index: F.struct(*(F.get("_parts", index)[name].alias(name) for name in names)),
         )
 
-    def window(of: Column) -> list[Column]:
+    def window_bounds(entry: Column) -> list[Column]:
         return [
-            F.timestamp_micros(of["start"]).alias("window_start"),
-            F.timestamp_micros(of["end"]).alias("window_end"),
+            F.timestamp_micros(entry["start"]).alias("window_start"),
+            F.timestamp_micros(entry["end"]).alias("window_end"),
         ]
 
-    f = F.col("_f")
+    firing = F.col("_f")
     return planned.select(
-        *window(f),
+        *window_bounds(firing),
         *transform.keys,
-        *(f["pane"].alias("pane"), f["phase"].alias(PHASE), f["fired"].alias(FIRED)),
-        f["live"].alias("_live"),
-        members(f["members"]).alias("_upto"),
-        members(f["fresh"]).alias("_fresh"),
+        firing["pane"].alias("pane"),
+        firing["phase"].alias(PHASE),
+        firing["fired"].alias(FIRED),
+        firing["live"].alias("_live"),
+        members(firing["members"]).alias("_upto"),
+        members(firing["fresh"]).alias("_fresh"),
         F.transform(
-            f["replaces"],
-            lambda r: F.struct(
-                *window(r), r["deleted"].alias("_deleted"), members(r["members"]).alias("_upto")
+            firing["replaces"],
+            lambda replaced: F.struct(
+                *window_bounds(replaced),
+                replaced["deleted"].alias("_deleted"),
+                members(replaced["members"]).alias("_upto"),
             ),
         ).alias("_replaces"),
     )
@@ -163,27 +175,38 @@ class _Planner:
     def __call__(
         self, facts: list[Row], arrival: int, watermark: int | None
     ) -> list[tuple[object, ...]]:
-        replay = Replay([Fragment(*f) for f in facts], self.trigger, self.lateness)
+        replay = Replay([Fragment(*times) for times in facts], self.trigger, self.lateness)
         firings = replay.through(arrival, watermark)
         live = replay.live()
-        current = {(f.start, f.end) for f in live}
-        found: list[tuple[object, ...]] = []
-        for f in firings:
+        current = {(firing.start, firing.end) for firing in live}
+        entries: list[tuple[object, ...]] = []
+        for firing in firings:
             # A firing includes all earlier fragments of its session. If a session fires often, the
             # lists of all its firings grow quadratically, so list the fragments only if needed.
-            upto = f in live if self.accumulation is None else self.accumulation != "discarding"
-            replaces = [self._window_change(r, current) for r in f.replaces]
-            if self.accumulation is None and not upto and not any(r[2] for r in replaces):
+            needs_members = (
+                firing in live if self.accumulation is None else self.accumulation != "discarding"
+            )
+            replaces = [self._window_change(replaced, current) for replaced in firing.replaces]
+            if (
+                self.accumulation is None
+                and not needs_members
+                and not any(change[2] for change in replaces)
+            ):
                 continue
-            found.append(
+            entries.append(
                 (
-                    *(f.start, f.end, f.pane, f.phase, f.fired, f in live),
-                    list(f.members) if upto else [],
-                    list(f.fresh) if self.accumulation == "discarding" else [],
+                    firing.start,
+                    firing.end,
+                    firing.pane,
+                    firing.phase,
+                    firing.fired,
+                    firing in live,
+                    list(firing.members) if needs_members else [],
+                    list(firing.fresh) if self.accumulation == "discarding" else [],
                     replaces,
                 )
             )
-        return found
+        return entries
 
     def _window_change(
         self, firing: Fired, current: set[tuple[int, int]]

@@ -267,7 +267,8 @@ def _with_sum(merged: Column) -> Column:
     """
     nans, plus, minus = (merged[name] for name in _NONFINITE)
     # The retraction of an infinity has the effect of the opposite infinity.
-    up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
+    up = (plus > 0) | (minus < 0)
+    down = (minus > 0) | (plus < 0)
     name = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
     own = merged["values"]["sum"]
     is_double = decided_by_type(F.typeof(own) == "double")

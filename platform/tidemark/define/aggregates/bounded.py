@@ -84,7 +84,7 @@ def top_k(column: Sql, k: int, where: Sql | None = None, *, max_values: int = BO
         DefinitionError: `k` or `max_values` is out of range.
     """
     check_number("top_k", "max_values", max_values)
-    check_number("top_k", "k", k, most=max_values)
+    check_number("top_k", "k", k, maximum=max_values)
 
     def partial() -> Column:
         value = values(column, where)

@@ -120,7 +120,9 @@ def values(column: str, where: str | None) -> Column:
     """Return the values of a SQL expression; null for rows for which the condition is not true."""
     # Expressions are built only when a run needs them: a definition may be read without an engine.
     value = F.expr(column)
-    return value if where is None else F.when(F.expr(where), value)
+    if where is None:
+        return value
+    return F.when(F.expr(where), value)
 
 
 def identity(value: Column) -> Column:
@@ -156,11 +158,11 @@ def no_slack(partial: Column) -> Column:
 
 
 def check_number(
-    function: str, argument: str, given: object, least: int = 1, most: int = _LARGEST_BOUND
+    function: str, argument: str, number: object, minimum: int = 1, maximum: int = _LARGEST_BOUND
 ) -> None:
-    """Refuse a value that is not a whole number from `least` to `most`."""
-    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+    """Refuse a value that is not a whole number from `minimum` to `maximum`."""
+    if isinstance(number, bool) or not isinstance(number, int) or not minimum <= number <= maximum:
         raise DefinitionError(
-            f"The '{argument}' of {function} must be a whole number from {least:,} to {most:,} "
-            f"(got {given!r})."
+            f"The '{argument}' of {function} must be a whole number from {minimum:,} to "
+            f"{maximum:,} (got {number!r})."
         )

@@ -68,7 +68,9 @@ def python(
     of_results = _type(name, "result_type", result_type)
 
     def merge_parts(parts: list[Any]) -> Any:  # noqa: ANN401
-        return merge(parts) if parts else partial([])
+        if parts:
+            return merge(parts)
+        return partial([])
 
     def merge_all(partials: Column) -> Column:
         return _call(merge_parts, of_partials, F.sort_array(F.collect_list(partials)))

@@ -37,7 +37,8 @@ def partial(value: Column) -> Column:
     """Aggregate values into a partial: a struct with their count and their sum."""
     # Division turns an integer into a DOUBLE, whose sum does not overflow.
     number = value / 1
-    wide, double = _is_wide(value), decided_by_type(F.typeof(number) == "double")
+    wide = _is_wide(value)
+    double = decided_by_type(F.typeof(number) == "double")
     # A text with all decimals of the mean.
     digits = F.translate(with_type(value.cast("string"), _mean_type(value)).cast("string"), ".", "")
     integer = F.when(wide, digits.cast(_INTEGER))
@@ -68,7 +69,8 @@ def merge(partials: Column) -> Column:
 
 def average(merged: Column) -> Column:
     """Return the mean; null without values."""
-    like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
+    like = merged["like"]
+    mean = F.try_divide(merged["sum"], merged["count"])
     wide = _is_wide(like)
     # The text of 0 in the mean's type, such as "0.000000". Its length shows the scale.
     zero = with_type(F.lit("0"), _mean_type(like)).cast("string")

@@ -82,7 +82,8 @@ def _merge(partials: Column) -> Column:
 
 def _combine(one: Column, other: Column) -> Column:
     n = one["n"] + other["n"]
-    difference, share = other["mean"] - one["mean"], other["n"] / n
+    difference = other["mean"] - one["mean"]
+    share = other["n"] / n
     return _moments(
         n,
         one["mean"] + difference * share,
@@ -108,7 +109,8 @@ def _variance_slack(merged: Column) -> Column:
     The order changes the mean by the rounding errors of values that are about as large as the mean
     plus the standard deviation. A changed mean also changes the squared differences from it.
     """
-    n, m2 = merged["n"], merged["m2"]
+    n = merged["n"]
+    m2 = merged["m2"]
     mean = ROUNDING * n * (F.abs(merged["mean"]) + F.sqrt(m2 / n))
     moved = 2 * mean * F.sqrt(n * m2) + n * mean * mean + ROUNDING * n * m2
     return F.when(n > 1, 2 * moved / (n - 1))

@@ -144,7 +144,7 @@ def _first_n(
         order: returns the sort key of an event, as one or more columns.
         finish: takes the array of values, the greatest sort key first, and returns the result.
     """
-    check_number(function, "n", n, most=_MOST_ROWS)
+    check_number(function, "n", n, maximum=_MOST_ROWS)
 
     def partial() -> Column:
         first, *others = (c.alias(f"o{i}") for i, c in enumerate(order()))

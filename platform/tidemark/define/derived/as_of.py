@@ -61,7 +61,9 @@ class AsOfJoin(Pairing):
 
     @property
     def expressions(self) -> Mapping[str, str]:
-        return {} if self.deleted is None else {"deleted": self.deleted}
+        if self.deleted is None:
+            return {}
+        return {"deleted": self.deleted}
 
     @property
     def look_back(self) -> tuple[int, ...]:

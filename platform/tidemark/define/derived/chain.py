@@ -130,16 +130,16 @@ def chain(
             f"the window of '{of.name}' is global, so its end is not an event time. Give the asset "
             "other windows",
         )
-    given = types or {}
-    own = (*of.keys, *of.aggregates)
-    for column in given:
-        if column not in own:
+    declared_types = types or {}
+    asset_columns = (*of.keys, *of.aggregates)
+    for column in declared_types:
+        if column not in asset_columns:
             raise _refuse(
                 name,
                 f"types has '{column}', which is not among the columns of '{of.name}': "
-                f"{', '.join(own)}",
+                f"{', '.join(asset_columns)}",
             )
-    for column in own:
+    for column in asset_columns:
         table = find_table(column, EVENT_TABLES)
         if table is None and column not in (FIRST, LAST, RETRACTION):
             continue
@@ -150,7 +150,7 @@ def chain(
             f"adds a column of this name{'' if table is None else f' to the {table}'}. Rename it "
             f"in '{of.name}'",
         )
-    columns = {column: _find_type(name, of, column, given) for column in own}
+    columns = {column: _find_type(name, of, column, declared_types) for column in asset_columns}
     columns |= {FIRST: INSTANT, LAST: INSTANT}
     changes = rows == "changes"
     return DerivedSource(
@@ -163,22 +163,27 @@ def chain(
     )
 
 
-def _find_type(name: str, asset: Definition, column: str, given: Mapping[str, str]) -> str:
-    known = {each: simple_type(kind) for each, kind in asset.source.columns.items()}
+def _find_type(name: str, asset: Definition, column: str, declared_types: Mapping[str, str]) -> str:
+    source_types = {
+        source_column: simple_type(column_type)
+        for source_column, column_type in asset.source.columns.items()
+    }
     aggregate = asset.aggregates.get(column)
-    kind = given.get(column) or (aggregate.result_type(known) if aggregate else known.get(column))
-    kind = kind or _find_types.get()(asset.table).get(column)
-    if kind is None:
-        what = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
+    column_type = declared_types.get(column) or (
+        aggregate.result_type(source_types) if aggregate else source_types.get(column)
+    )
+    column_type = column_type or _find_types.get()(asset.table).get(column)
+    if column_type is None:
+        described = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
         raise _refuse(
             name,
-            f"the type of {what} can't be determined from the definition of '{asset.name}' "
+            f"the type of {described} can't be determined from the definition of '{asset.name}' "
             f"or from its table. Specify it, as in types={{'{column}': 'STRING'}}",
         )
     try:
-        return simple_type(kind)
+        return simple_type(column_type)
     except UnknownTypeError as error:
-        raise _refuse(name, f"'{column}' can't have the type '{kind}': {error}") from None
+        raise _refuse(name, f"'{column}' can't have the type '{column_type}': {error}") from None
 
 
 def _refuse(name: str, why: str) -> DefinitionError:

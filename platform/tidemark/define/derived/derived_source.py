@@ -168,7 +168,9 @@ class DerivedSource(Source):
     def inputs(self) -> list[TableName]:
         """The tables that this source reads: event logs, or an asset's published table."""
         asset = self.derivation.asset
-        return [base.log_table for base in self.bases] if asset is None else [asset.table]
+        if asset is None:
+            return [base.log_table for base in self.bases]
+        return [asset.table]
 
     @property
     def dead_letters_table(self) -> TableName:
@@ -202,15 +204,17 @@ class DerivedSource(Source):
 
 def retraction_column(source: Source) -> str | None:
     """Return the column that marks the retractions of a source; None if it has no such column."""
-    return source.retraction if isinstance(source, DerivedSource) else None
+    if isinstance(source, DerivedSource):
+        return source.retraction
+    return None
 
 
-def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
+def refuse_retractions(reader: str, sources: Sequence[Source]) -> None:
     for source in sources:
         if retraction_column(source) is not None:
             raise DefinitionError(
-                f"{what} can't read the chain '{source.name}', whose rows may be retracted. Define "
-                f"'{source.name}' with rows='final'."
+                f"{reader} can't read the chain '{source.name}', whose rows may be retracted. "
+                f"Define '{source.name}' with rows='final'."
             )
 
 
@@ -219,8 +223,10 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
         return None
     length = checked_duration(f"Derived source '{name}': idle", idle)
     if not any(base.has_heartbeats for base in bases):
-        silent = dict.fromkeys(each for base in bases for each in _without_heartbeats(base))
-        names = " and ".join(f"'{each}'" for each in silent)
+        silent = dict.fromkeys(
+            source_name for base in bases for source_name in _without_heartbeats(base)
+        )
+        names = " and ".join(f"'{source_name}'" for source_name in silent)
         raise DefinitionError(
             f"Derived source '{name}': idle has no effect, because {names} record no heartbeats. "
             'Set heartbeat="1 minute" in those that can be silent.'
@@ -232,7 +238,9 @@ def _without_heartbeats(source: Source) -> list[str]:
     """Return the names of the sources without heartbeats from which a source is computed."""
     if isinstance(source, DerivedSource):
         return [name for base in source.bases for name in _without_heartbeats(base)]
-    return [] if source.has_heartbeats else [source.name]
+    if source.has_heartbeats:
+        return []
+    return [source.name]
 
 
 def own_columns(base: Source) -> list[str]:
@@ -255,20 +263,20 @@ def name_columns(
         added: the columns that the derivation adds.
     """
     by_text = {f"{base}.{column}": (base, column) for base, column in columns}
-    found = {key: key[1] for key in columns}
+    new_names = {key: key[1] for key in columns}
     for old, new in rename.items():
         if old not in by_text:
             raise DefinitionError(
                 f"Derived source '{name}': rename has '{old}', which is not one of the columns "
                 f"{', '.join(by_text)}."
             )
-        found[by_text[old]] = new
-    taken = {column: f"'{column}', which the derivation adds," for column in added}
-    for (base, column), new in found.items():
+        new_names[by_text[old]] = new
+    owners = {column: f"'{column}', which the derivation adds," for column in added}
+    for (base, column), new in new_names.items():
         text = f"{base}.{column}"
-        if (other := taken.setdefault(new.lower(), text)) != text:
+        if (owner := owners.setdefault(new.lower(), text)) != text:
             raise DefinitionError(
-                f"Derived source '{name}': the columns {other} and {text} would both be '{new}': "
+                f"Derived source '{name}': the columns {owner} and {text} would both be '{new}': "
                 f"rename one of them, as in rename={{'{text}': '{base}_{column}'}}."
             )
-    return found
+    return new_names

@@ -154,7 +154,9 @@ class Join(Pairing):
 
     @property
     def expressions(self) -> Mapping[str, str]:
-        return {} if self.condition is None else {"where": self.condition}
+        if self.condition is None:
+            return {}
+        return {"where": self.condition}
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -171,9 +173,12 @@ class Join(Pairing):
         A row of the join may have an event time that is earlier than the watermark of a base. With
         this lag, the row is nevertheless on time.
         """
-        before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
+        before = max(-self.reach.low, 0)
+        after = max(self.reach.high, 0)
         if self.how == "inner":
-            return (0, 0) if self.event_time == "latest" else (0, after)
+            if self.event_time == "latest":
+                return (0, 0)
+            return (0, after)
         lateness = self.lateness or 0
         return (before + lateness if self.how == "full" else 0, after + lateness)
 
@@ -264,20 +269,20 @@ def join(
             "windows, aggregate a union of the two sources",
         )
     keys = check_keys(f"Join '{name}'", left, right, on)
-    lateness = (
-        None
-        if allowed_lateness is None
-        else checked_duration(f"Join '{name}': allowed_lateness", allowed_lateness, zero=True)
-    )
+    if allowed_lateness is None:
+        lateness = None
+    else:
+        lateness = checked_duration(f"Join '{name}': allowed_lateness", allowed_lateness, zero=True)
     if how != "inner" and lateness is None:
         lateness = 0
     added = _added_columns(event_time)
     columns, left_columns, right_columns = paired_columns(
         name, left, right, keys, rename or {}, added
     )
-    time = (
-        JOINED_AT if event_time == "latest" else left_columns.get(left.event_time, left.event_time)
-    )
+    if event_time == "latest":
+        time = JOINED_AT
+    else:
+        time = left_columns.get(left.event_time, left.event_time)
     return DerivedSource(
         name=name,
         columns=columns,
@@ -300,8 +305,8 @@ def join(
 
 
 def _added_columns(event_time: str) -> dict[str, str]:
-    own = {JOINED_AT: INSTANT} if event_time == "latest" else {}
-    return own | dict.fromkeys(LINEAGE, NUMBER)
+    joined_time = {JOINED_AT: INSTANT} if event_time == "latest" else {}
+    return joined_time | dict.fromkeys(LINEAGE, NUMBER)
 
 
 def _refuse(name: str, why: str) -> DefinitionError:

@@ -65,8 +65,8 @@ class Progress:
         """
         self.resume(base, latest(self.reached[base], watermark), clock, silent_since)
         raised = self._watermark_without(base) if base in self._idle else None
-        own = self.reached[base]
-        if raised is None or (own is not None and raised <= own):
+        own_watermark = self.reached[base]
+        if raised is None or (own_watermark is not None and raised <= own_watermark):
             return None
         self.reached[base] = raised
         return raised
@@ -80,17 +80,19 @@ class Progress:
     def silent_since(self) -> int | None:
         """The time since which all bases that have not ended are silent; None if one is not."""
         times = [self._silent_since.get(base) for base in self._open()]
-        return None if None in times else latest(*times)
+        if None in times:
+            return None
+        return latest(*times)
 
     @property
     def holding(self) -> tuple[str, ...]:
         """The bases that hold back the watermark of the derived source. Empty if all have ended."""
         marks = self._source.marks_of(list(self.reached.values()))
-        least = earliest(*marks)
-        if least == INFINITY:
+        lowest = earliest(*marks)
+        if lowest == INFINITY:
             return ()
         bases = zip(self.reached, marks, strict=True)
-        return tuple(base for base, mark in bases if mark == least)
+        return tuple(base for base, mark in bases if mark == lowest)
 
     @property
     def idle(self) -> frozenset[str]:
@@ -99,11 +101,13 @@ class Progress:
 
     def _watermark_without(self, base: str) -> int | None:
         """Return the watermark up to which the bases other than an idle one have come."""
-        others = [other for other in self._open() if other != base]
-        active = [self.reached[other] for other in others if other not in self._idle]
+        other_bases = [open_base for open_base in self._open() if open_base != base]
+        active = [
+            self.reached[open_base] for open_base in other_bases if open_base not in self._idle
+        ]
         if active:
             return earliest(*active)
-        return latest(*(self.reached[other] for other in others))
+        return latest(*(self.reached[open_base] for open_base in other_bases))
 
     def _open(self) -> Iterable[str]:
         """Return the bases that have not ended."""

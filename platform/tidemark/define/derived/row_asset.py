@@ -73,20 +73,22 @@ def row_asset(
     def define(function: Callable[..., DataFrame]) -> DerivedSource:
         name = function.__name__
         refuse_retractions(f"Row asset '{name}'", (source,))
-        kept = {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
-        if taken := [c for c in LINEAGE if c in kept]:
+        declared = (
+            {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
+        )
+        if taken := [c for c in LINEAGE if c in declared]:
             raise DefinitionError(
                 f"Row asset '{name}': the column '{taken[0]}' can't have this name, because "
                 "Tidemark adds a column of this name. Choose another name."
             )
-        types = {column: simple_type(kind) for column, kind in kept.items()}
+        types = {column: simple_type(kind) for column, kind in declared.items()}
         return DerivedSource(
             name=name,
             columns={**types, **dict.fromkeys(LINEAGE, NUMBER)},
             event_time=source.event_time,
             watermark=WatermarkOfBases(),
             max_future_skew=source.max_future_skew,
-            derivation=RowAsset(Preparation(name, source, function, tuple(kept))),
+            derivation=RowAsset(Preparation(name, source, function, tuple(declared))),
         )
 
     return define

@@ -81,12 +81,14 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
             retractions, a column has two types, or the name of a column is reserved.
     """
     if len({base.name for base in of}) != len(of) or len(of) < 2:
-        given = ", ".join(f"'{base.name}'" for base in of) or "none"
+        base_names = ", ".join(f"'{base.name}'" for base in of) or "none"
         raise DefinitionError(
-            f"Union '{name}' needs at least two sources, each given once (got {given})."
+            f"Union '{name}' needs at least two sources, each given once (got {base_names})."
         )
     refuse_retractions(f"Union '{name}'", of)
-    time, types, owner = of[0].event_time, dict[str, str](), dict[str, str]()
+    time = of[0].event_time
+    types = dict[str, str]()
+    owner = dict[str, str]()
     mapped = list[Mapping[str, str]]()
     for base in of:
         names = {column: column for column in own_columns(base)}

@@ -32,7 +32,13 @@ _FOR_PEOPLE = {"identifies": False}
 """Metadata of a field that is only for readers: it affects no validation and no fingerprint."""
 
 FACTS = (
-    *("window_start", "window_end", "events", "late_events", "revision", "timing", "final"),
+    "window_start",
+    "window_end",
+    "events",
+    "late_events",
+    "revision",
+    "timing",
+    "final",
     "last_arrival",
 )
 """The columns of a window's row in addition to its keys and aggregates."""

@@ -83,11 +83,14 @@ def between(
         raise DefinitionError(f"between({column}) has no bound: give `least` or `most`.")
     _check_bounds(f"between({column})", least, most)
     if most is None:
-        name, expected = f"least={least}", f"at least {least}"
+        name = f"least={least}"
+        expected = f"at least {least}"
     elif least is None:
-        name, expected = f"most={most}", f"at most {most}"
+        name = f"most={most}"
+        expected = f"at most {most}"
     else:
-        name, expected = f"{least}, {most}", f"from {least} to {most}"
+        name = f"{least}, {most}"
+        expected = f"from {least} to {most}"
     return _short(
         f"between({column}, {name})",
         expected,
@@ -173,24 +176,26 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
     )
 
 
-def as_expectation(given: object) -> General:
-    if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
+def as_expectation(expectation: object) -> General:
+    if not any(c.__module__.startswith("great_expectations.") for c in type(expectation).__mro__):
         raise DefinitionError(
-            f"{given!r} is not an expectation: use a function of tidemark.quality, or an instance "
-            "of a class of great_expectations.expectations."
+            f"{expectation!r} is not an expectation: use a function of tidemark.quality, or an "
+            "instance of a class of great_expectations.expectations."
         )
-    made: Any = given
-    arguments = {k: v for k, v in made.configuration.kwargs.items() if k not in _OWN}
+    library_expectation: Any = expectation
+    arguments = {k: v for k, v in library_expectation.configuration.kwargs.items() if k not in _OWN}
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return General(
-        name=f"{type(given).__name__}({shown})",
-        expected=shown or type(given).__name__,
+        name=f"{type(expectation).__name__}({shown})",
+        expected=shown or type(expectation).__name__,
         columns=tuple(_columns(arguments)),
-        level=ERROR if str(getattr(made.severity, "value", "")) == "critical" else WARNING,
-        description=made.description or "",
-        notes=_text(made.notes),
-        meta=made.meta or {},
-        kind=type(given),
+        level=ERROR
+        if str(getattr(library_expectation.severity, "value", "")) == "critical"
+        else WARNING,
+        description=library_expectation.description or "",
+        notes=_text(library_expectation.notes),
+        meta=library_expectation.meta or {},
+        kind=type(expectation),
         arguments=arguments,
     )
 
@@ -199,9 +204,9 @@ def _short(
     name: str,
     expected: str,
     kind: str,
-    own: Mapping[str, Any],
+    own_arguments: Mapping[str, Any],
     level: str,
-    more: Mapping[str, Any],
+    extra_arguments: Mapping[str, Any],
 ) -> General:
     """Return an expectation that a class of Great Expectations validates.
 
@@ -209,17 +214,17 @@ def _short(
         name: the expectation as code, such as `not_null(origin)`.
         expected: the condition in a few words, such as `a value`.
         kind: the name of the class.
-        own: the arguments of that class that the calling function sets.
-        more: further arguments of that class, from the user.
+        own_arguments: the arguments of that class that the calling function sets.
+        extra_arguments: further arguments of that class, from the user.
     """
     allowed = (*_MORE, *_MORE_OF.get(kind, ()))
-    if odd := [k for k in more if k not in allowed]:
+    if unknown := [k for k in extra_arguments if k not in allowed]:
         function = name.partition("(")[0]
         raise DefinitionError(
-            f"{function} has no parameter '{odd[0]}'. In addition to its own parameters it "
+            f"{function} has no parameter '{unknown[0]}'. In addition to its own parameters it "
             f"accepts {', '.join(allowed)}."
         )
-    arguments = {**own, **more}
+    arguments = {**own_arguments, **extra_arguments}
     metadata = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
     return General(
         name=name,
@@ -232,25 +237,29 @@ def _short(
     )
 
 
-def _check_bounds(what: str, least: object, most: object) -> None:
+def _check_bounds(subject: str, minimum: object, maximum: object) -> None:
     """Refuse bounds without a value between them."""
-    pair: Any = least, most
+    pair: Any = minimum, maximum
     if any(bound != bound for bound in pair):
         raise DefinitionError(
-            f"{what} has the bound NaN, and no value is above or below NaN: give a number."
+            f"{subject} has the bound NaN, and no value is above or below NaN: give a number."
         )
     try:
         is_empty = None not in pair and pair[0] > pair[1]
     except TypeError:
         raise DefinitionError(
-            f"{what}: its bounds must have one type (got {least!r} and {most!r})."
+            f"{subject}: its bounds must have one type (got {minimum!r} and {maximum!r})."
         ) from None
     if is_empty:
-        raise DefinitionError(f"{what}: no value is from {least} to {most}; swap the bounds.")
+        raise DefinitionError(
+            f"{subject}: no value is from {minimum} to {maximum}; swap the bounds."
+        )
 
 
 def _text(notes: str | Sequence[str] | None) -> str:
-    return notes if isinstance(notes, str) else "\n\n".join(notes or ())
+    if isinstance(notes, str):
+        return notes
+    return "\n\n".join(notes or ())
 
 
 def _columns(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -78,7 +78,8 @@ def matches_log(*, level: str = ERROR) -> Windowed:
             .join(batch.recounted.alias("log"), batch.same_window("r", "log"), "left")
             .select("r.*", F.coalesce("log.events", F.lit(0)).alias("_counted"))
         )
-        counted, had = F.col("_counted"), F.col("events")
+        counted = F.col("_counted")
+        had = F.col("events")
         text = F.format_string("%d events, %d in the log", had, counted)
         return Validation(joined, had != counted, text)
 
@@ -162,7 +163,8 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
                 F.col(f"p.{column}").alias("_was"),
             )
         )
-        was, now = F.col("_was"), F.col(column)
+        was = F.col("_was")
+        now = F.col(column)
         allowed = F.abs(was.cast("double")) * share
         if column in batch.transform.aggregates:
             # A difference that the order of addition explains is not a change.
@@ -249,7 +251,8 @@ def volume_within(
             .join(usual.alias("u"), batch.same_window("r", "u"), "left")
             .select("r.*", "u._usual")
         )
-        value, peer = F.col(column).cast("double"), F.col("_usual")
+        value = F.col(column).cast("double")
+        peer = F.col("_usual")
         validated = (peer >= at_least) & (F.col("timing") != "EARLY")
         off = ~value.eqNullSafe(peer) & F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
         text = F.concat(_format_number(F.col(column)), F.lit(", usually "), _format_number(peer))
@@ -324,9 +327,11 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         raise DefinitionError(f"no_gap: `windows` must be 1 or more (got {windows}).")
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
-        period, keys = batch.transform.window.period, batch.transform.keys
+        period = batch.transform.window.period
+        keys = batch.transform.keys
         assert period is not None
-        back, fresh = period * windows * _GAP_MEMORY_FACTOR, F.lit(True).alias("_fresh")
+        back = period * windows * _GAP_MEMORY_FACTOR
+        fresh = F.lit(True).alias("_fresh")
         closed = rows.where("timing <> 'EARLY'")
         sources = [batch.published_rows(back), batch.quarantined_rows(back)]
         starts = closed.select("window_start", *keys, fresh)

@@ -43,8 +43,9 @@ _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
-    source, own = transform.source, base_transform(transform)
-    joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
+    source = transform.source
+    base = base_transform(transform)
+    joined = [r for r in source.lookups if lookup_name(r) in base.lookups]
     # Without `max_future_skew`, nothing is added. Fingerprints that are older than this argument
     # therefore stay valid.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
@@ -54,7 +55,7 @@ def fingerprint(transform: Definition) -> str:
         # The source's columns are left out: a log never changes the type of a column, and the
         # function's code names the columns that it uses.
         "source": [source.name, source.event_time, joined, *believed, *expressions],
-        "function": own.function,
+        "function": base.function,
         "keys": transform.keys,
         "window": transform.window,
         "allowed lateness": transform.allowed_lateness,
@@ -62,8 +63,8 @@ def fingerprint(transform: Definition) -> str:
         "accumulation": transform.accumulation,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        "deduplicate": own.deduplicate if own is transform else None,
-        "base": None if own is transform else fingerprint(own),
+        "deduplicate": base.deduplicate if base is transform else None,
+        "base": None if base is transform else fingerprint(base),
     }
     return digest(definition)
 

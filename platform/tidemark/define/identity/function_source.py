@@ -55,8 +55,8 @@ def _find(code: CodeType, module: dict[str, Any]) -> list[Any] | None:
         if is_renewed:
             linecache.checkcache(code.co_filename)
         text = "".join(linecache.getlines(code.co_filename, module))
-        for other, described in _functions_in(text):
-            if other == code:
+        for compiled, described in _functions_in(text):
+            if compiled == code:
                 return described
     return None
 
@@ -70,12 +70,12 @@ def _functions_in(text: str) -> tuple[_Located, ...]:
     except (SyntaxError, ValueError):
         return ()
     nodes = [node for node in ast.walk(tree) if isinstance(node, _FunctionNode)]
-    found = list[_Located]()
+    located = list[_Located]()
     for code in _nested_codes(compiled):
         described = [_describe_function(node) for node in _select(nodes, code)]
-        if described and all(each == described[0] for each in described):
-            found.append((code, described[0]))
-    return tuple(found)
+        if described and all(description == described[0] for description in described):
+            located.append((code, described[0]))
+    return tuple(located)
 
 
 def _nested_codes(code: CodeType) -> Iterator[CodeType]:
@@ -99,7 +99,9 @@ def _select(nodes: list[_FunctionNode], code: CodeType) -> list[_FunctionNode]:
 
 
 def _name(node: _FunctionNode) -> str:
-    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+    if isinstance(node, ast.Lambda):
+        return "<lambda>"
+    return node.name
 
 
 def _first_line(node: _FunctionNode) -> int:

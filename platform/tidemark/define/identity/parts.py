@@ -81,17 +81,19 @@ def parts(transform: Definition) -> dict[str, Part]:
 
 
 def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
-    now = parts(transform)
-    names = dict.fromkeys([*now, *earlier])
+    current = parts(transform)
+    names = dict.fromkeys([*current, *earlier])
     return [
         Change(
             name,
             earlier[name].text if name in earlier else None,
-            now[name].text if name in now else None,
-            _effect(name, earlier.get(name), now.get(name)),
+            current[name].text if name in current else None,
+            _effect(name, earlier.get(name), current.get(name)),
         )
         for name in names
-        if name not in now or name not in earlier or now[name].digest != earlier[name].digest
+        if name not in current
+        or name not in earlier
+        or current[name].digest != earlier[name].digest
     ]
 
 
@@ -100,12 +102,14 @@ def combined_effect(changes: list[Change]) -> Effect:
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
-def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
+def _effect(part: str, previous: Part | None, current: Part | None) -> Effect:
     if part.startswith(EXPECTATION):
         return Effect.NONE
-    if part == SOURCE and before and after and _source_name(before) != _source_name(after):
+    if part == SOURCE and previous and current and _source_name(previous) != _source_name(current):
         return Effect.REBUILD
-    return Effect.FORWARD if part in _FORWARD else Effect.REBUILD
+    if part in _FORWARD:
+        return Effect.FORWARD
+    return Effect.REBUILD
 
 
 def _source_name(source: Part) -> str:
@@ -114,7 +118,8 @@ def _source_name(source: Part) -> str:
 
 
 def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
-    own, source = base_transform(transform), transform.source
+    base = base_transform(transform)
+    source = transform.source
     yield "window", str(transform.window), transform.window
     yield "keys", ", ".join(transform.keys) or "none", transform.keys
     for name, aggregate in transform.aggregates.items():
@@ -123,8 +128,8 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "allowed lateness", describe(lateness), lateness
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
-    yield "deduplicate", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
-    joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
+    yield "deduplicate", str(base.deduplicate) if base.deduplicate else "none", base.deduplicate
+    joined = [r for r in source.lookups if lookup_name(r) in base.lookups]
     skew = None if source.max_future_skew is None else duration(source.max_future_skew)
     description = f"{source.name}{_BY}{source.event_time}"
     description += f", joined with {', '.join(map(lookup_name, joined))}" if joined else ""
@@ -134,7 +139,7 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     expressions = [dict(source.computed)] if source.computed else []
     identity = [source.name, source.event_time, joined, skew, *expressions]
     yield SOURCE, description, identity
-    yield "code", f"version {digest(own.function)}", own.function
+    yield "code", f"version {digest(base.function)}", base.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"
         yield f"{EXPECTATION}{expectation.name}", words, expectation

@@ -211,7 +211,8 @@ class Every(Firing):
 
     def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         stored = with_tick_arrival(stored, F.col(SLOT), self.interval, side.name, ticks)
-        reached, before = F.col(f"_{side.name}_at"), F.col(f"_{side.name}_watermark")
+        reached = F.col(f"_{side.name}_at")
+        before = F.col(f"_{side.name}_watermark")
         open_then = F.coalesce(before < side.until, F.lit(True))
         return stored, F.when((reached <= side.arrival) & open_then, reached)
 

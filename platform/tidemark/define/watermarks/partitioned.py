@@ -103,17 +103,20 @@ class PerPartition(Watermark):
         clock: int,
         given: int | None = None,
     ) -> tuple[int | None, str | None]:
-        known = _read(state)
+        partitions = _read(state)
         for value, text in json.loads(observed or "[]"):
             if text is not None:
-                known[value] = (max(int(text), known.get(value, (int(text), clock))[0]), clock)
-            elif value in known:
-                known[value] = (known[value][0], clock)
-        active = [time for time, heard in known.values() if not self._is_idle(heard, clock)]
-        all_ = [time for time, _ in known.values()]
+                partitions[value] = (
+                    max(int(text), partitions.get(value, (int(text), clock))[0]),
+                    clock,
+                )
+            elif value in partitions:
+                partitions[value] = (partitions[value][0], clock)
+        active = [time for time, heard in partitions.values() if not self._is_idle(heard, clock)]
+        all_ = [time for time, _ in partitions.values()]
         reached = min(active) if active else max(all_, default=None)
         after = forward(previous, None if reached is None else reached - self.bound)
-        return after, self._to_json(known, clock, after)
+        return after, self._to_json(partitions, clock, after)
 
     def partitions(self, state: str | None, clock: int) -> list[Partition]:
         """Return the known partitions: the active ones, then the idle ones, each by watermark.
@@ -141,19 +144,19 @@ class PerPartition(Watermark):
     def _is_idle(self, heard_at: int, clock: int) -> bool:
         return clock - heard_at >= self.idle
 
-    def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
+    def _to_json(self, partitions: _Partitions, clock: int, watermark: int | None) -> str:
         """Return the state as JSON, without idle partitions that are not ahead of the watermark.
 
         Args:
             clock: the processing time of the arrival, in microseconds.
-            after: the watermark after the arrival, in microseconds; None is minus infinity.
+            watermark: the watermark after the arrival, in microseconds; None is minus infinity.
         """
-        kept = [
+        ahead = [
             [value, time, heard]
-            for value, (time, heard) in known.items()
-            if not self._is_idle(heard, clock) or after is None or time - self.bound > after
+            for value, (time, heard) in partitions.items()
+            if not self._is_idle(heard, clock) or watermark is None or time - self.bound > watermark
         ]
-        return json.dumps(sorted(kept, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
+        return json.dumps(sorted(ahead, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
 
 
 def _read(state: str | None) -> _Partitions:

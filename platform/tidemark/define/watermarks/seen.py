@@ -59,7 +59,9 @@ class BoundedOutOfOrderness(Watermark):
         return newest_event_time(event_time)
 
     def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
-        return None if observed is None else int(observed) - self.bound
+        if observed is None:
+            return None
+        return int(observed) - self.bound
 
     @property
     def shortest_silence(self) -> int | None:

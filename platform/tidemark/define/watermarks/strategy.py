@@ -77,7 +77,9 @@ class Watermark(Protocol):
         Args:
             observed, given: as in `advance`.
         """
-        return None if observed is None else int(observed)
+        if observed is None:
+            return None
+        return int(observed)
 
     def advance(
         self,
@@ -153,4 +155,6 @@ def forward(previous: int | None, reached: int | None) -> int | None:
         return previous
     # INFINITY itself means that the stream has ended. An event far in the future must not end it.
     reached = min(reached, INFINITY - 1)
-    return reached if previous is None else max(previous, reached)
+    if previous is None:
+        return reached
+    return max(previous, reached)

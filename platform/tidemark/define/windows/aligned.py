@@ -130,7 +130,8 @@ class Sliding(_Repeating):
             .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
             .otherwise(F.slice(nothing, 1, 0))
         )
-        rows, start = rows.select("*", F.posexplode(starts).alias(_PLACE, _START)), F.col(_START)
+        rows = rows.select("*", F.posexplode(starts).alias(_PLACE, _START))
+        start = F.col(_START)
         placed = with_window(rows, start, start + F.lit(self.size), _is_first())
         return placed.drop(_PLACE, _START)
 
@@ -201,7 +202,8 @@ class Cumulating(_Repeating):
         return f"{each}{_describe_offset(self.offset)}"
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        time, step = F.unix_micros(F.col(event_time)), F.lit(self.step)
+        time = F.unix_micros(F.col(event_time))
+        step = F.lit(self.step)
         start = floor_to(time, self.size, self.offset)
         first = floor_to(time, self.step, self.offset) + step
         ends = F.posexplode_outer(F.sequence(first, start + F.lit(self.size), step))
@@ -270,4 +272,6 @@ def _check_overlap(window: str, size: int, step: int) -> None:
 
 
 def _describe_offset(offset: int) -> str:
-    return f", offset {describe(offset)}" if offset else ""
+    if offset:
+        return f", offset {describe(offset)}"
+    return ""

@@ -84,7 +84,9 @@ class Calendar(Window):
         days = (self._first(day), after, self._after(after))
         start, end, next_end = (instant(datetime.combine(d, time(), zone)) for d in days)
         # The clock may go back across midnight, to a day whose window has ended.
-        return (start, end) if at < end else (end, next_end)
+        if at < end:
+            return (start, end)
+        return (end, next_end)
 
     def _first(self, day: date) -> date:
         """Return the first day of the window that contains a day."""
@@ -135,7 +137,8 @@ class Calendar(Window):
 
 def _shifts(timezone: str) -> set[int]:
     """Return all offsets from UTC, in microseconds, that a time zone has from 1970 to 2040."""
-    zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
+    zone = ZoneInfo(timezone)
+    (moment, end) = _OBSERVED
     shifts: set[int] = set()
     while moment < end:
         shift = zone.utcoffset(moment.astimezone(zone)) or timedelta()

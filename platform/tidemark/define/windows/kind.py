@@ -109,7 +109,8 @@ def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) ->
     bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
     # A chain of `withColumns` would be slower: the engine analyzes everything below each of them
     # again.
-    start, end = bounds[0].alias("window_start"), bounds[1].alias("window_end")
+    start = bounds[0].alias("window_start")
+    end = bounds[1].alias("window_end")
     return rows.select("*", start, end, *others)
 
 

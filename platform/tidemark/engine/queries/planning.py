@@ -58,7 +58,9 @@ class Planning(Enum):
         """
         if rows <= thresholds.INTERPRETED_ROWS:
             return cls.FEW
-        return cls.SOME if rows <= thresholds.ADAPTIVE_ROWS else cls.MANY
+        if rows <= thresholds.ADAPTIVE_ROWS:
+            return cls.SOME
+        return cls.MANY
 
 
 class Planner:

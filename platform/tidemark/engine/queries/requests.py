@@ -41,7 +41,9 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
     plain: Any = rows
     client = plain.sparkSession.client
     answers = client.to_table_as_iterator(plain._plan.to_proto(client), plain._plan.observations)
-    schema, waiting, gathered = fetched_schema(rows.schema), [], 0
+    schema = fetched_schema(rows.schema)
+    waiting = []
+    gathered = 0
     chunks = 0
     for answer in answers:
         if isinstance(answer, StructType):
@@ -50,7 +52,9 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
         gathered += answer.num_rows
         if gathered >= size:
             yield pa.concat_tables(waiting).cast(schema)
-            waiting, gathered, chunks = [], 0, chunks + 1
+            waiting = []
+            gathered = 0
+            chunks = chunks + 1
     if waiting or not chunks:
         yield pa.concat_tables(waiting).cast(schema) if waiting else schema.empty_table()
 
@@ -113,7 +117,8 @@ def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iter
 
 
 def _set(spark: SparkSession, values: Settings) -> None:
-    client, config = _own(spark).client, proto.ConfigRequest
+    client = _own(spark).client
+    config = proto.ConfigRequest
     pairs = [proto.KeyValue(key=k, value=v) for k, v in values.items() if v is not None]
     client.config(config.Operation(set=config.Set(pairs=pairs)))
     if none := [key for key, value in values.items() if value is None]:

@@ -81,7 +81,9 @@ class CommitInfo(ABC):
         An empty tuple stands for all windows, and None for none. A state's first commit deletes all
         published rows. Any other commit deletes the rows that it replaces.
         """
-        return () if self.begins else self.replaced
+        if self.begins:
+            return ()
+        return self.replaced
 
     @property
     def late_events(self) -> str:

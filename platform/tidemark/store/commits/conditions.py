@@ -46,19 +46,23 @@ class InRanges:
 
     def sql(self) -> str:
         name = f"`{self.column}`"
-        each = [
+        conditions = [
             f"({name} >= {self._literal(start)} AND {name} < {self._literal(end)})"
             for start, end in self.ranges
         ]
-        return f"({' OR '.join(each)})" if each else "TRUE"
+        if conditions:
+            return f"({' OR '.join(conditions)})"
+        return "TRUE"
 
     def expression(self) -> pc.Expression:
         field = pc.field(self.column)
-        each = [
+        conditions = [
             (field >= self._scalar(start)) & (field < self._scalar(end))
             for start, end in self.ranges
         ]
-        return reduce(or_, each) if each else pc.scalar(True)
+        if conditions:
+            return reduce(or_, conditions)
+        return pc.scalar(True)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file may contain rows that satisfy the condition.
@@ -75,7 +79,8 @@ class InRanges:
 
     def holds(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file's statistics prove that all of its rows satisfy the condition."""
-        bounds, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
+        bounds = self._bounds(file)
+        nulls = file.get(f"null_count.{self.column}")
         return not self.ranges or (
             bounds is not None
             and nulls == 0
@@ -87,7 +92,8 @@ class InRanges:
 
         Return None if they are not known, or if there are no ranges to compare them with.
         """
-        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        low = file.get(f"min.{self.column}")
+        high = file.get(f"max.{self.column}")
         if not self.ranges or low is None or high is None:
             return None
         if isinstance(low, datetime):
@@ -97,11 +103,15 @@ class InRanges:
 
     def _literal(self, value: int) -> str:
         number = uncompiled_literal_sql(value)
-        return f"timestamp_micros({number})" if self.instants else number
+        if self.instants:
+            return f"timestamp_micros({number})"
+        return number
 
     def _scalar(self, value: int) -> pa.Scalar:
         number = pa.scalar(value, pa.int64())
-        return number.cast(pa.timestamp("us", "UTC")) if self.instants else number
+        if self.instants:
+            return number.cast(pa.timestamp("us", "UTC"))
+        return number
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,8 @@ class Equals:
         return text_field(self.column) == pc.scalar(self.text)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
-        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        low = file.get(f"min.{self.column}")
+        high = file.get(f"max.{self.column}")
         return low is None or high is None or low <= self.text <= high
 
     def holds(self, file: Mapping[str, Any]) -> bool:

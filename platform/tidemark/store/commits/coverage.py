@@ -58,33 +58,36 @@ class Coverage:
     @property
     def newest(self) -> TimelinePosition:
         """The position of the newest arrival through which at least one window is up to date."""
-        return max([self.at, *(c.at for c in self.covers)], key=lambda at: at.arrival)
+        return max([self.at, *(c.at for c in self.covers)], key=lambda position: position.arrival)
 
-    def advance(self, at: TimelinePosition) -> "Coverage":
-        """Return the coverage after an incremental run through `at`.
+    def advance(self, position: TimelinePosition) -> "Coverage":
+        """Return the coverage after an incremental run through `position`.
 
-        Backfilled ranges remain only if they are up to date through a later arrival than `at`.
+        Backfilled ranges remain only if they are up to date through a later arrival than
+        `position`.
         """
-        return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
+        return Coverage(position, tuple(c for c in self.covers if c.at.arrival > position.arrival))
 
     def cover(self, new: BackfilledRange) -> "Coverage":
         if new.at.arrival <= self.at.arrival:
             return self
-        rest = [piece for c in self.covers for piece in _cut(c, new)]
-        return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
+        pieces = [piece for c in self.covers for piece in _cut(c, new)]
+        return replace(self, covers=tuple(sorted([*pieces, new], key=lambda c: c.start)))
 
-    def pick(self, what: str) -> Column:
+    def pick(self, field: str) -> Column:
         """Return a BIGINT column: a field of the position through which each window is up to date.
 
         Args:
-            what: the field of `TimelinePosition`: `arrival`, `watermark` or `clock`.
+            field: the field of `TimelinePosition`: `arrival`, `watermark` or `clock`.
         """
-        picked = uncompiled_literal(getattr(self.at, what))
-        start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+        picked = uncompiled_literal(getattr(self.at, field))
+        start = F.unix_micros("window_start")
+        end = F.unix_micros("window_end")
         for c in self.covers:
-            first, last = uncompiled_literal(c.start), uncompiled_literal(c.end)
+            first = uncompiled_literal(c.start)
+            last = uncompiled_literal(c.end)
             inside = (start >= first) & (end <= last if self.whole else start < last)
-            picked = F.when(inside, uncompiled_literal(getattr(c.at, what))).otherwise(picked)
+            picked = F.when(inside, uncompiled_literal(getattr(c.at, field))).otherwise(picked)
         return picked
 
 

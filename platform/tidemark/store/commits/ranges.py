@@ -15,7 +15,9 @@ NOWHERE: Ranges = ((0, 0),)
 
 def between(start: int | None, end: int | None) -> Ranges:
     """Return the range [start, end) as ranges; an empty tuple (unbounded) if a bound is None."""
-    return () if start is None or end is None else ((start, end),)
+    if start is None or end is None:
+        return ()
+    return ((start, end),)
 
 
 def within(ranges: Ranges, column: str = "window_start") -> str:
@@ -24,7 +26,9 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
         f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
         for start, end in ranges
     ]
-    return f"({' OR '.join(inside)})" if inside else "TRUE"
+    if inside:
+        return f"({' OR '.join(inside)})"
+    return "TRUE"
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTER_RANGES) -> Ranges:
@@ -32,7 +36,8 @@ def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTE
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if apart and start <= apart[-1][1]:
-            start, end = apart[-1][0], max(apart.pop()[1], end)
+            start = apart[-1][0]
+            end = max(apart.pop()[1], end)
         apart.append((start, end))
     gaps = [(after[0] - before[1], i) for i, (before, after) in enumerate(pairwise(apart), 1)]
     cuts = [0, *sorted(i for _, i in nlargest(most - 1, gaps)), len(apart)]

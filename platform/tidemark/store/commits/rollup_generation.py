@@ -31,8 +31,10 @@ def next_generation(kind: str, transform: Definition, *, follows_base: bool) -> 
         follows_base: true if the base still has the run that the table's windows were made from.
     """
     times, _, table_id = kind.partition("-")
-    now = _digest(transform)
-    return kind if table_id == now and follows_base else f"{int(times or 0) + 1}-{now}"
+    digest = _digest(transform)
+    if table_id == digest and follows_base:
+        return kind
+    return f"{int(times or 0) + 1}-{digest}"
 
 
 def identity_suffix(kind: str) -> str:
@@ -40,7 +42,9 @@ def identity_suffix(kind: str) -> str:
 
     The suffix is empty if the definition has never changed, or if the table is not a roll-up's.
     """
-    return "" if kind.startswith("0-") or not kind else f"+{kind}"
+    if kind.startswith("0-") or not kind:
+        return ""
+    return f"+{kind}"
 
 
 def table_identity(table: str, properties: Mapping[str, str | None]) -> str:

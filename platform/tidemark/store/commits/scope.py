@@ -55,4 +55,6 @@ def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
     arrivals = {c.at.arrival for c in ahead}
     # If `coverage.whole`, a backfilled range does not apply to windows that start in the range and
     # end after it.
-    return arrivals.pop() if is_covered and len(arrivals) == 1 and not coverage.whole else None
+    if is_covered and len(arrivals) == 1 and not coverage.whole:
+        return arrivals.pop()
+    return None

@@ -91,9 +91,9 @@ def compact_files(
     try:
         for rewrite in rewrites:
             written += _write(opened, system, folder, rewrite)
-        now = time.time_ns() // 1_000_000
+        now_millis = time.time_ns() // 1_000_000
         removed = [
-            RemoveAction(file["path"], False, now, file["size_bytes"], {})
+            RemoveAction(file["path"], False, now_millis, file["size_bytes"], {})
             for rewrite in rewrites
             for file in rewrite.files
         ]
@@ -182,7 +182,8 @@ def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[
         if size + file["size_bytes"] > target:
             if len(together) > 1:
                 yield together
-            together, size = [], 0
+            together = []
+            size = 0
         together.append(file)
         size += file["size_bytes"]
     if len(together) > 1:

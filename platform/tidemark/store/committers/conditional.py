@@ -50,32 +50,34 @@ _COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
 _SCHEMA = pa.schema({"n": pa.int64()})
 
 
-def check_allowed(place: str) -> None:
+def check_allowed(address: str) -> None:
     """Raise an error if a store's client does not use conditional writes."""
-    scheme, found, _ = place.partition(":/")
-    if found and scheme not in _SCHEMES:
+    scheme, is_address, _ = address.partition(":/")
+    if is_address and scheme not in _SCHEMES:
         raise StoreError(
-            f"Tidemark can't commit safely to '{place}': a commit must not overwrite another one, "
+            f"Tidemark can't commit safely to '{address}': a commit must not overwrite another "
+            "one, "
             f"which Tidemark can't ensure for {scheme}://. Use a folder on a disk, or a bucket of "
             "s3://, gs:// or abfss://."
         )
-    if "://" in place and os.environ.get(_DISABLED, "").lower() == "disabled":
+    if "://" in address and os.environ.get(_DISABLED, "").lower() == "disabled":
         raise StoreError(
-            f"{_DISABLED}=disabled turns off the conditional writes on which commits to '{place}' "
+            f"{_DISABLED}=disabled turns off the conditional writes on which commits to "
+            f"'{address}' "
             "rely: a commit could overwrite another one. Unset it. If the store lacks conditional "
             "writes, use another store."
         )
 
 
-def prove(place: str) -> None:
+def prove(address: str) -> None:
     """Raise an error if a store does not refuse to create a key that exists."""
-    folder = f"{place}/_probe-{uuid4().hex}"
+    folder = f"{address}/_probe-{uuid4().hex}"
     try:
         for number in range(ROUNDS):
             if _refuses(f"{folder}/{number}"):
                 return
         raise StoreError(
-            f"The object store of '{place}' ignores the condition of a write (If-None-Match): a "
+            f"The object store of '{address}' ignores the condition of a write (If-None-Match): a "
             "second writer could overwrite an existing key, so commits would be lost. Use a store "
             "that supports conditional writes, such as Amazon S3, Google Cloud Storage or Azure, "
             "or a folder on a disk."
@@ -90,7 +92,7 @@ def _refuses(path: str) -> bool:
     start = Barrier(len(_COMMENTS))
     with ThreadPoolExecutor(len(_COMMENTS)) as pool:
         tries = [pool.submit(_is_refused, path, comment, start) for comment in _COMMENTS]
-        return max(each.result() for each in tries)
+        return max(attempt.result() for attempt in tries)
 
 
 def _is_refused(path: str, comment: str, start: Barrier) -> bool:

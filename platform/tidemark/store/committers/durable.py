@@ -37,30 +37,30 @@ def _is_enabled() -> bool:
         return True
 
 
-def sync_commit(place: str, opened: DeltaTable) -> None:
+def sync_commit(address: str, opened: DeltaTable) -> None:
     """Sync the newest commit of an open table on a local disk."""
-    if "://" in place or not _is_enabled():
+    if "://" in address or not _is_enabled():
         return
     version = opened.version()
-    entry = Path(place, LOG, f"{version:020}.json")
+    entry = Path(address, LOG, f"{version:020}.json")
     # Maintenance may have removed the entry already: a synced checkpoint then replaces it.
     with suppress(FileNotFoundError):
-        files = [Path(place, path) for path in added_files(entry.read_text())]
+        files = [Path(address, path) for path in added_files(entry.read_text())]
         _sync([*files, entry])
     checkpoint = entry.with_suffix(".checkpoint.parquet")
     if version == 0:
-        sync_log(place)
+        sync_log(address)
     elif checkpoint.exists():
         # Earlier entries were synced with their commits.
         _sync([checkpoint, checkpoint.with_name(LAST_CHECKPOINT)])
 
 
-def sync_log(place: str) -> None:
+def sync_log(address: str) -> None:
     """Sync a whole transaction log, and the folders that contain it."""
-    if "://" in place or not _is_enabled():
+    if "://" in address or not _is_enabled():
         return
-    log = Path(place, LOG)
-    _sync([*log.iterdir(), log, Path(place), Path(place).parent])
+    log = Path(address, LOG)
+    _sync([*log.iterdir(), log, Path(address), Path(address).parent])
 
 
 def sync_folder(path: str) -> None:
@@ -75,21 +75,21 @@ def added_files(entry: str) -> list[str]:
     Args:
         entry: the text of the commit in the transaction log.
     """
-    found = list[str]()
+    paths = list[str]()
     for line in entry.splitlines():
         action = json.loads(line)
         for kind in ("add", "cdc"):
             if kind in action:
-                found.append(unquote(action[kind]["path"]))
-    return found
+                paths.append(unquote(action[kind]["path"]))
+    return paths
 
 
 def _sync(files: Iterable[Path]) -> None:
     """Sync files, then the folders that contain them."""
-    known = list(files)
-    for file in known:
+    listed = list(files)
+    for file in listed:
         _sync_one(file)
-    for folder in {file.parent: None for file in known}:
+    for folder in {file.parent: None for file in listed}:
         _sync_one(folder)
 
 

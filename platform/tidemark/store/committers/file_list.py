@@ -68,16 +68,16 @@ def frame_of(
     if sum(file["num_records"] for file in files) <= thresholds.INLINE_ROWS:
         return frame(spark, read(opened, files, bounds))
     if len(files) > thresholds.LISTED_FILES:
-        found = spark.read.format("delta").load(path)
+        rows = spark.read.format("delta").load(path)
     else:
         schema = spark_schema(opened.schema())
-        found = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
+        rows = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
     for bound in bounds:
         # Leave out a condition that all rows satisfy. The engine compiles a condition again if its
         # numbers are new, which takes longer than reading a run's arrivals.
         if not all(bound.holds(file) for file in files):
-            found = found.where(bound.sql())
-    return found
+            rows = rows.where(bound.sql())
+    return rows
 
 
 def changes(opened: DeltaTable, since: int, through: int | None = None) -> pa.Table:
@@ -110,8 +110,8 @@ def read(
     condition = pc.scalar(True) if where is None else where
     for bound in bounds:
         condition = condition & bound.expression()
-    found = open_dataset(opened.table_uri, files, schema)
-    return found.to_table(columns=columns and [*columns], filter=condition)
+    dataset = open_dataset(opened.table_uri, files, schema)
+    return dataset.to_table(columns=columns and [*columns], filter=condition)
 
 
 def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:

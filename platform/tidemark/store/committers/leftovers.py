@@ -31,17 +31,17 @@ _FEED = "_change_data"
 
 
 def vacuum(
-    opened: DeltaTable, spared: KeptFiles, at: Callable[[int], DeltaTable], *, dry_run: bool
+    opened: DeltaTable, spared: KeptFiles, open_at: Callable[[int], DeltaTable], *, dry_run: bool
 ) -> VacuumResult:
     """Remove the files that are not needed; with `dry_run`, only count them.
 
     Args:
-        at: a function that opens the table at a version.
+        open_at: a function that opens the table at a version.
     """
     system, folder = file_system(opened.table_uri)
-    own = _paths(opened).union(*(_version(at, number) for number in spared.versions))
+    used = _paths(opened).union(*(_version(open_at, number) for number in spared.versions))
     listed = _list_files(system, folder, pafs.FileType.File)
-    found = list(_leftovers(opened, spared, own, listed))
+    leftovers = list(_leftovers(opened, spared, used, listed))
     if not dry_run:
         # List old folders first: removing a file updates its folder's time.
         old = [
@@ -49,14 +49,14 @@ def vacuum(
             for path, info in _list_files(system, folder, pafs.FileType.Directory)
             if "/" not in path and path[0] not in "._" and written_at(info) < spared.written_since
         ]
-        for path, _ in found:
+        for path, _ in leftovers:
             with suppress(FileNotFoundError):
                 system.delete_file(f"{folder}/{path}")
         for path in old:
             below = system.get_file_info(pafs.FileSelector(path, recursive=True))
             if all(info.type == pafs.FileType.Directory for info in below):
                 system.delete_dir(path)
-    return VacuumResult(len(found), sum(size for _, size in found))
+    return VacuumResult(len(leftovers), sum(size for _, size in leftovers))
 
 
 def trim_log(opened: DeltaTable) -> None:
@@ -113,20 +113,23 @@ def _remove_entries(
 
 def written_at(info: pafs.FileInfo) -> int:
     """Return when a file was written, in microseconds; the current time if unknown."""
-    at: datetime | None = info.mtime
-    return time.time_ns() // 1000 if at is None else instant(at)
+    modified: datetime | None = info.mtime
+    if modified is None:
+        return time.time_ns() // 1000
+    return instant(modified)
 
 
 def _leftovers(
     opened: DeltaTable,
     spared: KeptFiles,
-    own: set[str],
+    used: set[str],
     listed: Iterable[tuple[str, pafs.FileInfo]],
 ) -> Iterator[tuple[str, int]]:
     hours = math.ceil((time.time_ns() // 1000 - spared.removed_since) / _HOUR)
-    removed, long_ago = _removed_files(opened, 0), _removed_files(opened, max(hours, 0))
+    removed = _removed_files(opened, 0)
+    long_ago = _removed_files(opened, max(hours, 0))
     for path, info in listed:
-        if path in own or (path[0] in "._" and not path.startswith(f"{_FEED}/")):
+        if path in used or (path[0] in "._" and not path.startswith(f"{_FEED}/")):
             continue
         fed = path.startswith(f"{_FEED}/") and spared.fed_since is not None
         since = spared.fed_since if fed else spared.written_since
@@ -144,10 +147,10 @@ def _paths(opened: DeltaTable) -> set[str]:
     return set(pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist())
 
 
-def _version(at: Callable[[int], DeltaTable], number: int) -> set[str]:
+def _version(open_at: Callable[[int], DeltaTable], number: int) -> set[str]:
     """Return the files of a version; none if the transaction log does not have it any more."""
     try:
-        return _paths(at(number))
+        return _paths(open_at(number))
     except DeltaError:
         return set()
 
@@ -156,12 +159,12 @@ def _list_files(
     system: pafs.FileSystem, folder: str, kind: pafs.FileType
 ) -> list[tuple[str, pafs.FileInfo]]:
     """Return all files (or folders) below a table's folder, with relative paths, except its log."""
-    found: list[tuple[str, pafs.FileInfo]] = []
+    listed: list[tuple[str, pafs.FileInfo]] = []
     for top in system.get_file_info(pafs.FileSelector(folder)):
         if top.base_name == "_delta_log":
             continue
         below = [top]
         if top.type == pafs.FileType.Directory:
             below += system.get_file_info(pafs.FileSelector(top.path, recursive=True))
-        found += [(i.path.removeprefix(f"{folder}/"), i) for i in below if i.type == kind]
-    return found
+        listed += [(i.path.removeprefix(f"{folder}/"), i) for i in below if i.type == kind]
+    return listed

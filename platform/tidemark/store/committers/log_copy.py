@@ -95,11 +95,11 @@ class LogCopy:
         self._version = -1
         self._tag = ""
 
-    def update(self, known: CopiedTable | None, *, refresh: bool = True) -> CopiedTable:
+    def update(self, copied: CopiedTable | None, *, refresh: bool = True) -> CopiedTable:
         """Return the table at its newest version.
 
         Args:
-            known: the result of an earlier call in the same thread, which is updated if possible.
+            copied: the result of an earlier call in the same thread, which is updated if possible.
             refresh: false to return the newest version that this process knows, without a request.
 
         Raises:
@@ -107,12 +107,12 @@ class LogCopy:
         """
         with self._lock:
             folder = self._folder if not refresh and self._folder else self._refresh()
-            if known is None or known.folder is not folder:
-                known = CopiedTable(folder, self._url)
-            elif known.version() != self._version:
-                known.update_incremental()
-            known.tag = self._tag
-            return known
+            if copied is None or copied.folder is not folder:
+                copied = CopiedTable(folder, self._url)
+            elif copied.version() != self._version:
+                copied.update_incremental()
+            copied.tag = self._tag
+            return copied
 
     def open_version(self, version: int) -> DeltaTable:
         """Return an earlier version of the table: from the copy if possible, or from the store."""
@@ -362,10 +362,10 @@ def shared_copy(url: str) -> LogCopy:
     """Return this process's copy of the transaction log of a table."""
     with _copies_lock:
         key = os.getpid(), url
-        found = _copies.get(key)
-        if found is None:
-            found = _copies[key] = LogCopy(url)
-        return found
+        copy = _copies.get(key)
+        if copy is None:
+            copy = _copies[key] = LogCopy(url)
+        return copy
 
 
 def _entry(version: int) -> str:

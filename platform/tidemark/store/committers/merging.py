@@ -32,8 +32,10 @@ def merge_rows(
         work = work.when_matched_update(merge.only or values, _unless_true(merge.update))
     if merge.insert is not None:
         work = work.when_not_matched_insert(values, _unless_true(merge.insert))
-    done: dict[str, Any] = work.execute()
-    return sum(int(done[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted"))
+    metrics: dict[str, Any] = work.execute()
+    return sum(
+        int(metrics[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted")
+    )
 
 
 def for_datafusion(condition: str) -> str:

@@ -61,11 +61,11 @@ class ObjectFolder:
         Args:
             name: list only files with names after this one.
         """
-        place = self._absolute(folder).rstrip("/")
-        offset = None if name is None else f"{place}/{name}"
+        prefix = self._absolute(folder).rstrip("/")
+        offset = None if name is None else f"{prefix}/{name}"
         with store_errors():
-            for page in obstore.list(self._store, place, offset=offset, chunk_size=PAGE_FILES):
-                yield [_listed_file(file, place) for file in page]
+            for page in obstore.list(self._store, prefix, offset=offset, chunk_size=PAGE_FILES):
+                yield [_listed_file(file, prefix) for file in page]
 
     def read(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of files, which are read in parallel."""
@@ -77,13 +77,13 @@ class ObjectFolder:
     def read_cached(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of small files that never change. They are read once."""
         keys = [f"{self._bucket}/{self._absolute(path)}" for path in paths]
-        known = {key: content for key in keys if (content := _cache.find(key)) is not None}
-        missing = [(key, path) for key, path in zip(keys, paths, strict=True) if key not in known]
+        cached = {key: content for key in keys if (content := _cache.find(key)) is not None}
+        missing = [(key, path) for key, path in zip(keys, paths, strict=True) if key not in cached]
         contents = self.read([path for _, path in missing])
         for (key, _), content in zip(missing, contents, strict=True):
-            known[key] = content
+            cached[key] = content
             _cache.keep(key, content)
-        return [known[key] for key in keys]
+        return [cached[key] for key in keys]
 
     def write(self, path: str, content: Path | bytes) -> None:
         """Write a file, and replace an existing one."""
@@ -109,8 +109,8 @@ class ObjectFolder:
         """Return the content and the tag of a file; None if it does not exist."""
         try:
             with store_errors():
-                found = obstore.get(self._store, self._absolute(path))
-                return bytes(found.bytes()), _tag(found.meta)
+                reply = obstore.get(self._store, self._absolute(path))
+                return bytes(reply.bytes()), _tag(reply.meta)
         except FileNotFoundError:
             return None
 
@@ -133,7 +133,9 @@ class ObjectFolder:
             return bytes(obstore.get(self._store, self._absolute(path)).bytes())
 
     def _absolute(self, path: str) -> str:
-        return f"{self._path}/{path}" if self._path else path
+        if self._path:
+            return f"{self._path}/{path}"
+        return path
 
     @property
     def _store(self) -> ObjectStore:
@@ -180,8 +182,8 @@ _cache = FileCache()
 
 def split_address(url: str) -> tuple[str, str]:
     """Return the address of the bucket of a folder, and the path of the folder in it."""
-    scheme, _, rest = url.replace("s3a://", "s3://", 1).partition("://")
-    bucket, _, path = rest.rstrip("/").partition("/")
+    scheme, _, address = url.replace("s3a://", "s3://", 1).partition("://")
+    bucket, _, path = address.rstrip("/").partition("/")
     return f"{scheme}://{bucket}", path
 
 

@@ -66,18 +66,18 @@ class _ObjectReader:
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        rest = self._size - self._place
-        wanted = rest if size < 0 else min(size, rest)
-        if wanted <= 0:
+        available = self._size - self._place
+        count = available if size < 0 else min(size, available)
+        if count <= 0:
             return b""
-        if not self._has(wanted):
-            end = min(self._place + max(wanted, READ_AHEAD_BYTES), self._size)
+        if not self._has(count):
+            end = min(self._place + max(count, READ_AHEAD_BYTES), self._size)
             options: GetOptions = {"range": (self._place, end)}
             self._part = _read_part(self._bucket, self._key, self._tag, options)
             self._part_start = self._place
         start = self._place - self._part_start
-        self._place += wanted
-        return self._part[start : start + wanted]
+        self._place += count
+        return self._part[start : start + count]
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._place, self._size)[whence]

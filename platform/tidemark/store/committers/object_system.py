@@ -65,10 +65,10 @@ class ObjectSystem(pafs.FileSystemHandler):
                 listed = obstore.list_with_delimiter(self._store, self._key(folder))
             files = [self._describe(file) for file in listed["objects"]]
             folders = [f"{self._bucket}/{key}" for key in listed["common_prefixes"]]
-        found = [*files, *(pafs.FileInfo(path, pafs.FileType.Directory) for path in folders)]
-        if not found and not selector.allow_not_found:
+        entries = [*files, *(pafs.FileInfo(path, pafs.FileType.Directory) for path in folders)]
+        if not entries and not selector.allow_not_found:
             raise FileNotFoundError(f"There is no folder '{folder}'.")
-        return found
+        return entries
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Do nothing: a folder exists as soon as it has a file."""

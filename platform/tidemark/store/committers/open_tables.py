@@ -85,10 +85,10 @@ class OpenTables:
             has copies of them.
     """
 
-    def __init__(self, place: str, *, reads_again: bool = False) -> None:
-        self._place = place
+    def __init__(self, address: str, *, reads_again: bool = False) -> None:
+        self._place = address
         self._reads_again = reads_again
-        self._folder = local_folder(place)
+        self._folder = local_folder(address)
         self._own = threading.local()
         self._in_object_store = threading.local()
         self._pinned = threading.local()
@@ -109,7 +109,9 @@ class OpenTables:
         A later access does not update the returned object. So if another commit of this thread
         comes first, the commit fails, as after a commit of another process.
         """
-        return self.newest(table) if self._folder is None else self.reopen(table)
+        if self._folder is None:
+            return self.newest(table)
+        return self.reopen(table)
 
     def open_version(self, table: str, version: int) -> DeltaTable:
         """Return an earlier version of a table, as an object that later calls do not update.
@@ -166,20 +168,20 @@ class OpenTables:
         if pinned and table in opened_tables:
             return opened_tables[table].table
         self._close_outdated_table(table)
-        known = opened_tables.get(table)
-        if known is not None:
-            if _is_newest(known):
-                return known.table
-            checkpoint = _file_identity(known.log, LAST_CHECKPOINT)
+        cached = opened_tables.get(table)
+        if cached is not None:
+            if _is_newest(cached):
+                return cached.table
+            checkpoint = _file_identity(cached.log, LAST_CHECKPOINT)
             try:
-                known.table.update_incremental()
+                cached.table.update_incremental()
             except DeltaError:
                 # The log may have been trimmed. If not, opening the table raises the same error.
                 pass
             else:
-                known.checkpoint = checkpoint
-                known.note_version()
-                return known.table
+                cached.checkpoint = checkpoint
+                cached.note_version()
+                return cached.table
         opened_tables.pop(table, None)
         try:
             log = os.open(self._log(table), os.O_RDONLY)
@@ -204,8 +206,10 @@ class OpenTables:
         if self._folder is None:
             opened: CopiedTable = self._in_object_store.__dict__[table]
             return opened.version(), opened.tag
-        known: _Open | None = self._own.__dict__.get(table)
-        return object() if known is None else (known.version, known.entry)
+        cached: _Open | None = self._own.__dict__.get(table)
+        if cached is None:
+            return object()
+        return (cached.version, cached.entry)
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none."""
@@ -244,9 +248,9 @@ class OpenTables:
         try:
             if self._folder is not None:
                 yield opened
-                known: _Open | None = self._own.__dict__.get(table)
-                if known is not None and known.table is opened:
-                    known.note_version()
+                cached: _Open | None = self._own.__dict__.get(table)
+                if cached is not None and cached.table is opened:
+                    cached.note_version()
                 durable.sync_commit(self.path(table), opened)
             elif reads_rows and not _has_few_rows(opened):
                 current = self.reopen(table)
@@ -281,10 +285,10 @@ class OpenTables:
         """
         for table in [*self._own.__dict__]:
             self._close_outdated_table(table)
-        found = sum(self._replacements.__dict__.values())
+        replaced = sum(self._replacements.__dict__.values())
         reported = self._reported.__dict__.get("count", 0)
-        self._reported.__dict__["count"] = found
-        return found > reported
+        self._reported.__dict__["count"] = replaced
+        return replaced > reported
 
     def count_replacements(self, table: str) -> int:
         """Return how often this thread has found that something else has taken the place of a table
@@ -294,35 +298,35 @@ class OpenTables:
     def _close_outdated_table(self, table: str) -> None:
         """Close a table if something else has taken its place since it was opened."""
         opened_tables: dict[str, _Open] = self._own.__dict__
-        known = opened_tables.get(table)
-        if known is not None and not self._is_same(table, known):
+        cached = opened_tables.get(table)
+        if cached is not None and not self._is_same(table, cached):
             del opened_tables[table]
             self._replacements.__dict__[table] = self.count_replacements(table) + 1
 
-    def _is_same(self, table: str, known: _Open) -> bool:
+    def _is_same(self, table: str, cached: _Open) -> bool:
         """Return whether the open table is still the one at its path.
 
         It is not if the table was dropped, recreated, or restored from a copy.
         """
         try:
             current = os.stat(self._log(table))  # noqa: PTH116 (`Path.stat` takes five times as long)
-            is_same_folder = os.path.samestat(current, os.fstat(known.log))
+            is_same_folder = os.path.samestat(current, os.fstat(cached.log))
         except OSError:
             return False
-        return is_same_folder and known.has_same_history()
+        return is_same_folder and cached.has_same_history()
 
     def _log(self, table: str) -> str:
         return f"{self._folder}/{table}/{durable.LOG}"
 
     def _copy(self, table: str) -> "LogCopy":
-        known = self._copies.get(table)
-        if known is None:
+        copy = self._copies.get(table)
+        if copy is None:
             # The client of object stores is loaded only if it is needed.
             from tidemark.store.committers.log_copy import LogCopy, shared_copy
 
             new_copy = LogCopy if self._reads_again else shared_copy
-            known = self._copies[table] = new_copy(self.path(table))
-        return known
+            copy = self._copies[table] = new_copy(self.path(table))
+        return copy
 
 
 def _has_few_rows(opened: DeltaTable) -> bool:
@@ -335,7 +339,7 @@ def _version(opened: DeltaTable) -> tuple[str, int]:
     return str(opened.metadata().id), opened.version()
 
 
-def _is_newest(known: _Open) -> bool:
+def _is_newest(cached: _Open) -> bool:
     """Return whether an open table has no newer commit. False if that is not certain.
 
     The entry of the next version may be absent because a later version was checkpointed and the
@@ -343,8 +347,8 @@ def _is_newest(known: _Open) -> bool:
     the next entry was looked for, not before.
     """
     return (
-        _file_identity(known.log, _entry_name(known.version + 1)) is None
-        and _file_identity(known.log, LAST_CHECKPOINT) == known.checkpoint
+        _file_identity(cached.log, _entry_name(cached.version + 1)) is None
+        and _file_identity(cached.log, LAST_CHECKPOINT) == cached.checkpoint
     )
 
 

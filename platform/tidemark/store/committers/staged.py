@@ -80,25 +80,25 @@ class Staged:
 
         The original files stay, because other readers may need them.
         """
-        system, place = file_system(table)
-        _, here = file_system(self.table)
+        system, target_folder = file_system(table)
+        _, source_folder = file_system(self.table)
         name = _new_file_name()
-        system.create_dir(f"{place}/{name}")
+        system.create_dir(f"{target_folder}/{name}")
         for file in self.files:
-            target = f"{place}/{name}/{PurePosixPath(file.path).name}"
+            target = f"{target_folder}/{name}/{PurePosixPath(file.path).name}"
             if isinstance(system, pafs.LocalFileSystem):
-                Path(target).hardlink_to(f"{here}/{file.path}")
+                Path(target).hardlink_to(f"{source_folder}/{file.path}")
             else:
-                system.copy_file(f"{here}/{file.path}", target)
+                system.copy_file(f"{source_folder}/{file.path}", target)
         moved = [replace(f, path=f"{name}/{PurePosixPath(f.path).name}") for f in self.files]
         return Staged(table, name, moved)
 
     def with_rows(self, rows: pa.Table) -> "Staged":
         """Return the files, and a new file with a few more rows."""
-        system, place = file_system(self.table)
+        system, folder = file_system(self.table)
         path = f"{self.name}/also-{uuid4().hex}.parquet"
-        pq.write_table(rows, f"{place}/{path}", filesystem=system)
-        return replace(self, files=[*self.files, File.there(system, place, path)])
+        pq.write_table(rows, f"{folder}/{path}", filesystem=system)
+        return replace(self, files=[*self.files, File.there(system, folder, path)])
 
     def commit(
         self,
@@ -120,8 +120,8 @@ class Staged:
         """Return a reader of the files' rows, with the columns of `schema`."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]
-        found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-        return found.scanner().to_reader()
+        dataset = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
+        return dataset.scanner().to_reader()
 
 
 def stage(rows: DataFrame, table: str) -> Staged:
@@ -138,8 +138,8 @@ def stage(rows: DataFrame, table: str) -> Staged:
     writer.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
-    found = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
-    files = [File.there(system, folder, f"{name}/{each}") for each in found]
+    file_names = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
+    files = [File.there(system, folder, f"{name}/{file_name}") for file_name in file_names]
     return Staged(table, name, [file for file in files if file.footer.num_rows])
 
 
@@ -154,11 +154,12 @@ def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
         The subfolder, and the columns.
     """
     system, folder = file_system(table)
-    name, rest = _new_file_name(), iter(tables)
-    first = next(rest)
+    name = _new_file_name()
+    remaining = iter(tables)
+    first = next(remaining)
     system.create_dir(f"{folder}/{name}")
     with pq.ParquetWriter(f"{folder}/{name}/rows.parquet", first.schema, filesystem=system) as file:
-        for part in chain([first], rest):
+        for part in chain([first], remaining):
             file.write_table(part.cast(first.schema))
     return f"{table}/{name}", first.schema
 

@@ -29,23 +29,26 @@ def read_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
-    for place in range(footer.num_columns):
-        chunks = [group.column(place) for group in groups]
-        name, known = chunks[0].path_in_schema, [c.statistics for c in chunks]
-        if "." in name or not all(s is not None and s.has_null_count for s in known):
+    for column_index in range(footer.num_columns):
+        chunks = [group.column(column_index) for group in groups]
+        name = chunks[0].path_in_schema
+        statistics = [c.statistics for c in chunks]
+        if "." in name or not all(s is not None and s.has_null_count for s in statistics):
             continue
-        nulls[name] = sum(s.null_count for s in known)
-        with_bounds = [s for s in known if s.has_min_max]
-        if len(with_bounds) < sum(s.num_values > 0 for s in known) or not with_bounds:
+        nulls[name] = sum(s.null_count for s in statistics)
+        with_bounds = [s for s in statistics if s.has_min_max]
+        if len(with_bounds) < sum(s.num_values > 0 for s in statistics) or not with_bounds:
             continue
         try:
-            low, high = min(s.min for s in with_bounds), max(s.max for s in with_bounds)
+            low = min(s.min for s in with_bounds)
+            high = max(s.max for s in with_bounds)
         except OUT_OF_RANGE_ERRORS:
             continue
         if isinstance(low, datetime):
             least[name], most[name] = _instant(low), _instant(high)
         elif isinstance(low, int) and not isinstance(low, bool):
-            least[name], most[name] = low, high
+            least[name] = low
+            most[name] = high
     return {
         "numRecords": footer.num_rows,
         "minValues": least,

@@ -117,7 +117,9 @@ def event_time_range(arrivals: Sequence[Arrival]) -> tuple[int, int] | None:
     """Return the earliest and the latest event time of arrivals; None if no event has one."""
     oldest = [a.min_event_time for a in arrivals if a.min_event_time is not None]
     newest = [a.max_event_time for a in arrivals if a.max_event_time is not None]
-    return (min(oldest), max(newest)) if oldest and newest else None
+    if oldest and newest:
+        return (min(oldest), max(newest))
+    return None
 
 
 def read_arrivals(rows: Rows) -> list[Arrival]:
@@ -169,14 +171,18 @@ class RecentArrivals:
         """
         if not self._has(after, through):
             return None
-        some = [a for a in self.arrivals if after < a.arrival <= through]
-        columns = {"arrival": [a.arrival for a in some], WATERMARK_AFTER: [a.after for a in some]}
+        arrivals = [a for a in self.arrivals if after < a.arrival <= through]
+        columns = {
+            "arrival": [a.arrival for a in arrivals],
+            WATERMARK_AFTER: [a.after for a in arrivals],
+        }
         return pa.table(columns, schema=_REACHED)
 
     def _has(self, after: int, through: int) -> bool:
         if not self.arrivals:
             return False
-        first, last = self.arrivals[0].arrival, self.arrivals[-1].arrival
+        first = self.arrivals[0].arrival
+        last = self.arrivals[-1].arrival
         return first <= after + 1 <= through + 1 <= last + 1
 
 

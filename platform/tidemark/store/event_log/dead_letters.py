@@ -116,4 +116,6 @@ def content_of(rows: int, record: Mapping[str, "pa.ChunkedArray[Any]"]) -> "pa.C
 
 def is_dead(columns: Collection[str]) -> Column:
     """Return a BOOLEAN column: true for dead letters. Always false without a dead-letter column."""
-    return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
+    if DEAD in columns:
+        return F.isnotnull(DEAD)
+    return F.lit(False)

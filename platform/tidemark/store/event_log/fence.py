@@ -58,13 +58,13 @@ class Fence:
 
     def _commit(self, rows: Rows, replacing: str | None, vouches: Vouches | None = None) -> None:
         self._number += 1
-        place = (self.table, self.app, self._number)
+        commit_id = (self.table, self.app, self._number)
         if replacing is None:
-            done = self.warehouse.append(rows, *place, vouches=vouches)
+            committed = self.warehouse.append(rows, *commit_id, vouches=vouches)
         else:
-            table, app, number = place
-            done = self.warehouse.replace(rows, table, replacing, app, number, vouches=vouches)
-        if done is None:
+            table, app, number = commit_id
+            committed = self.warehouse.replace(rows, table, replacing, app, number, vouches=vouches)
+        if committed is None:
             raise ConflictError(
                 f"Another writer of '{self.table}' has taken over, so this one stops. No event is "
                 "lost or counted twice."

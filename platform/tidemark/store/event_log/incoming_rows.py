@@ -64,7 +64,9 @@ class IncomingRows:
         if not self._unfit:
             return None
         rows = _fetch_few(select_dead_letters(self._rows), self._unfit)
-        return rows.coalesce(1) if isinstance(rows, DataFrame) else rows
+        if isinstance(rows, DataFrame):
+            return rows.coalesce(1)
+        return rows
 
 
 class ComputedRows:
@@ -104,9 +106,11 @@ class ComputedRows:
 
     def summary(self) -> DataFrame:
         """Return `arrival`, event time, and `dead_letter` (with its reason only) of all rows."""
-        name, reason = self.source.event_time, "struct<reason: string>"
+        name = self.source.event_time
+        reason = "struct<reason: string>"
         events, dead = (frame(self._spark, r) for r in (self._events, self._dead_letters))
-        time, none = F.col(f"`{name}`"), F.lit(None)
+        time = F.col(f"`{name}`")
+        none = F.lit(None)
         return events.select("arrival", time, none.cast(reason).alias(DEAD)).unionAll(
             dead.select("arrival", none.cast("timestamp").alias(name), F.struct("reason"))
         )
@@ -141,11 +145,15 @@ def select_dead_letters(rows: Rows) -> Rows:
 def _fetch_few(rows: Rows, count: int) -> Rows:
     """Return `count` rows, in memory if they are few."""
     is_few = count <= thresholds.SMALL_BATCH_ROWS
-    return fetch(rows) if is_few and isinstance(rows, DataFrame) else rows
+    if is_few and isinstance(rows, DataFrame):
+        return fetch(rows)
+    return rows
 
 
 def _unless_empty(rows: Rows) -> Rows | None:
-    return rows if isinstance(rows, DataFrame) or rows.num_rows else None
+    if isinstance(rows, DataFrame) or rows.num_rows:
+        return rows
+    return None
 
 
 def _columns(source: Source) -> list[str]:
@@ -166,18 +174,18 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
     identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
     if identity is None or identity.null_count:
         places = zip(numbers, rows["position"].to_pylist(), strict=True)
-        own = [f"{source.name}:{arrival}:{place}" for arrival, place in places]
-        made = pa.array(own, pa.string())
-        identity = made if identity is None else pc.fill_null(identity, made)
+        generated = [f"{source.name}:{arrival}:{position}" for arrival, position in places]
+        generated_ids = pa.array(generated, pa.string())
+        identity = generated_ids if identity is None else pc.fill_null(identity, generated_ids)
     facts = {
         "arrived_at": fact(lambda a: a.arrived_at),
         "watermark": fact(lambda a: a.before),
         CORRELATION: identity,
     }
-    kept = rows.drop_columns([c for c in facts if c in rows.column_names])
+    logged = rows.drop_columns([c for c in facts if c in rows.column_names])
     for name, column in facts.items():
-        kept = kept.append_column(name, column)
-    return kept
+        logged = logged.append_column(name, column)
+    return logged
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
@@ -208,7 +216,8 @@ def _in_order(rows: pa.Table) -> pa.Table:
     as long as writing them.
     """
     arrival, position = (rows[name].to_numpy() for name in ("arrival", "position"))
-    later, same = arrival[1:] > arrival[:-1], arrival[1:] == arrival[:-1]
+    later = arrival[1:] > arrival[:-1]
+    same = arrival[1:] == arrival[:-1]
     if (later | same & (position[1:] > position[:-1])).all():
         return rows
     return rows.sort_by([("arrival", "ascending"), ("position", "ascending")])

@@ -65,9 +65,10 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     """
     table = source.log_table
     declared = _declare(warehouse, source)
-    wanted, existing = arrow_schema(delta_schema(declared)), warehouse.schema(table)
-    added = [f for f in wanted if f.name not in existing.names]
-    _check_columns(source, declared, wanted, existing)
+    declared_columns = arrow_schema(delta_schema(declared))
+    existing = warehouse.schema(table)
+    added = [f for f in declared_columns if f.name not in existing.names]
+    _check_columns(source, declared, declared_columns, existing)
     properties = warehouse.properties(table)
     _check_protection(source, properties, existing.names)
     version = schema_version(properties, existing.names)
@@ -87,9 +88,10 @@ def follow(warehouse: Warehouse, source: Source) -> int:
 
 
 def _check_columns(
-    source: Source, declared: StructType, wanted: pa.Schema, existing: pa.Schema
+    source: Source, declared: StructType, declared_columns: pa.Schema, existing: pa.Schema
 ) -> None:
-    types, before = _types(wanted), _types(existing)
+    types = _types(declared_columns)
+    before = _types(existing)
     for name in before:
         if name not in types:
             _refuse(
@@ -116,14 +118,17 @@ def _check_columns(
 
 
 def _check_protection(source: Source, properties: Mapping[str, str], existing: list[str]) -> None:
-    wanted, plain = protection(source), "unprotected"
+    declared = protection(source)
+    plain = "unprotected"
     for column in existing:
         name = f"{_PROTECTED}{column}"
-        now, before = wanted.get(name, ""), properties.get(name, "")
-        if now != before:
+        current = declared.get(name, "")
+        before = properties.get(name, "")
+        if current != before:
             raise DefinitionError(
                 f"Source '{source.name}' differs from its event log '{source.log_table}' in the "
-                f"protection of '{column}' ({now or plain} in the definition, {before or plain} in "
+                f"protection of '{column}' ({current or plain} in the definition, "
+                f"{before or plain} in "
                 "the event log). Existing rows keep their protection: restore it in the "
                 "definition, or give the changed source a new name."
             )
@@ -134,7 +139,7 @@ def _types(schema: pa.Schema) -> dict[str, str]:
     return {f.name: f.dataType.simpleString().upper() for f in spark_schema(delta_schema(schema))}
 
 
-def _refuse(source: Source, what: str, way: str) -> NoReturn:
+def _refuse(source: Source, difference: str, way: str) -> NoReturn:
     remedy = f"{way}, or give the changed source a new name"
     if isinstance(source, DerivedSource):
         # Its columns follow from what it reads.
@@ -144,6 +149,6 @@ def _refuse(source: Source, what: str, way: str) -> NoReturn:
             "--promote`"
         )
     raise DefinitionError(
-        f"Source '{source.name}' differs from its event log '{source.log_table}' in {what}. "
+        f"Source '{source.name}' differs from its event log '{source.log_table}' in {difference}. "
         f"Nothing was ingested, and nothing is lost: {remedy}."
     )

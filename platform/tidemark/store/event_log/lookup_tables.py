@@ -48,11 +48,15 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
     arrivals = log.timeline(after, through)
     if not arrivals:
         return [_Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
-    known = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
-    missing = {name for name in names for _, found in known if name not in found}
+    recorded = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
+    missing = {
+        name for name in names for _, versions_found in recorded if name not in versions_found
+    }
     first = {name: _first(log, name) for name in missing}
     spans: list[_Span] = []
-    for versions, group in groupby(known, lambda each: {**first, **_of(names, each[1])}):
+    for versions, group in groupby(
+        recorded, lambda recorded_arrival: {**first, **_of(names, recorded_arrival[1])}
+    ):
         last = max(arrival for arrival, _ in group)
         spans.append(_Span(spans[-1].through if spans else after, last, versions))
     return spans
@@ -63,16 +67,16 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
     # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")
     rows = warehouse.spark.read.format("delta").option("versionAsOf", version)
-    found = rows.load(_path(warehouse, lookup))
+    table = rows.load(_path(warehouse, lookup))
     try:
-        _ = found.schema
+        _ = table.schema
     except AnalysisException as error:
         raise DataError(
             f"Version {version} of lookup table '{lookup}', which arrivals of source "
             f"'{source.name}' recorded, can't be read: {summarize(error)}. Restore it from a "
             "backup, and keep the history of lookup tables when you vacuum them."
         ) from None
-    return found
+    return table
 
 
 def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
@@ -102,4 +106,6 @@ def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
 
 
 def _path(warehouse: Warehouse, lookup: str) -> str:
-    return lookup if "/" in lookup else warehouse.path(lookup)
+    if "/" in lookup:
+        return lookup
+    return warehouse.path(lookup)

@@ -127,8 +127,8 @@ class Step:
         """For each base, the newest arrival that was read before the step."""
         if self.change is not None:
             return self.taken
-        found = {**self.taken, self.base: self.arrival - 1}
-        return {base: number for base, number in found.items() if number >= 0}
+        newest = {**self.taken, self.base: self.arrival - 1}
+        return {base: number for base, number in newest.items() if number >= 0}
 
     def to_position(self) -> str:
         # A list, because a mapping by name could look like the position of another connector.
@@ -148,16 +148,16 @@ class Step:
 
     @classmethod
     def of_position(cls, position: str) -> "Step":
-        found = json.loads(position)
-        bases = {name: TakenArrival(*arrival) for name, *arrival in found["taken"]}
-        results = TakenResults(**found["results"]) if "results" in found else None
-        change = ChangedResults(**found["change"]) if "change" in found else None
+        fields = json.loads(position)
+        bases = {name: TakenArrival(*arrival) for name, *arrival in fields["taken"]}
+        results = TakenResults(**fields["results"]) if "results" in fields else None
+        change = ChangedResults(**fields["change"]) if "change" in fields else None
         return cls(
-            base=found["base"],
+            base=fields["base"],
             bases=bases,
-            derivation=found["derivation"],
+            derivation=fields["derivation"],
             results=results,
-            raises=found.get(_RAISES),
+            raises=fields.get(_RAISES),
             change=change,
         )
 
@@ -170,24 +170,25 @@ def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int
     Args:
         positions: positions of steps, in order.
     """
-    found = dict[str, list[tuple[int, int]]]()
+    by_base = dict[str, list[tuple[int, int]]]()
     for position in positions:
         if _RAISES in position and (step := Step.of_position(position)).raises is not None:
-            found.setdefault(step.base, []).append((step.arrival, step.raises))
-    return found
+            by_base.setdefault(step.base, []).append((step.arrival, step.raises))
+    return by_base
 
 
 def effective_watermark(
-    raised: Sequence[tuple[int, int]], arrival: int, own: int | None
+    raised: Sequence[tuple[int, int]], arrival: int, own_watermark: int | None
 ) -> int | None:
     """Return the effective watermark of a base after one of its arrivals.
 
     Args:
         raised: the base's list in the result of `raised_watermarks`.
-        own: the base's own watermark after the arrival; None is minus infinity, as in the result.
+        own_watermark: the base's own watermark after the arrival; None is minus infinity, as in
+            the result.
     """
-    count = bisect_right(raised, arrival, key=lambda each: each[0])
-    return latest(own, raised[count - 1][1] if count else None)
+    count = bisect_right(raised, arrival, key=lambda raise_: raise_[0])
+    return latest(own_watermark, raised[count - 1][1] if count else None)
 
 
 @dataclass(frozen=True)
@@ -255,27 +256,30 @@ class Steps:
     def watermark_before(self, base: str) -> int | None:
         """Return the effective watermark of a base before the first of these steps."""
         before, _ = self.span(base)
-        own = next((a.after for a in self.arrivals[base] if a.arrival == before), None)
-        return effective_watermark(self.raised.get(base, ()), before, own)
+        own_watermark = next((a.after for a in self.arrivals[base] if a.arrival == before), None)
+        return effective_watermark(self.raised.get(base, ()), before, own_watermark)
 
     def watermark_after(self, base: str) -> int | None:
         """Return the effective watermark of a base after the last of these steps."""
         advances = self.advances(base)
-        return advances[-1][0] if advances else self.watermark_before(base)
+        if advances:
+            return advances[-1][0]
+        return self.watermark_before(base)
 
     def advances(self, base: str) -> list[tuple[int, int]]:
         """Return each rise of a base's effective watermark: the new value, and the step's index."""
-        reached, raised = self.watermark_before(base), self.raised.get(base, ())
+        reached = self.watermark_before(base)
+        raised = self.raised.get(base, ())
         after = {
             a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]
         }
-        found = list[tuple[int, int]]()
+        rises = list[tuple[int, int]]()
         for arrival, number in self.numbers(base).items():
             mark = after[arrival]
             if mark is not None and (reached is None or mark > reached):
-                found.append((mark, number))
+                rises.append((mark, number))
                 reached = mark
-        return found
+        return rises
 
     def count_rows(self) -> int:
         """Return the number of the bases' rows that these steps bring."""

@@ -45,7 +45,8 @@ def show_results(
     with step("draw two charts"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
     hours = _read_published(settings, transform)
-    loss, validated = _loss_table(settings, transform), _expectations_table(settings, transform)
+    loss = _loss_table(settings, transform)
+    validated = _expectations_table(settings, transform)
     out().print(
         "", _airports_table(hours), "", _worst_hours_table(hours), "", loss, "", validated, ""
     )
@@ -62,8 +63,8 @@ def print_next_steps(settings: Settings) -> None:
     # In a checkout, `tidemark` is not on PATH; an installed package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Where to look next[/]")
-    for what, page in _PAGES.items():
-        out().print(f"  {what}: {url}/{page}", soft_wrap=True)
+    for purpose, page in _PAGES.items():
+        out().print(f"  {purpose}: {url}/{page}", soft_wrap=True)
     out().print(
         "\nThe results of the stream appear there within a minute; the launched runs take another "
         f"minute. [bold]{program} demo[/] streams the next days; [bold]{program} down[/] stops "
@@ -83,7 +84,8 @@ def _draw(
         (streamed[i : i + _SHOWN] for i in range(max(1, len(streamed) - _SHOWN + 1))),
         key=lambda part: sum(int(late.get(a.arrival, 0)) for a in part),
     )
-    begin, end = as_datetime(shown[0].arrived_at), as_datetime(shown[-1].arrived_at)
+    begin = as_datetime(shown[0].arrived_at)
+    end = as_datetime(shown[-1].arrived_at)
     arrivals = picture.arrivals(
         picture_data.read_events(store, transform, shown),
         shown,
@@ -106,7 +108,9 @@ def _draw(
 
 def _read_published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
     table = Tables.of(settings).read(transform.table)
-    return pd.DataFrame() if table is None else table.to_pandas()
+    if table is None:
+        return pd.DataFrame()
+    return table.to_pandas()
 
 
 def _airports_table(hours: pd.DataFrame) -> Table:
@@ -143,8 +147,8 @@ def _worst_hours_table(hours: pd.DataFrame) -> Table:
 
 
 def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
-    found = Tables.of(settings).read(transform.late_loss_table)
-    rows = pd.DataFrame() if found is None else found.to_pandas()
+    late_loss = Tables.of(settings).read(transform.late_loss_table)
+    rows = pd.DataFrame() if late_loss is None else late_loss.to_pandas()
     title = (
         "Windows with events that were too late (allowed lateness "
         f"{describe(transform.allowed_lateness)})"
@@ -175,10 +179,10 @@ def _expectations_table(settings: Settings, transform: "WindowedTransform") -> T
     shown = "first failure in the last failed run"
     for name in ("expectation", "level", "validations", "failed", shown):
         table.add_column(name, justify="right" if name in ("validations", "failed") else "left")
-    found: dict[str, list[CheckResult]] = {}
+    by_expectation: dict[str, list[CheckResult]] = {}
     for result in results_since(Snapshot(settings), transform.name):
-        found.setdefault(result.expectation, []).append(result)
-    for expectation, results in found.items():
+        by_expectation.setdefault(result.expectation, []).append(result)
+    for expectation, results in by_expectation.items():
         failed = [r for r in results if not r.success]
         table.add_row(
             expectation,

@@ -80,25 +80,28 @@ def command(
     from tidemark_streaming.home import orchestrator, services
 
     extras.require("demo")
-    began, home, length = time.monotonic(), Home(), SMALL if small else USUAL
-    settings, ingestion, transform = home.settings, home.ingestion(SOURCE), home.asset(ASSET)
+    began = time.monotonic()
+    home = Home()
+    length = SMALL if small else USUAL
+    settings = home.settings
+    ingestion = home.ingestion(SOURCE)
+    transform = home.asset(ASSET)
     store = home.warehouse(validates=True)
     _load(store, ingestion, settings, length.bulk)
     _catch_up(store, transform)
-    play = (
-        _play_kafka(store, ingestion, settings)
-        if kafka
-        else _play_files(store, ingestion, settings)
-    )
+    if kafka:
+        play = _play_kafka(store, ingestion, settings)
+    else:
+        play = _play_files(store, ingestion, settings)
     streamed = _stream(store, transform, play, settings, length.streamed)
     check_parity(store, transform)
     for name in _OTHER_SOURCES:
         _ingest_until(store, home.ingestion(name), settings, streamed[-1].arrived_at)
     for name in _OTHER_ASSETS:
-        other = home.asset(name)
-        _catch_up(store, other)
-        if span := _quarantined_span(store, other):
-            check_parity(store, other, *span)
+        other_asset = home.asset(name)
+        _catch_up(store, other_asset)
+        if span := _quarantined_span(store, other_asset):
+            check_parity(store, other_asset, *span)
     marts()
     closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:
@@ -153,7 +156,9 @@ def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int,
     if not store.exists(transform.quarantine_table):
         return None
     starts = to_micros(store.take(transform.quarantine_table)["window_start"])
-    return (min(starts), max(starts) + 1) if starts else None
+    if starts:
+        return (min(starts), max(starts) + 1)
+    return None
 
 
 def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: int) -> None:
@@ -164,7 +169,8 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
 
     log = Log(store, ingestion.source)
     log.create()
-    first, last = next(iter(log.timeline(through=0)), None), log.last()
+    first = next(iter(log.timeline(through=0)), None)
+    last = log.last()
     if first is not None and last is not None:
         loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
         if loaded >= days - 1:
@@ -174,9 +180,9 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
             )
             return
     with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
-        place = settings.landing_of(SOURCE)
+        landing = settings.landing_of(SOURCE)
         part = Excerpt(days=days, span=SPAN)
-        commits = list(play(store, ingestion, place, part, batch=None))
+        commits = list(play(store, ingestion, landing, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         flights = format_count(sum(a.rows for a in arrivals), "flight")
         work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
@@ -256,8 +262,8 @@ def _stream(
     began = time.monotonic()
     view = View(settings, transform, expected=total)
     with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
-        what = "day" if days == 1 else f"{days} days"
-        err().print(f"streaming the next {what}, one arrival at a time …")
+        period = "day" if days == 1 else f"{days} days"
+        err().print(f"streaming the next {period}, one arrival at a time …")
         follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
     streamed = log.timeline(after=before)
@@ -301,7 +307,8 @@ def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
     stopped = Event()
 
     def ingest() -> None:
-        start, end = iso(begin), iso(begin + days * duration("1 day"))
+        start = iso(begin)
+        end = iso(begin + days * duration("1 day"))
         for _ in play(Excerpt(start=start, end=end, span=SPAN)):
             if stopped.is_set():
                 return

@@ -87,8 +87,8 @@ def command(
     if name is None and not asks:
         raise DefinitionError("A project needs a name, for example `tidemark new shop`.")
 
-    def say(given: str | None, what: str, default: str, check: Callable[[str], None]) -> str:
-        return given or (_ask(what, default, check) if asks else default)
+    def say(answer: str | None, subject: str, default: str, check: Callable[[str], None]) -> str:
+        return answer or (_ask(subject, default, check) if asks else default)
 
     name = say(name, "Name of the project", chosen.TEMPLATE["domain"], chosen.check_domain)
     chosen.check_domain(name)
@@ -99,13 +99,13 @@ def command(
         )
     events = say(events, "Name of the events", chosen.TEMPLATE["events"], chosen.check_events)
     columns = list[str]()
-    for given, what, field in (
+    for answer, subject, field in (
         (time, "the event time", "time"),
         (key, "the key of the windows", "key"),
         (value, "the number to sum", "value"),
     ):
         check = _check_for(field, sample)
-        columns.append(say(given, f"Column of {what}", _default(field, sample), check))
+        columns.append(say(answer, f"Column of {subject}", _default(field, sample), check))
         check(columns[-1])
     choices = chosen.Choices(name, events, *columns, kind="kafka" if kafka else "files")
     if sample is not None:
@@ -118,25 +118,29 @@ def command(
             options=sample.options,
             begins=day,
         )
-    place = write(choices, Path.cwd(), like)
-    begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
-    lines = [f"created: {place.name}/"]
+    folder = write(choices, Path.cwd(), like)
+    begin = (folder / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
+    lines = [f"created: {folder.name}/"]
     if sample is not None:
         grouping = f"{choices.value} by {choices.key} and hour of {choices.time}"
         lines.append(f"windows: {grouping}; --value, --key and --time choose other columns")
         for column, expression in sample.computed.items():
             lines.append(f"computed: {column} = {expression}; check it in sources.py")
         if sample.misfits:
-            odd = ", ".join(sample.misfits)
-            lines.append(f"{like} has {odd}: `tidemark ingest` will write them to the dead letters")
-    lines += ["", f"cd {place.name}", begin]
+            misfits = ", ".join(sample.misfits)
+            lines.append(
+                f"{like} has {misfits}: `tidemark ingest` will write them to the dead letters"
+            )
+    lines += ["", f"cd {folder.name}", begin]
     out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 
 
 def _default(field: str, sample: "Sample | None") -> str:
     from tidemark_streaming.starter.choices import TEMPLATE
 
-    return TEMPLATE[field] if sample is None else getattr(sample, field)[0]
+    if sample is None:
+        return TEMPLATE[field]
+    return getattr(sample, field)[0]
 
 
 def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
@@ -159,9 +163,9 @@ def _check_kind(kind: str) -> None:
         raise DefinitionError(f"Events must be read from 'files' or from 'kafka' (got '{kind}').")
 
 
-def _ask(what: str, default: str, check: Callable[[str], None]) -> str:
+def _ask(question: str, default: str, check: Callable[[str], None]) -> str:
     while True:
-        answer: str = typer.prompt(what, default=default, err=True)
+        answer: str = typer.prompt(question, default=default, err=True)
         try:
             check(answer)
         except DefinitionError as error:

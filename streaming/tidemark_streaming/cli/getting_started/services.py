@@ -13,7 +13,7 @@ from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tidemark.engine.process import Record
     from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
@@ -95,13 +95,13 @@ def down() -> None:
         with step(f"stop {_NAMES[process.name]}"):
             process.stop()
     pipelines = {
-        f"{extra.name} {name}": own
+        f"{extra.name} {name}": engine_settings
         for extra in find_extras()
-        for name, own in extra.engines(settings).items()
+        for name, engine_settings in extra.engines(settings).items()
     }
-    for name, own in pipelines.items():
+    for name, engine_settings in pipelines.items():
         with step(f"stop {name}"):
-            engine.stop(own)
+            engine.stop(engine_settings)
     spark = engine.status(settings)
     if spark.pid is not None:
         with step("stop Spark engine"):
@@ -146,63 +146,84 @@ def status() -> Output:
 def _show_status(
     settings: Settings, data: "Mapping[str, list[Any]]", progress: "Iterable[AssetSnapshot]"
 ) -> None:
-    processes, sources, assets = data["processes"], data["sources"], data["assets"]
-    table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("process", "state", "where"):
-        table.add_column(name)
-    for p in processes:
-        state = "[green]running[/]" if p["running"] else "[red]not running[/]"
-        table.add_row(p["name"], state, p["address"])
-    out().print(table)
-    for what, place in (("pages", "Spark's own pages"), ("event_log", "Spark's event log")):
-        if processes[0][what]:
-            out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
-    out().print(_table("sources", sources), _table("assets", assets))
-    names = {asset["asset"] for asset in assets}
-    for source in sources:
-        if source["silent_since"] is not None:
-            out().print(
-                f"[bold]{source['name']}[/] has been silent since {source['silent_since']}; the "
-                f"newest heartbeat is of {source['clock']}.",
-                soft_wrap=True,
-            )
-        if any(source["lag_arrivals"].values()):
-            name = source["name"]
-            waiting = " and ".join(
-                f"{format_count(n, 'run' if base in names else 'arrival')} of {base}"
-                for base, n in source["lag_arrivals"].items()
-                if n
-            )
-            out().print(
-                f"[bold]{name}[/] has not taken {waiting} yet: `tidemark ingest {name}`.",
-                soft_wrap=True,
-            )
-        if count := source["unjoined"]:
-            name = source["name"]
-            out().print(
-                f"{format_count(count, 'row')} of its bases "
-                f"{'takes' if count == 1 else 'take'} no part in [bold]{name}[/]: `tidemark "
-                f"dead-letters list {name}` shows why.",
-                soft_wrap=True,
-            )
+    processes = data["processes"]
+    _show_processes(processes)
+    out().print(_table("sources", data["sources"]), _table("assets", data["assets"]))
+    assets = {asset["asset"] for asset in data["assets"]}
+    for source in data["sources"]:
+        _show_source_notes(source, assets)
     for asset in progress:
-        name, base = asset.asset, asset.unfollowed
-        if asset.limited_by is not None:
-            out().print(f"[bold]{name}[/]: {asset.waiting}.")
-        if base is not None:
-            out().print(
-                f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
-                soft_wrap=True,
-            )
+        _show_asset_notes(asset)
     for stream in data["streams"]:
         if stream["state"] in _STREAM_STATES:
-            does = _STREAM_STATES[stream["state"]].format(asset=stream["asset"])
-            out().print(f"The stream of [bold]{stream['asset']}[/] {does}.", soft_wrap=True)
+            activity = _STREAM_STATES[stream["state"]].format(asset=stream["asset"])
+            _show_note(f"The stream of [bold]{stream['asset']}[/] {activity}.")
     _show_findings(data["findings"])
-    if any(p["running"] for p in processes):
+    if any(process["running"] for process in processes):
         err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
         err().print("Nothing is running. `tidemark up` starts Tidemark.")
+
+
+def _show_note(text: str) -> None:
+    out().print(text, soft_wrap=True)
+
+
+def _show_processes(processes: "Sequence[Mapping[str, Any]]") -> None:
+    table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name in ("process", "state", "where"):
+        table.add_column(name)
+    for process in processes:
+        state = "[green]running[/]" if process["running"] else "[red]not running[/]"
+        table.add_row(process["name"], state, process["address"])
+    out().print(table)
+    spark = processes[0]
+    if spark["pages"]:
+        _show_note(f"Spark's own pages: {spark['pages']}")
+    if spark["event_log"]:
+        _show_note(f"Spark's event log: {spark['event_log']}")
+
+
+def _show_source_notes(source: "Mapping[str, Any]", assets: "Collection[str]") -> None:
+    """Print how far a source is behind, if it is.
+
+    Args:
+        assets: the names of all assets.
+    """
+    name = source["name"]
+    if source["silent_since"] is not None:
+        _show_note(
+            f"[bold]{name}[/] has been silent since {source['silent_since']}; the newest heartbeat "
+            f"is of {source['clock']}."
+        )
+    waiting: list[str] = []
+    for base, count in source["lag_arrivals"].items():
+        if count:
+            unit = "run" if base in assets else "arrival"
+            waiting.append(f"{format_count(count, unit)} of {base}")
+    if waiting:
+        _show_note(
+            f"[bold]{name}[/] has not taken {' and '.join(waiting)} yet: `tidemark ingest {name}`."
+        )
+    unjoined = source["unjoined"]
+    if unjoined:
+        verb = "takes" if unjoined == 1 else "take"
+        _show_note(
+            f"{format_count(unjoined, 'row')} of its bases {verb} no part in [bold]{name}[/]: "
+            f"`tidemark dead-letters list {name}` shows why."
+        )
+
+
+def _show_asset_notes(asset: "AssetSnapshot") -> None:
+    """Print what an asset has not processed, if anything."""
+    name = asset.asset
+    if asset.limited_by is not None:
+        out().print(f"[bold]{name}[/]: {asset.waiting}.")
+    if asset.unfollowed is not None:
+        _show_note(
+            f"[bold]{name}[/] has not processed all runs of {asset.unfollowed}: use `tidemark run "
+            f"{name}`."
+        )
 
 
 _STREAM_STATES = {
@@ -222,14 +243,14 @@ def _show_findings(findings: "Iterable[Mapping[str, Any]]") -> None:
         out().print(f"[{style}]{message}[/]", soft_wrap=True)
 
 
-def _streams(settings: Settings, found: "Mapping[str, StreamState]") -> list[dict[str, Any]]:
+def _streams(settings: Settings, states: "Mapping[str, StreamState]") -> list[dict[str, Any]]:
     """Return the streams that run or should run, with their states."""
     from tidemark_streaming.streams import queries
     from tidemark_streaming.streams.stream_states import UNKNOWN
     from tidemark_streaming.streams.supervisor import RUNNING
 
     # Without a supervisor, only the engine knows whether a stream runs.
-    unknown = [asset for asset, stream in found.items() if stream.state == UNKNOWN]
+    unknown = [asset for asset, stream in states.items() if stream.state == UNKNOWN]
     running = queries.running(settings, unknown) if unknown else {}
     return [
         {
@@ -239,7 +260,7 @@ def _streams(settings: Settings, found: "Mapping[str, StreamState]") -> list[dic
             "error": stream.error,
             "command": stream.kept_by,
         }
-        for asset, stream in found.items()
+        for asset, stream in states.items()
     ]
 
 
@@ -275,8 +296,8 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
             }
         )
     for extra in find_extras():
-        for name, own in extra.engines(settings).items():
-            spark = engine.status(own)
+        for name, engine_settings in extra.engines(settings).items():
+            spark = engine.status(engine_settings)
             rows.append(
                 {
                     "name": f"{extra.name} {name}",
@@ -296,7 +317,9 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
         return services.url(settings)
     if name == "watch":
         return services.watch_url(settings)
-    return f"127.0.0.1:{record.port}" if name in _BROKER and record is not None else None
+    if name in _BROKER and record is not None:
+        return f"127.0.0.1:{record.port}"
+    return None
 
 
 def _source_row(source: "SourceSnapshot") -> dict[str, Any]:
@@ -322,4 +345,6 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
 def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
+    if value is None:
+        return NONE
+    return str(value).replace("T", " ").removesuffix(":00Z")

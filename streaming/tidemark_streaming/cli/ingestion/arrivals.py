@@ -53,7 +53,10 @@ def ingest_and_report(
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     name = source.name
-    began, count, events, dead = time.monotonic(), 0, 0, 0
+    began = time.monotonic()
+    count = 0
+    events = 0
+    dead = 0
     first: Arrival | None = None
     last: Arrival | None = None
     undeclared = set[str]()
@@ -69,7 +72,8 @@ def ingest_and_report(
     ):
         for commit in commits:
             # Keep only totals, because an ingest that follows its source may run for days.
-            first, last = first or commit.arrivals[0], commit.arrivals[-1]
+            first = first or commit.arrivals[0]
+            last = commit.arrivals[-1]
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
             dead += sum(a.dead_letters for a in commit.arrivals)

@@ -57,9 +57,9 @@ def list_(source: SourceName) -> Output:
 
     Example: `tidemark dead-letters list clicks`
     """
-    of = Home().ingestion(source).source
-    rows = _count(_read_current(of, content=False))
-    return Output(rows, lambda: _list(of, rows))
+    base = Home().ingestion(source).source
+    rows = _count(_read_current(base, content=False))
+    return Output(rows, lambda: _list(base, rows))
 
 
 def _list(source: "Source", rows: list[dict[str, Any]]) -> None:
@@ -152,24 +152,28 @@ def replay(
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
         replays = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
-        by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in replays.items())
-        raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
+        arrivals_by_letter = ", ".join(
+            f"{letter} by arrival {arrival}" for letter, arrival in replays.items()
+        )
+        raise DataError(
+            f"These dead letters of '{source}' were already ingested: {arrivals_by_letter}."
+        )
     fixed = _fix(waiting, file, command)
     store = home.warehouse()
     with step(f"replay dead letters of {source}") as work:
-        done = dead_letters.replay(
+        result = dead_letters.replay(
             store, ingestion.connector(home.settings.landing_of(source)), fixed
         )
-        work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
-    refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
-    arrivals = [a.arrival for a in done.arrivals]
+        work.note = f"{result.brought:,} ingested, {len(result.refused):,} still can't be decoded"
+    refused = {f"{a}:{p}": why for (a, p), why in result.refused.items()}
+    arrivals = [a.arrival for a in result.arrivals]
 
     def print_refused() -> None:
         for letter, why in list(refused.items())[:_SHOWN]:
             err().print(f"{letter}: {why}", markup=False)
 
     return Output(
-        {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused},
+        {"source": source, "letters": result.brought, "arrivals": arrivals, "refused": refused},
         print_refused,
         typer.Exit(_STILL_INVALID) if refused else None,
     )
@@ -194,23 +198,27 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
     from tidemark_streaming.ingest.dead_letters import places
 
-    found = _read_current(Home().ingestion(source).source)
+    candidates = _read_current(Home().ingestion(source).source)
     if reason is not None:
-        found = found.filter(
-            pa.array([reason in text for text in found["reason"].to_pylist()], pa.bool_())
+        candidates = candidates.filter(
+            pa.array([reason in text for text in candidates["reason"].to_pylist()], pa.bool_())
         )
     if not letters:
-        return found
-    wanted = [_parse_place(letter) for letter in letters]
-    found_places = places(found)
+        return candidates
+    selected = [_parse_place(letter) for letter in letters]
+    found_places = places(candidates)
     if unknown := [
-        n for n, place in zip(letters, wanted, strict=True) if place not in found_places
+        n
+        for n, selected_place in zip(letters, selected, strict=True)
+        if selected_place not in found_places
     ]:
         raise DataError(
             f"'{source}' has no dead letter {unknown[0]}: see `tidemark dead-letters list "
             f"{source}`."
         )
-    return found.take([found_places.index(place) for place in dict.fromkeys(wanted)])
+    return candidates.take(
+        [found_places.index(selected_place) for selected_place in dict.fromkeys(selected)]
+    )
 
 
 def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
@@ -238,21 +246,21 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
             )
     if command is not None:
         content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
-    place = letters.column_names.index("bytes")
-    return letters.set_column(place, "bytes", pa.array(content, pa.binary()))
+    index = letters.column_names.index("bytes")
+    return letters.set_column(index, "bytes", pa.array(content, pa.binary()))
 
 
 def _run_command(command: str, letter: str, content: bytes) -> bytes:
-    done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
-    if done.returncode:
+    process = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
+    if process.returncode:
         from tidemark.engine.process import summarize_output
 
-        reason = summarize_output(done.stderr.decode(errors="replace").splitlines())
+        reason = summarize_output(process.stderr.decode(errors="replace").splitlines())
         raise DataError(
             f"The command of --payload-command failed at dead letter {letter} with exit code "
-            f"{done.returncode}: {reason}. Nothing was replayed: correct the command."
+            f"{process.returncode}: {reason}. Nothing was replayed: correct the command."
         )
-    return done.stdout
+    return process.stdout
 
 
 def _count(letters: "pa.Table") -> list[dict[str, Any]]:
@@ -307,4 +315,6 @@ def _as_text(content: bytes | None) -> str | None:
         text = content.decode()
     except UnicodeDecodeError:
         return f"0x{content.hex()}"
-    return text if text.isprintable() or text.strip().isprintable() else f"0x{content.hex()}"
+    if text.isprintable() or text.strip().isprintable():
+        return text
+    return f"0x{content.hex()}"

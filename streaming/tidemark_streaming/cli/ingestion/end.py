@@ -20,7 +20,7 @@ def command(source: SourceName, yes: Yes = False) -> Output:
     from tidemark_streaming.ingest.ingest import end
 
     home = Home()
-    found = home.source(source)
+    ended = home.source(source)
     arrivals = home.snapshot().timeline(source)
     if not arrivals:
         raise DataError(
@@ -40,7 +40,7 @@ def command(source: SourceName, yes: Yes = False) -> Output:
             )
         store = home.warehouse()
         with step(f"end {source}") as work:
-            last = end(store, found)
+            last = end(store, ended)
             work.note = f"arrival {last.arrival}"
     result = {"source": source, "arrival": last.arrival, "watermark": iso(last.after)}
     return Output(result, lambda: print_facts(result))

@@ -101,42 +101,46 @@ def command(
     if following:
         logs.begin(settings, "ingest")
     ingestion = home.ingestion(source)
-    place = settings.landing_of(source)
-    connector = ingestion.connector(place)
-    for what, asked in (("loss", accept_loss), ("change", accept_change)):
-        connector = _accept(connector, what) if asked else connector
-    if ingestion.play is not None and not is_address(place) and not Path(place).is_dir():
+    landing = settings.landing_of(source)
+    connector = ingestion.connector(landing)
+    for risk, is_accepted in (("loss", accept_loss), ("change", accept_change)):
+        connector = _accept(connector, risk) if is_accepted else connector
+    if ingestion.play is not None and not is_address(landing) and not Path(landing).is_dir():
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
     # Each commit of a derived source runs a query, so its arrivals share a commit.
     one_by_one = not bulk and not isinstance(connector, DerivedConnector)
-    made: dict[str, RunFacts] = {}
+    facts_by_asset: dict[str, RunFacts] = {}
 
     def prepare(store: "Warehouse") -> "tuple[Warehouse, Direct | None]":
         furnish(store, ingestion)
-        return store, _run_on_commit(home, source, run, made, admission) if run else None
+        return store, _run_on_commit(home, source, run, facts_by_asset, admission) if run else None
 
     if following:
         outage = Outage(print_warning)
         store = outage.survive(home.warehouse)
         try:
-            store, then = prepare(store)
+            store, on_commit = prepare(store)
         except TidemarkError as error:
-            store, then = outage.retry(error, lambda: prepare(home.warehouse()))
+            store, on_commit = outage.retry(error, lambda: prepare(home.warehouse()))
         outage.end()
     else:
-        store, then = prepare(home.warehouse())
-    commits = (
-        follow(store, connector, then=then, again=home.warehouse, on_progress=print_warning)
-        if following
-        else ingest(store, connector, batch=1 if one_by_one else None)
-    )
-    keeps = (
-        foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
-        if following
-        else nullcontext()
-    )
+        store, on_commit = prepare(home.warehouse())
+    if following:
+        commits = follow(
+            store,
+            connector,
+            on_commit=on_commit,
+            reopen=home.warehouse,
+            on_progress=print_warning,
+        )
+    else:
+        commits = ingest(store, connector, batch=1 if one_by_one else None)
+    if following:
+        keeps = foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
+    else:
+        keeps = nullcontext()
     with keeps:
         return ingest_and_report(
             "ingest",
@@ -145,7 +149,7 @@ def command(
             commits,
             settings,
             following=following,
-            also=lambda: "".join(f"; {_line(facts)}" for facts in made.values()),
+            also=lambda: "".join(f"; {_line(facts)}" for facts in facts_by_asset.values()),
         )
 
 
@@ -153,13 +157,13 @@ def _run_on_commit(
     home: Home,
     source: str,
     assets: Sequence[str],
-    made: "dict[str, RunFacts]",
+    facts_by_asset: "dict[str, RunFacts]",
     admission: "Admission",
 ) -> "Direct":
     """Return a function that runs the assets after each commit.
 
     Args:
-        made: receives the facts of the newest run of each asset, by asset.
+        facts_by_asset: receives the facts of the newest run of each asset, by asset.
     """
     from tidemark_streaming.streams.direct import Direct, check
 
@@ -167,7 +171,7 @@ def _run_on_commit(
     check(home.settings, source, transforms)
 
     def on_run(facts: "RunFacts") -> None:
-        made[facts.asset] = facts
+        facts_by_asset[facts.asset] = facts
         if logs.is_structured():
             logs.log("ran", **logs.of_run(asdict(facts)))
         elif not err().is_terminal:
@@ -183,11 +187,11 @@ def _line(facts: "RunFacts") -> str:
     )
 
 
-def _accept(connector: "Connector", what: str) -> "Connector":
+def _accept(connector: "Connector", risk: str) -> "Connector":
     """Return a copy of the connector that accepts data loss or unusable rows.
 
     Args:
-        what: `loss` to continue after records that were deleted before they were ingested, or
+        risk: `loss` to continue after records that were deleted before they were ingested, or
             `change` to continue even if none of many rows can be decoded or has an event time.
 
     Raises:
@@ -208,9 +212,9 @@ def _accept(connector: "Connector", what: str) -> "Connector":
             (KafkaConnector, FileConnector, DeltaConnector),
             "from no Kafka topic, files, or Delta table",
         ),
-    }[what]
+    }[risk]
     if not isinstance(connector, kinds):
         raise DefinitionError(
             f"{option} can't be used for source '{connector.source.name}', which comes {elsewhere}."
         )
-    return replace(connector, **{f"accept_{what}": True})
+    return replace(connector, **{f"accept_{risk}": True})

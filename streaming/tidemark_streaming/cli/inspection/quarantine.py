@@ -128,7 +128,7 @@ def release(
     """
     from tidemark.quality import quarantine
 
-    return _decide(asset, "release", quarantine.release, (begin, end), key, whole=whole)
+    return _decide(asset, "release", quarantine.release, (begin, end), key, is_whole=whole)
 
 
 @app.command("discard")
@@ -146,31 +146,32 @@ def discard(
     """
     from tidemark.quality import quarantine
 
-    return _decide(asset, "discard", quarantine.discard, (begin, end), key, whole=whole)
+    return _decide(asset, "discard", quarantine.discard, (begin, end), key, is_whole=whole)
 
 
 def _decide(
     asset: str,
-    what: str,
+    verb: str,
     action: "Callable[[Warehouse, Definition, Choice], list[int]]",
     span: tuple[str | None, str | None],
     key: list[str] | None,
     *,
-    whole: bool,
+    is_whole: bool,
 ) -> Output:
     from tidemark.quality.quarantine import Choice
 
-    home, chosen = Home(), Choice(*parse_range(*span), parse_keys(key))
-    if whole == (chosen != Choice()):
+    home = Home()
+    chosen = Choice(*parse_range(*span), parse_keys(key))
+    if is_whole == (chosen != Choice()):
         raise DefinitionError(
-            f"Specify which windows to {what}: --from and --to, --key, or --all alone."
+            f"Specify which windows to {verb}: --from and --to, --key, or --all alone."
         )
     transform = home.asset(asset)
     store = home.warehouse()
-    with step(f"{what} windows of {asset}") as work:
+    with step(f"{verb} windows of {asset}") as work:
         count = len(action(store, transform, chosen))
         work.note = format_count(count, "window")
-    return Output({"asset": asset, "action": what, "windows": count}, lambda: None)
+    return Output({"asset": asset, "action": verb, "windows": count}, lambda: None)
 
 
 def _read_quarantine(
@@ -179,29 +180,30 @@ def _read_quarantine(
     from tidemark.quality.quarantine import Choice
     from tidemark_streaming.snapshot.check_results import read_quarantine
 
-    home, chosen = Home(), Choice(*parse_range(begin, end), parse_keys(key))
+    home = Home()
+    chosen = Choice(*parse_range(begin, end), parse_keys(key))
     transform = home.asset(asset)
     rows = read_quarantine(home.snapshot(), transform, chosen)
     return transform, [r for r in rows if discarded or r["quarantine_status"] == "quarantined"]
 
 
-def parse_keys(given: list[str] | None) -> dict[str, str | None]:
+def parse_keys(texts: list[str] | None) -> dict[str, str | None]:
     """Parse `--key` options into values by key name. A name without `=` stands for null."""
-    found: dict[str, str | None] = {}
-    for text in given or []:
+    keys: dict[str, str | None] = {}
+    for text in texts or []:
         name, equals, value = text.partition("=")
-        found[name] = value if equals else None
-    return found
+        keys[name] = value if equals else None
+    return keys
 
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
     """Print a table of failed windows by expectation, the most frequent first."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_expectation: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         for name in dict.fromkeys(f["expectation"] for f in _errors(row)):
-            found.setdefault(name, []).append(row)
+            by_expectation.setdefault(name, []).append(row)
     cells = list[tuple[object, ...]]()
-    for name, failing in sorted(found.items(), key=lambda item: -len(item[1])):
+    for name, failing in sorted(by_expectation.items(), key=lambda item: -len(item[1])):
         starts = [format_time(row["window_start"]) for row in failing]
         events = sum(row["events"] for row in failing)
         cells.append((name, len(failing), events, min(starts), max(starts)))

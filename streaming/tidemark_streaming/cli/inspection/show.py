@@ -76,11 +76,12 @@ def command(
         )
     choice = _Choice(parse_range(begin, end), parse_keys(key), limit, final=final, late=late)
     home = Home()
-    found, tables = home.asset_or_source(name), Tables.of(home.settings)
-    if isinstance(found, Source):
-        existing, rows, columns = _read_events(tables, found, choice)
+    source_or_asset = home.asset_or_source(name)
+    tables = Tables.of(home.settings)
+    if isinstance(source_or_asset, Source):
+        existing, rows, columns = _read_events(tables, source_or_asset, choice)
     else:
-        existing, rows, columns = _read_asset(tables, found, choice)
+        existing, rows, columns = _read_asset(tables, source_or_asset, choice)
     if form == "table":
         if rows is not None:
             _draw(rows, columns, limit)
@@ -103,17 +104,23 @@ def _read_asset(
     from tidemark.quality.quarantine import Choice
     from tidemark.store.key_choice import key_condition
 
-    asset, wanted, late = transform.name, choice.keys, choice.late
+    asset = transform.name
+    keys = choice.keys
+    late = choice.late
     table = _late_table(transform) if late else transform.table
     existing = list(tables.types(table))
     if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    Choice(keys=wanted).check(transform)
-    with_keys = key_condition(wanted, tables.types(table), asset) if existing else None
+    Choice(keys=keys).check(transform)
+    with_keys = key_condition(keys, tables.types(table), asset) if existing else None
     chosen = _condition(choice, "window_start", with_keys)
-    by = "arrival" if late else "window_start"
-    then = ["position"] if late else tables.existing_columns(table, transform.keys)
-    rows = tables.read_newest(table, by, chosen, choice.limit, then) if existing else None
+    order_column = "arrival" if late else "window_start"
+    further_columns = ["position"] if late else tables.existing_columns(table, transform.keys)
+    rows = (
+        tables.read_newest(table, order_column, chosen, choice.limit, further_columns)
+        if existing
+        else None
+    )
     return existing, rows, _late_columns(transform) if late else _window_columns(transform)
 
 
@@ -130,7 +137,9 @@ def _read_events(
     from tidemark.store.key_choice import key_condition
     from tidemark_streaming.snapshot.source_rows import newest_rows
 
-    name, wanted, late = source.name, choice.keys, choice.late
+    name = source.name
+    keys = choice.keys
+    late = choice.late
     if choice.final:
         raise DefinitionError(f"'{name}' is a source, which has no windows: leave out --final.")
     if late and not isinstance(source, DerivedSource):
@@ -138,27 +147,27 @@ def _read_events(
             f"'{name}' is a source, whose events can be late only in an asset: use `tidemark show "
             f"--late` with the asset, or `tidemark dead-letters show {name}`."
         )
-    if late and (wanted or choice.span != (None, None)):
+    if late and (keys or choice.span != (None, None)):
         raise DefinitionError(
             f"Rows without part in '{name}' are stored as JSON: leave out --from, --to, and --key."
         )
     table = source.dead_letters_table if late else source.log_table
     types = tables.types(table)
-    for column in wanted:
+    for column in keys:
         if column not in source.columns:
             raise DefinitionError(describe_unknown(f"column of '{name}'", column, source.columns))
         if types and column not in types:
             raise DefinitionError(
                 f"'{name}' has no event since its column '{column}' was declared: omit --key."
             )
-    with_keys = key_condition(wanted, types, name) if types else None
+    with_keys = key_condition(keys, types, name) if types else None
     chosen = _condition(choice, source.event_time, with_keys)
     rows = newest_rows(tables, source, table, chosen, choice.limit)
     if rows is None:
         err().print(f"'{name}' has no events yet: `tidemark ingest {name}` adds them.")
     standard = ["arrival", "position"]
-    own = ["reason", "bytes", "read_from"] if late else [*source.columns]
-    return [*types], rows, [*standard, *own]
+    further_columns = ["reason", "bytes", "read_from"] if late else [*source.columns]
+    return [*types], rows, [*standard, *further_columns]
 
 
 def _late_table(transform: "Definition") -> str:
@@ -196,10 +205,10 @@ def _condition(
         parts.append(begins < pa.scalar(as_datetime(end), INSTANT))
     if choice.final:
         parts.append(ds.field("final"))
-    found: ds.Expression | None = None
+    condition: ds.Expression | None = None
     for part in parts:
-        found = part if found is None else found & part
-    return found
+        condition = part if condition is None else condition & part
+    return condition
 
 
 def _window_columns(transform: "Definition") -> list[str]:
@@ -238,7 +247,9 @@ def _text(value: object) -> str:
         return format_time(value)
     if isinstance(value, (list, dict, tuple)):
         return as_json(value)
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return str(value)
 
 
 def _field(value: object) -> object:
@@ -250,4 +261,6 @@ def _field(value: object) -> object:
         return as_json(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return value

@@ -154,15 +154,15 @@ def _simulate(
         pool.shutdown(cancel_futures=True)
 
 
-def _right(scenario: "Scenario", found: list[dict[str, Any]]) -> bool:
+def _right(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
     from tidemark_streaming.scenario.run.compare import compare_results, explain, find_differences
 
-    differing = compare_results(found[0], found[-1], scenario.slack)
+    differing = compare_results(results[0], results[-1], scenario.slack)
     if differing:
         title = f"{scenario.name}: batch and stream differ"
         err().print(explain(differing, title=title, sides=("batch", "stream")))
     expected = scenario.expect
-    missed = [] if expected is None else find_differences(expected, found[0], scenario.slack)
+    missed = [] if expected is None else find_differences(expected, results[0], scenario.slack)
     if missed:
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
     return not differing and not missed

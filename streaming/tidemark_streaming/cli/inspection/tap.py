@@ -80,12 +80,12 @@ def command(
     if following and run is not None:
         raise DefinitionError("Use either --follow or --run, not both.")
     home = Home()
-    found = home.asset_or_source(name)
+    tapped = home.asset_or_source(name)
     choice = _Choice(step, run, limit, following=following, json=json)
-    if isinstance(found, Source):
-        _tap_source(home, found, choice)
+    if isinstance(tapped, Source):
+        _tap_source(home, tapped, choice)
     else:
-        _tap_asset(home, found, choice)
+        _tap_asset(home, tapped, choice)
 
 
 def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
@@ -101,12 +101,12 @@ def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
     store = home.warehouse()
     with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for row in runs:
-            found = tap(store, transform, step, row["commit_number"], choice.limit)
+            result = tap(store, transform, step, row["commit_number"], choice.limit)
             if choice.json:
-                place = {"run": row["run"], "commit_number": row["commit_number"]}
-                _lines(place, step.name, found.rows)
+                commit = {"run": row["run"], "commit_number": row["commit_number"]}
+                _lines(commit, step.name, result.rows)
             else:
-                _show(_describe_run(row, step.name), found.rows, more=found.more)
+                _show(_describe_run(row, step.name), result.rows, more=result.more)
 
 
 def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
@@ -122,7 +122,8 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
     if choice.step is None:
         _list({step.name: step.meaning for step in list_source_steps(source)}, json=choice.json)
         return
-    step, tables = find_source_step(source, choice.step), Tables.of(home.settings)
+    step = find_source_step(source, choice.step)
+    tables = Tables.of(home.settings)
     if choice.following:
         handle_termination()
         arrivals = _follow_arrivals(tables, source)
@@ -140,8 +141,8 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
 def _follow_arrivals(tables: "Tables", source: "Source") -> "Iterator[Arrival]":
     from tidemark_streaming.snapshot.source_rows import arrivals_after
 
-    known = arrivals_after(tables, source, -1)
-    last = known[-1].arrival if known else -1
+    arrivals = arrivals_after(tables, source, -1)
+    last = arrivals[-1].arrival if arrivals else -1
     while True:
         for arrival in arrivals_after(tables, source, last):
             last = arrival.arrival
@@ -149,11 +150,11 @@ def _follow_arrivals(tables: "Tables", source: "Source") -> "Iterator[Arrival]":
         time.sleep(_LOOK_EVERY)
 
 
-def _list(known: Mapping[str, str], *, json: bool) -> None:
+def _list(steps: Mapping[str, str], *, json: bool) -> None:
     if json:
-        print_json([{"step": name, "meaning": meaning} for name, meaning in known.items()])
+        print_json([{"step": name, "meaning": meaning} for name, meaning in steps.items()])
     else:
-        print_facts(known)
+        print_facts(steps)
 
 
 def _runs(
@@ -161,7 +162,8 @@ def _runs(
 ) -> Iterator[dict[str, Any]]:
     from tidemark_streaming.snapshot.snapshot import NewRuns
 
-    snapshot, asset = home.snapshot(), transform.name
+    snapshot = home.snapshot()
+    asset = transform.name
     if following:
         newer = NewRuns(snapshot, asset)
         newer.take()
@@ -184,21 +186,22 @@ def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
         time.sleep(_LOOK_EVERY)
 
 
-def _lines(place: Mapping[str, Any], step: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _lines(commit: Mapping[str, Any], step: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
-        typer.echo(as_json({**place, "step": step, "row": row}))
+        typer.echo(as_json({**commit, "step": step, "row": row}))
 
 
 def _describe_run(run: Mapping[str, Any], step: str) -> str:
-    first, last = run["from_arrival"] + 1, run["through_arrival"]
+    first = run["from_arrival"] + 1
+    last = run["through_arrival"]
     span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
     return f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}"
 
 
-def _show(place: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
+def _show(title: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
     count = format_count(len(rows), "row")
     console = out()
-    console.print(f"{place}: {'the first ' if more else ''}{count}")
+    console.print(f"{title}: {'the first ' if more else ''}{count}")
     for row in rows:
         pairs = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
         console.print("  " + " ".join(pairs), soft_wrap=True)
@@ -211,4 +214,6 @@ def _text(value: object) -> str:
         return f"({format_count(len(value), 'byte')})"
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
-    return NONE if value is None else str(value)
+    if value is None:
+        return NONE
+    return str(value)

@@ -52,10 +52,10 @@ def command(
     from tidemark_streaming.snapshot.tables import Tables
 
     home = Home()
-    known = home.known
-    sources = [home.source(source)] if source else [*known.sources.values()]
-    named = {each.name: each for each in known.all_sources()}
-    names = ", ".join(f"'{one.name}'" for one in sources)
+    domains = home.known
+    sources = [home.source(source)] if source else [*domains.sources.values()]
+    named = {any_source.name: any_source for any_source in domains.all_sources()}
+    names = ", ".join(f"'{searched.name}'" for searched in sources)
     unknown = DataError(
         f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
     )
@@ -64,24 +64,25 @@ def command(
         raise unknown
     store = home.warehouse()
     with step(f"find {correlation_id}") as work:
-        found = [
+        events = [
             event
-            for one in sources
-            for event in islice(trace.find_events(store, one, correlation_id), _MOST + 1)
+            for searched in sources
+            for event in islice(trace.find_events(store, searched, correlation_id), _MOST + 1)
         ]
         if source is None:
-            found = _follow(store, known, named, found)
-        work.note = f"{len(found)} found" if len(found) <= _MOST else f"more than {_MOST}"
-    if not found:
+            events = _follow(store, domains, named, events)
+        work.note = f"{len(events)} found" if len(events) <= _MOST else f"more than {_MOST}"
+    if not events:
         raise unknown
-    if len(found) > _MOST:
+    if len(events) > _MOST:
         err().print(f"More than {_MOST} events have this id: only the first {_MOST} are traced.")
-    traces, trees = list[dict[str, Any]](), list[Tree]()
-    for event in found[:_MOST]:
+    traces = list[dict[str, Any]]()
+    trees = list[Tree]()
+    for event in events[:_MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             event = trace.add_origins(store, named[event.source], event)
-            fates = trace.find_fates(store, [*known.transforms.values()], event)
-            rows = _marts(home, store, known.transforms, fates)
+            fates = trace.find_fates(store, [*domains.transforms.values()], event)
+            rows = _marts(home, store, domains.transforms, fates)
         traces.append(_plain(event, fates, rows))
         trees.append(_draw_tree(event, fates, rows))
     return Output(traces, lambda: out().print(*trees))
@@ -89,9 +90,9 @@ def command(
 
 def _follow(
     store: "Warehouse",
-    known: "Domains",
+    domains: "Domains",
     named: Mapping[str, "Source"],
-    found: Sequence["Event"],
+    events: Sequence["Event"],
 ) -> list["Event"]:
     """Return the events, and all rows of derived sources that were computed from them.
 
@@ -100,17 +101,18 @@ def _follow(
 
     Args:
         named: all sources, by name.
-        found: the events.
+        events: the events.
     """
     from tidemark.verify import trace
 
-    reached, waiting = dict[tuple[str, int, int, bool], "Event"](), [*found]
+    reached = dict[tuple[str, int, int, bool], "Event"]()
+    waiting = [*events]
     while waiting and len(reached) <= _MOST:
         event = waiting.pop(0)
         if event.place in reached:
             continue
         reached[event.place] = event
-        for source in known.derived_from(named[event.source]):
+        for source in domains.derived_from(named[event.source]):
             waiting += islice(trace.find_derived(store, source, event), _MOST + 1)
     return [*reached.values()]
 
@@ -133,10 +135,12 @@ def _marts(
         return {}
     project = Marts(home.settings)
     return {
-        (fate.asset, n): [*mart_rows.resting_on(store, project, transforms[fate.asset], place.row)]
+        (fate.asset, n): [
+            *mart_rows.resting_on(store, project, transforms[fate.asset], membership.row)
+        ]
         for fate in fates
-        for n, place in enumerate(fate.places)
-        if place.in_row and place.row is not None
+        for n, membership in enumerate(fate.places)
+        if membership.in_row and membership.row is not None
     }
 
 
@@ -151,10 +155,10 @@ def _plain(
                 "state": fate.state,
                 "watermark": iso(fate.watermark),
                 "places": [
-                    asdict(place)
-                    | {"start": iso(place.start), "end": iso(place.end)}
+                    asdict(membership)
+                    | {"start": iso(membership.start), "end": iso(membership.end)}
                     | {"marts": [asdict(m) for m in marts.get((fate.asset, n), [])]}
-                    for n, place in enumerate(fate.places)
+                    for n, membership in enumerate(fate.places)
                 ],
             }
             for fate in fates
@@ -174,7 +178,7 @@ def _plain_event(event: "Event") -> dict[str, Any]:
         "watermark": iso(came.before),
         "dead_letter": event.dead_letter,
         "event": dict(event.columns),
-        "origins": [_plain_event(each) for each in event.origins],
+        "origins": [_plain_event(origin) for origin in event.origins],
     }
 
 
@@ -188,9 +192,9 @@ def _draw_tree(
         branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
         if not fate.places:
             branch.add(_absence(fate))
-        for n, place in enumerate(fate.places):
-            where = branch.add(_heading(place))
-            for line in _lines(fate, place):
+        for n, membership in enumerate(fate.places):
+            where = branch.add(_heading(membership))
+            for line in _lines(fate, membership):
                 where.add(line)
             for mart in marts.get((fate.asset, n), []):
                 where.add(_mart(mart))
@@ -210,11 +214,13 @@ def _add_origin(tree: Tree, event: "Event") -> None:
     elif event.origins:
         origin.add(f"[red]takes no part[/]: {escape(event.dead_letter)}")
     else:
-        place = f"{came.arrival} position {event.position}"
+        position = f"{came.arrival} position {event.position}"
         origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
-        origin.add(f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {place})")
-    for each in event.origins:
-        _add_origin(origin.add("[dim]computed from[/]"), each)
+        origin.add(
+            f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {position})"
+        )
+    for base_event in event.origins:
+        _add_origin(origin.add("[dim]computed from[/]"), base_event)
 
 
 def _absence(fate: "Fate") -> str:
@@ -230,75 +236,87 @@ def _absence(fate: "Fate") -> str:
     return sentences[fate.state]
 
 
-def _heading(place: "WindowMembership") -> str:
-    keys = format_keys(place.keys)
-    colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
-    verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
-    if place.verdict == "late":
+def _heading(membership: "WindowMembership") -> str:
+    keys = format_keys(membership.keys)
+    colour = {"on_time": "green", "late": "yellow"}.get(membership.verdict, "red")
+    verdict = f"[{colour}]{membership.verdict.replace('_', ' ')}[/]"
+    if membership.verdict == "late":
         verdict += ", counted"
-    elif place.verdict == "too_late":
-        verdict += ", counted by a correction" if place.counts else ", not counted"
-    if place.start is None or place.end is None:
+    elif membership.verdict == "too_late":
+        verdict += ", counted by a correction" if membership.counts else ", not counted"
+    if membership.start is None or membership.end is None:
         return f"no window {escape(keys)}: {verdict}"
-    return f"{_format_time(place.start)} to {_format_time(place.end)} {escape(keys)}: {verdict}"
+    span = f"{_format_time(membership.start)} to {_format_time(membership.end)}"
+    return f"{span} {escape(keys)}: {verdict}"
 
 
-def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
-    if place.late is not None:
-        lag = place.late["lateness_seconds"]
+def _lines(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
+    if membership.late is not None:
+        lag = membership.late["lateness_seconds"]
         behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
         table = fate.follows or fate.asset
-        yield f"in [bold]{table}_late[/]: {place.late['reason']}{behind}"
-    row = place.row
-    if place.start is None or place.end is None:
+        yield f"in [bold]{table}_late[/]: {membership.late['reason']}{behind}"
+    row = membership.row
+    if membership.start is None or membership.end is None:
         return
     if row is not None:
-        absence = (
-            "" if place.in_row else "without it, " if place.counts else "permanently without it, "
-        )
+        if membership.in_row:
+            absence = ""
+        else:
+            absence = "without it, " if membership.counts else "permanently without it, "
         final = "final" if row["final"] else "not final yet"
         quality = f", {row['quality']}" if row["quality"] else ""
         yield (
             f"published {absence}revision {row['revision']}, {row['timing']}, {final}{quality}: "
-            + escape(_values(_measures(place, row)))
+            + escape(_values(_measures(membership, row)))
         )
-    elif place.counts and place.quarantined is None:
+    elif membership.counts and membership.quarantined is None:
         mark = iso(fate.watermark) or "-infinity"
         yield f"waits for its window to fire: the watermark is at {mark}"
-    if place.quarantined is not None:
+    if membership.quarantined is not None:
         failed = "; ".join(
             f"{f['expectation']}: {f['observed']}"
-            for f in place.quarantined["failed_expectations"]
+            for f in membership.quarantined["failed_expectations"]
             if f["level"] == "error"
         )
-        yield f"[red]in quarantine[/] ({place.quarantined['quarantine_status']}): {escape(failed)}"
-    for pane in place.panes:
+        status = membership.quarantined["quarantine_status"]
+        yield f"[red]in quarantine[/] ({status}): {escape(failed)}"
+    for pane in membership.panes:
         kind = "retraction in pane" if pane["retraction"] else "pane"
         last = ", the last" if pane["is_last"] else ""
         yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
 
 
-def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
+def _measures(membership: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a published row to show: its columns without the window, the keys, and
     most of the columns that Tidemark adds."""
-    away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
+    hidden = {
+        "window_start",
+        "window_end",
+        *membership.keys,
+        "revision",
+        "timing",
+        "final",
+        "quality",
+    }
     return {
-        k: v for k, v in row.items() if k not in away | {"as_of", "commit_number", "last_arrival"}
+        k: v for k, v in row.items() if k not in hidden | {"as_of", "commit_number", "last_arrival"}
     }
 
 
-def _mart(found: "MartRows") -> str:
-    if found.by is None:
-        return f"mart [bold]{found.mart}[/] reads this table"
-    by = escape(_values(found.by))
-    if not found.rows:
-        return f"mart [bold]{found.mart}[/] has no row of {by} yet: `tidemark marts {found.mart}`"
-    if len(found.rows) > _SHOWN:
-        return f"mart [bold]{found.mart}[/]: {format_count(len(found.rows), 'row')} of {by}"
+def _mart(mart_rows: "MartRows") -> str:
+    mart = f"mart [bold]{mart_rows.mart}[/]"
+    if mart_rows.by is None:
+        return f"{mart} reads this table"
+    values = escape(_values(mart_rows.by))
+    if not mart_rows.rows:
+        return f"{mart} has no row of {values} yet: `tidemark marts {mart_rows.mart}`"
+    if len(mart_rows.rows) > _SHOWN:
+        return f"{mart}: {format_count(len(mart_rows.rows), 'row')} of {values}"
     rows = "; ".join(
-        _values({k: v for k, v in row.items() if k not in found.by}) for row in found.rows
+        _values({k: v for k, v in row.items() if k not in mart_rows.by}) for row in mart_rows.rows
     )
-    return f"mart [bold]{found.mart}[/], {by}: {escape(rows)}"
+    return f"{mart}, {values}: {escape(rows)}"
 
 
 def _values(row: Mapping[str, Any]) -> str:
@@ -308,7 +326,9 @@ def _values(row: Mapping[str, Any]) -> str:
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return NONE if value is None else str(value)
+    if value is None:
+        return NONE
+    return str(value)
 
 
 def _format_time(micros: int) -> str:

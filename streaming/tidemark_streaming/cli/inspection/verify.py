@@ -103,7 +103,7 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
             return
         different = format_count(report.missing + report.extra, "difference")
         title = f"{source.name}: {different} in {format_count(report.rows, 'row')}"
-        rows = (tuple(each.values()) for each in report.differences[:limit])
+        rows = (tuple(difference.values()) for difference in report.differences[:limit])
         more = report.missing + report.extra - limit
         print_table(("kind", "arrival", "row", "reason"), rows, title, more=more)
 
@@ -170,13 +170,14 @@ def lateness(
     ingestion = home.ingestion(source)
     store = home.warehouse()
     with step(f"lateness {source}") as work:
-        found = measure_lags(store, ingestion.source, target)
-        work.note = format_count(found.total.events, "event")
-    return Output(asdict(found), lambda: _print_lags(source, found))
+        lags = measure_lags(store, ingestion.source, target)
+        work.note = format_count(lags.total.events, "event")
+    return Output(asdict(lags), lambda: _print_lags(source, lags))
 
 
-def _print_lags(source: str, found: "Lateness") -> None:
-    live, total = found.live, found.total
+def _print_lags(source: str, lateness: "Lateness") -> None:
+    live = lateness.live
+    total = lateness.total
     lags = Table(title=f"{source}: delay of {format_count(total.events, 'event')}")
     lags.add_column("percentile", justify="right")
     bounds_ = Table(title="maximum loss with a bound")
@@ -192,20 +193,23 @@ def _print_lags(source: str, found: "Lateness") -> None:
     for percentile in total.percentiles:
         lags.add_row(
             "all" if percentile == 100 else f"{percentile:g} %",
-            *(str(timedelta(seconds=round(each.percentiles[percentile] / 1e6))) for each in shown),
+            *(
+                str(timedelta(seconds=round(series.percentiles[percentile] / 1e6)))
+                for series in shown
+            ),
         )
-    most = max((each.candidates for each in shown), key=len)
+    most = max((series.candidates for series in shown), key=len)
     recommended = None if live is None else live.recommended
     for n, candidate in [*enumerate(most)][-12:]:
         cells = list[str]()
-        for each in shown:
+        for series in shown:
             # A shorter list has ended because no event is lost.
-            lost = each.candidates[n] if n < len(each.candidates) else each.candidates[-1]
+            lost = series.candidates[n] if n < len(series.candidates) else series.candidates[-1]
             cells += [f"{lost.lost:,}", f"{lost.share:.3%}"]
         is_best = recommended is not None and candidate.bound == recommended.bound
         bounds_.add_row(describe(candidate.bound), *cells, style="bold green" if is_best else None)
     out().print(lags, bounds_)
-    bulk = _describe_arrivals(found.bulk_loads)
+    bulk = _describe_arrivals(lateness.bulk_loads)
     if live is None:
         out().print(
             f"All events arrived in bulk loads ({bulk}), which do not show how late live events "
@@ -216,7 +220,7 @@ def _print_lags(source: str, found: "Lateness") -> None:
     out().print(f"Bulk loads are left out of the recommendation: {bulk}, with {left_out}.")
     if live.recommended is not None:
         out().print(
-            f"Recommended, to lose at most {found.target:.3%}: "
+            f"Recommended, to lose at most {lateness.target:.3%}: "
             f'BoundedOutOfOrderness("{describe(live.recommended.bound)}").'
         )
 

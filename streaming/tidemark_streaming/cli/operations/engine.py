@@ -44,17 +44,20 @@ def engine_check() -> Output:
     home = Home()
     warehouse = home.warehouse()
     with step("check the engine") as work:
-        found = [*check_engine(warehouse, home.settings.domains)]
-        work.note = f"{len(found)} differences" if found else "it fits"
-    required = any(each.required for each in found)
+        differences = [*check_engine(warehouse, home.settings.domains)]
+        work.note = f"{len(differences)} differences" if differences else "it fits"
+    required = any(difference.required for difference in differences)
     return Output(
-        [asdict(each) for each in found],
-        lambda: _show(found),
+        [asdict(difference) for difference in differences],
+        lambda: _show(differences),
         typer.Exit(_DIFFERENT) if required else None,
     )
 
 
-def _show(found: "list[Difference]") -> None:
-    if found:
-        rows = ((each.part, "yes" if each.required else "no", each.problem) for each in found)
+def _show(differences: "list[Difference]") -> None:
+    if differences:
+        rows = (
+            (difference.part, "yes" if difference.required else "no", difference.problem)
+            for difference in differences
+        )
         print_table(("part", "required", "problem"), rows, "differences")

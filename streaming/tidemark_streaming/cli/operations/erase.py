@@ -62,8 +62,8 @@ def command(
     from tidemark_streaming.home.erasure import ErasureRequest, erase
 
     home = Home()
-    wanted = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
-    if any(not text for text in wanted.texts):
+    request = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
+    if any(not text for text in request.texts):
         raise DefinitionError(
             "--dead-letters-containing must not be empty: every dead letter contains the empty "
             "text."
@@ -72,31 +72,32 @@ def command(
         question = f"Permanently delete these events of '{source}'?"
         confirm(f"delete events of '{source}'", question, "Nothing was deleted.")
     store = home.warehouse(validates=True)
-    known, settings = home.known, home.settings
+    domains = home.known
+    settings = home.settings
     with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
-        report = erase(settings, store, known, wanted, engine.ensure(settings), work.show)
+        report = erase(settings, store, domains, request, engine.ensure(settings), work.show)
         work.note = format_count(report.erased.events, "event")
-    return Output(asdict(report), lambda: _show(report, wanted))
+    return Output(asdict(report), lambda: _show(report, request))
 
 
-def _show(report: "Report", wanted: "ErasureRequest") -> None:
-    done = report.erased
-    if done.places:
+def _show(report: "Report", request: "ErasureRequest") -> None:
+    erased = report.erased
+    if erased.places:
         rows = [
-            *((each.table, each.rows, each.what) for each in done.places),
-            *((name, "all", "removed") for name in done.removed),
+            *((entry.table, entry.rows, entry.what) for entry in erased.places),
+            *((name, "all", "removed") for name in erased.removed),
             *((name, "all", "rebuilt") for name in report.marts),
         ]
-        title = "planned changes" if wanted.dry_run else "changes"
+        title = "planned changes" if request.dry_run else "changes"
         print_table(("table", "rows", ""), rows, title, right=("rows",))
     else:
         out().print("The event log has no such events.")
-    if done.resumed:
-        out().print(f"Completed first: {format_count(done.resumed, 'interrupted erasure')}.")
-    if done.swept:
-        out().print(f"Removed temporary data of killed processes: {done.swept}.")
+    if erased.resumed:
+        out().print(f"Completed first: {format_count(erased.resumed, 'interrupted erasure')}.")
+    if erased.swept:
+        out().print(f"Removed temporary data of killed processes: {erased.swept}.")
     if report.vacuumed:
-        files = sum(each.removed for each in report.vacuumed)
+        files = sum(entry.removed for entry in report.vacuumed)
         out().print(
             f"Removed {format_count(files, 'old file')}: earlier versions can no longer be read."
         )
@@ -107,7 +108,7 @@ def _show(report: "Report", wanted: "ErasureRequest") -> None:
         )
     for note in report.beyond:
         err().print(f"not erased: {note}", markup=False, soft_wrap=True)
-    for each in done.sent:
-        for window in each.windows[:_LISTED]:
+    for entry in erased.sent:
+        for window in entry.windows[:_LISTED]:
             keys = format_keys(window["keys"])
-            err().print(f"  {each.asset} {window['window_start']} {keys}", markup=False)
+            err().print(f"  {entry.asset} {window['window_start']} {keys}", markup=False)

@@ -57,48 +57,49 @@ def changes(
     store = home.warehouse()
     start, stop = resolve_windows(store, transform, first, last)
     with step(f"compare definitions of {asset}") as work:
-        found = verify.compute_changes(store, transform, start, stop, most=most)
-        work.note = f"{format_count(found.windows, 'row')} compared" if found.windows else ""
-    return Output({"same": found.same, **asdict(found)}, lambda: _print_changes(found))
+        result = verify.compute_changes(store, transform, start, stop, max_listed=most)
+        work.note = f"{format_count(result.windows, 'row')} compared" if result.windows else ""
+    return Output({"same": result.same, **asdict(result)}, lambda: _print_changes(result))
 
 
-def _print_changes(found: "Changes") -> None:
+def _print_changes(result: "Changes") -> None:
     from tidemark.verify.changes import EFFECT_TEXTS
 
-    if found.same:
+    if result.same:
         out().print(
-            f"[green]the same[/]: the tables of '{found.asset}' were made by the definition in "
+            f"[green]the same[/]: the tables of '{result.asset}' were made by the definition in "
             "the code."
         )
         return
-    if found.differences:
+    if result.differences:
         print_table(
             ("part", "in the tables", "in the code"),
-            ((c.part, c.before, c.after) for c in found.differences),
-            f"{found.asset}: differences",
+            ((c.part, c.before, c.after) for c in result.differences),
+            f"{result.asset}: differences",
         )
-        out().print(EFFECT_TEXTS[found.effect].format(asset=found.asset), markup=False)
-    if found.earlier_through is not None:
+        out().print(EFFECT_TEXTS[result.effect].format(asset=result.asset), markup=False)
+    if result.earlier_through is not None:
         out().print(
-            f"Events through arrival {found.earlier_through:,} were computed by an earlier "
+            f"Events through arrival {result.earlier_through:,} were computed by an earlier "
             "definition."
         )
-    if found.effect == "none" and found.earlier_through is None:
+    if result.effect == "none" and result.earlier_through is None:
         return
     out().print(
-        f"Of {format_count(found.windows, 'row')} through arrival {found.as_of:,}: {found.kinds}."
+        f"Of {format_count(result.windows, 'row')} through arrival {result.as_of:,}: "
+        f"{result.kinds}."
     )
-    if found.earliest is not None:
-        out().print(f"Their windows start from {found.earliest} to {found.latest}.")
-    for column, count in found.columns.items():
-        of = "in every row" if count is None else format_count(count, "value")
-        out().print(f"[bold]{column}[/]: {of}")
-    if found.examples:
+    if result.earliest is not None:
+        out().print(f"Their windows start from {result.earliest} to {result.latest}.")
+    for column, count in result.columns.items():
+        extent = "in every row" if count is None else format_count(count, "value")
+        out().print(f"[bold]{column}[/]: {extent}")
+    if result.examples:
         print_table(
             ("window start", "keys", "", "column", "before", "after"),
             (
                 (e.window_start, format_keys(e.keys), e.kind, e.column or "", e.before, e.after)
-                for e in found.examples
+                for e in result.examples
             ),
         )
 
@@ -160,22 +161,23 @@ def rebuild(
         return Output({"asset": asset, "discarded": tables}, lambda: None)
     if not promote and not rollback:
         with step(f"rebuild {asset}") as work:
-            made = run.rebuild(store, transform)
-            work.note = format_count(made.windows, "window")
-        return Output(asdict(made), lambda: _print_rebuilt(made))
+            status = run.rebuild(store, transform)
+            work.note = format_count(status.windows, "window")
+        return Output(asdict(status), lambda: _print_rebuilt(status))
     with step(f"{'promote' if promote else 'roll back'} {asset}") as work:
         if promote:
-            done = run.promote(store, transform, keep_backup=keep_backup)
+            facts = run.promote(store, transform, keep_backup=keep_backup)
         else:
-            done = run.roll_back(store, transform)
-        work.note = format_count(done.windows, "window")
-    return run_output(done)
+            facts = run.roll_back(store, transform)
+        work.note = format_count(facts.windows, "window")
+    return run_output(facts)
 
 
 def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, discard: bool) -> Output:
     from tidemark_streaming.derived import rebuild as run
 
-    name, store = source.name, home.warehouse()
+    name = source.name
+    store = home.warehouse()
     if discard:
         with step(f"discard rebuilt tables of {name}") as work:
             tables = run.discard(store, source)
@@ -185,25 +187,25 @@ def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, disca
         with step(f"rebuild {name}") as work:
             for commit in run.rebuild(store, source):
                 work.at(commit.done, commit.pending)
-            made = run.describe_rebuilt(store, source)
-            work.note = format_count(made.arrivals, "arrival")
-        return Output(asdict(made), lambda: _print_rebuilt_source(made))
+            rebuilt = run.describe_rebuilt(store, source)
+            work.note = format_count(rebuilt.arrivals, "arrival")
+        return Output(asdict(rebuilt), lambda: _print_rebuilt_source(rebuilt))
     with step(f"promote {name}") as work:
         promoted = run.promote(store, source)
         work.note = format_count(promoted.arrivals, "arrival")
     return Output(asdict(promoted), lambda: _print_stale(name, promoted.stale))
 
 
-def _print_rebuilt_source(made: "RebuiltSource") -> None:
+def _print_rebuilt_source(rebuilt: "RebuiltSource") -> None:
     print_facts(
         {
-            "rebuilt tables": ", ".join(made.tables),
-            "arrivals": f"{made.arrivals:,}",
-            "rows": f"{made.rows:,}",
+            "rebuilt tables": ", ".join(rebuilt.tables),
+            "arrivals": f"{rebuilt.arrivals:,}",
+            "rows": f"{rebuilt.rows:,}",
         }
     )
     out().print(
-        f"`tidemark rebuild {made.source} --promote` publishes the rebuilt tables.", markup=False
+        f"`tidemark rebuild {rebuilt.source} --promote` publishes the rebuilt tables.", markup=False
     )
 
 
@@ -216,17 +218,17 @@ def _print_stale(name: str, below: Sequence[str]) -> None:
         )
 
 
-def _print_rebuilt(made: "RebuildStatus") -> None:
+def _print_rebuilt(status: "RebuildStatus") -> None:
     rows: dict[str, object] = {
-        "rebuilt tables": ", ".join(made.tables),
-        "through arrival": f"{made.through:,} ({made.asset} is at {made.current:,})",
-        "windows": f"{made.windows:,}",
+        "rebuilt tables": ", ".join(status.tables),
+        "through arrival": f"{status.through:,} ({status.asset} is at {status.current:,})",
+        "windows": f"{status.windows:,}",
     }
-    if made.quarantined:
-        rows["quarantined"] = f"{made.quarantined:,}"
+    if status.quarantined:
+        rows["quarantined"] = f"{status.quarantined:,}"
     print_facts(rows)
     out().print(
-        f"`tidemark diff {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
+        f"`tidemark diff {status.asset}` shows the differences. `tidemark rebuild {status.asset} "
         "--promote` publishes the rebuilt tables.",
         markup=False,
     )

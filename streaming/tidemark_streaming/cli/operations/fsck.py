@@ -30,19 +30,19 @@ def fsck() -> Output:
     """
     home = Home()
     with step("check the tables") as work:
-        found = home.find_damage()
-        work.note = f"{len(found)} damaged" if found else "they are consistent"
+        damages = home.find_damage()
+        work.note = f"{len(damages)} damaged" if damages else "they are consistent"
     return Output(
-        [asdict(damage) for damage in found],
-        lambda: _show(found),
-        typer.Exit(_DAMAGED) if found else None,
+        [asdict(damage) for damage in damages],
+        lambda: _show(damages),
+        typer.Exit(_DAMAGED) if damages else None,
     )
 
 
-def _show(found: "list[Damage]") -> None:
+def _show(damages: "list[Damage]") -> None:
     from tidemark.store.integrity import ADVICE
 
-    if found:
-        rows = ((damage.table, damage.asset, damage.problem) for damage in found)
+    if damages:
+        rows = ((damage.table, damage.asset, damage.problem) for damage in damages)
         print_table(("table", "asset", "problem"), rows, "damaged tables")
         err().print(ADVICE, markup=False)

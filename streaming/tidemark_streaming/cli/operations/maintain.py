@@ -48,22 +48,21 @@ def maintain(
     from tidemark.store.upkeep import maintenance
 
     store = Home().warehouse()
-    found: list[MaintenanceResult] = []
+    results: list[MaintenanceResult] = []
     with step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
-        for done in maintenance.maintain(
+        for result in maintenance.maintain(
             store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
         ):
-            found.append(done)
-            work.at(len(found), total)
-            work.show(done.table)
-        work.note = (
-            f"{format_count(len(found), 'table')}, {_size(sum(each.freed for each in found))} freed"
-        )
+            results.append(result)
+            work.at(len(results), total)
+            work.show(result.table)
+        freed = _size(sum(finished.freed for finished in results))
+        work.note = f"{format_count(len(results), 'table')}, {freed} freed"
     return Output(
-        [asdict(each) for each in found],
-        lambda: _show(found, dry_run=dry_run),
-        maintenance.combine_errors(found),
+        [asdict(finished) for finished in results],
+        lambda: _show(results, dry_run=dry_run),
+        maintenance.combine_errors(results),
     )
 
 
@@ -121,9 +120,13 @@ def _defined_tables(home: Home, owner: str) -> "list[TableName]":
     kind, _, name = owner.partition(" ")
     derived = home.find_derived(name)
     if kind == "source":
-        return [] if derived is None else derived.tables
+        if derived is None:
+            return []
+        return derived.tables
     transform = home.known.transforms.get(name)
-    return [] if transform is None else transform.tables
+    if transform is None:
+        return []
+    return transform.tables
 
 
 @contextmanager
@@ -162,16 +165,16 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
             f"The stream of '{asset}' runs or will be restarted, and would fill the tables again: "
             f"first stop it with `tidemark stream {asset} --stop`."
         )
-    for found in (c for c in foreground.commands(settings) if c.runs):
+    for running in (c for c in foreground.commands(settings) if c.runs):
         command = {
-            foreground.STREAM: f"tidemark stream {found.name}",
-            foreground.SINK: f"tidemark sink {found.name} --follow",
-        }.get(found.kind)
-        if command is not None and found.name == asset:
+            foreground.STREAM: f"tidemark stream {running.name}",
+            foreground.SINK: f"tidemark sink {running.name} --follow",
+        }.get(running.kind)
+        if command is not None and running.name == asset:
             return _stop_first(command, asset)
-        if asset in found.assets:
-            runs = "".join(f" --run {each}" for each in found.assets)
-            return _stop_first(f"tidemark ingest {found.name} --follow{runs}", asset)
+        if asset in running.assets:
+            runs = "".join(f" --run {run_asset}" for run_asset in running.assets)
+            return _stop_first(f"tidemark ingest {running.name} --follow{runs}", asset)
     return None
 
 
@@ -182,13 +185,13 @@ def _stop_first(command: str, asset: str) -> str:
     )
 
 
-def _show(found: "list[MaintenanceResult]", *, dry_run: bool) -> None:
+def _show(results: "list[MaintenanceResult]", *, dry_run: bool) -> None:
     title = "planned maintenance" if dry_run else "maintenance"
     numbers = ("files before", "after", "files removed", "freed")
     busy = {True: " (busy)", False: ""}
     rows = (
         (r.table, r.before, f"{r.after:,}{busy[r.busy]}", r.removed, _size(r.freed), r.spared)
-        for r in found
+        for r in results
     )
     print_table(("table", *numbers, "retained"), rows, title, right=numbers)
 
@@ -196,5 +199,8 @@ def _show(found: "list[MaintenanceResult]", *, dry_run: bool) -> None:
 def _size(count: float) -> str:
     unit = 0
     while count >= 1000 and unit + 1 < len(_UNITS):
-        count, unit = count / 1000, unit + 1
-    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count:.0f} B"
+        count = count / 1000
+        unit = unit + 1
+    if unit:
+        return f"{count:.1f} {_UNITS[unit]}"
+    return f"{count:.0f} B"

@@ -50,11 +50,13 @@ def command(
     from tidemark_streaming.ingest.future_watermark import find
 
     home = Home()
-    found, snapshot = home.source(source), home.snapshot()
+    lowered = home.source(source)
+    snapshot = home.snapshot()
     result: dict[str, object] = {}
     if lower:
-        result = _lower(home, found)
-    seen, ahead = snapshot.source(found), find(snapshot, found)
+        result = _lower(home, lowered)
+    seen = snapshot.source(lowered)
+    ahead = find(snapshot, lowered)
     result |= {
         "source": source,
         "watermark": iso(seen.watermark),
@@ -62,21 +64,21 @@ def command(
         "newest_event": iso(seen.newest_event),
     }
     warning = None if ahead is None else str(ahead)
-    partitions = _partitions(snapshot, found)
-    bases = _bases(snapshot, found)
+    partitions = _partitions(snapshot, lowered)
+    bases = _bases(snapshot, lowered)
 
     def show() -> None:
         print_facts({name.replace("_", " "): value for name, value in result.items()})
         if partitions:
-            by = str(found.watermark.by)
+            partition_column = str(lowered.watermark.by)
             rows = [
                 (
-                    format_keys({by: each["value"]}),
-                    each["watermark"],
-                    each["heard_at"],
-                    "idle" if each["idle"] else "active",
+                    format_keys({partition_column: partition["value"]}),
+                    partition["watermark"],
+                    partition["heard_at"],
+                    "idle" if partition["idle"] else "active",
                 )
-                for each in partitions
+                for partition in partitions
             ]
             print_table(("partition", "watermark", "last event arrived", "state"), rows)
         if bases:
@@ -125,13 +127,13 @@ def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object
         return []
     return [
         {
-            "value": each.value,
-            "watermark": iso(each.watermark),
-            "heard_at": iso(each.heard_at),
-            "idle": each.idle,
+            "value": partition.value,
+            "watermark": iso(partition.watermark),
+            "heard_at": iso(partition.heard_at),
+            "idle": partition.idle,
         }
         for last in read_arrivals(newest)
-        for each in strategy.partitions(last.watermark_state, last.arrived_at)
+        for partition in strategy.partitions(last.watermark_state, last.arrived_at)
     ]
 
 
@@ -146,9 +148,9 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
 
     name = source.name
     owner = source.timeline_table.owner
-    own = [d for d in home.known.transforms.values() if d.source.name == name]
-    for each in own:
-        if (blocker := find_blocker(home.settings, each.name)) is not None:
+    assets = [d for d in home.known.transforms.values() if d.source.name == name]
+    for asset in assets:
+        if (blocker := find_blocker(home.settings, asset.name)) is not None:
             raise DataError(blocker)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
     store = home.warehouse(validates=True)
@@ -162,25 +164,25 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
         ):
             record()
         with step(f"lower the watermark of {name}") as work:
-            done = lower(store, source, on_change=record)
-            work.note = format_count(done.arrivals, "arrival")
-        ran = [d for d in own if Asset(store, d).state.last().commit_number >= 0]
-        for each in sorted(ran, key=lambda d: d.follows is not None):
-            with step(f"recompute {each.name}"):
-                if each.follows is None:
+            lowered = lower(store, source, on_change=record)
+            work.note = format_count(lowered.arrivals, "arrival")
+        ran = [d for d in assets if Asset(store, d).state.last().commit_number >= 0]
+        for asset in sorted(ran, key=lambda d: d.follows is not None):
+            with step(f"recompute {asset.name}"):
+                if asset.follows is None:
                     # The asset's checkpoint can't be used with a rewritten timeline.
-                    checkpoints.remove(store, each.name)
-                    runner.backfill(store, each)
+                    checkpoints.remove(store, asset.name)
+                    runner.backfill(store, asset)
                 else:
-                    runner.incremental(store, each)
-    if done.first is None:
+                    runner.incremental(store, asset)
+    if lowered.first is None:
         err().print(f"All watermarks of '{name}' match the definition.")
-    stale = [] if done.first is None else _list_stale_below(home, source)
+    stale = [] if lowered.first is None else _list_stale_below(home, source)
     return {
-        "lowered_arrivals": done.arrivals,
-        "first_arrival": done.first,
-        "watermark_before": iso(done.before),
-        "recomputed": ", ".join(each.name for each in ran) or None,
+        "lowered_arrivals": lowered.arrivals,
+        "first_arrival": lowered.first,
+        "watermark_before": iso(lowered.before),
+        "recomputed": ", ".join(asset.name for asset in ran) or None,
         "stale": ", ".join(stale) or None,
     }
 
@@ -191,7 +193,8 @@ def _list_stale_below(home: Home, source: "Source") -> list[str]:
     from tidemark.store.graph import Graph
     from tidemark.store.lineage import Lineage
 
-    snapshot, found = home.snapshot(), list[str]()
+    snapshot = home.snapshot()
+    names = list[str]()
     lineage = Lineage(snapshot.tables)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
     for node in Graph.of_folder(folder).below(tables.source(source.name)):
@@ -200,8 +203,8 @@ def _list_stale_below(home: Home, source: "Source") -> list[str]:
         elif (derived := home.find_derived(node.name)) is not None:
             stale = lineage.of_source(derived)
         else:
-            found.append(f"{node.name} (no domain defines it)")
+            names.append(f"{node.name} (no domain defines it)")
             continue
         if stale is not None:
-            found.append(node.name)
-    return found
+            names.append(node.name)
+    return names

@@ -66,27 +66,28 @@ def run(
     store = home.warehouse(validates=True)
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
-        done = incremental(store, transform, limit=admission)
-        work.note = "no new arrivals" if done is None else format_count(done.events, "event")
-    if done is None:
+        facts = incremental(store, transform, limit=admission)
+        work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
+    if facts is None:
         message = explain_no_run(home, transform)
         return Output(None, lambda: err().print(message))
     if (ahead := find(home.snapshot(), transform.source)) is not None:
         print_warning(str(ahead))
 
     def show() -> None:
-        _print_run(done)
-        if done.limited_by is not None:
-            err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
+        _print_run(facts)
+        if facts.limited_by is not None:
+            err().print(f"More arrivals are pending: this run was limited by {facts.limited_by}.")
 
-    return Output(as_plain(done), show)
+    return Output(as_plain(facts), show)
 
 
 def explain_no_run(home: Home, transform: "Definition") -> str:
     """Return why a run had nothing to do, and which command adds arrivals."""
     from tidemark.define.derived.derived_source import DerivedSource
 
-    asset, source = transform.name, transform.source
+    asset = transform.name
+    source = transform.source
     progress = home.snapshot().source(source)
     behind = {name: count for name, count in progress.lag_arrivals.items() if count}
     if behind:
@@ -135,39 +136,39 @@ def backfill(
     store = home.warehouse(validates=True)
     start, stop = resolve_windows(store, transform, first, last)
     with step(f"backfill {asset}") as work:
-        done = runs.backfill(store, transform, start, stop, late_events=late_events)
-        work.note = format_count(done.events, "event")
-    return run_output(done)
+        facts = runs.backfill(store, transform, start, stop, late_events=late_events)
+        work.note = format_count(facts.events, "event")
+    return run_output(facts)
 
 
-def run_output(done: "RunFacts") -> Output:
+def run_output(facts: "RunFacts") -> Output:
     """Return the facts of a run as the result of a command."""
-    return Output(as_plain(done), lambda: _print_run(done))
+    return Output(as_plain(facts), lambda: _print_run(facts))
 
 
-def _print_run(done: "RunFacts") -> None:
+def _print_run(facts: "RunFacts") -> None:
     rows: dict[str, object] = {
-        "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
-        "events": f"{done.events:,}",
-        "on time": f"{done.on_time:,}",
-        "late, counted": f"{done.late:,}",
-        "too late": f"{done.too_late:,}",
-        "no event time": f"{done.no_event_time:,}",
-        "duplicates": f"{done.duplicate:,}",
-        "watermark": iso(done.watermark),
-        "took": format_seconds(done.seconds),
+        "arrivals": f"{facts.from_arrival + 1:,} to {facts.through_arrival:,}",
+        "events": f"{facts.events:,}",
+        "on time": f"{facts.on_time:,}",
+        "late, counted": f"{facts.late:,}",
+        "too late": f"{facts.too_late:,}",
+        "no event time": f"{facts.no_event_time:,}",
+        "duplicates": f"{facts.duplicate:,}",
+        "watermark": iso(facts.watermark),
+        "took": format_seconds(facts.seconds),
     }
-    if done.quarantined:
-        rows["quarantined"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
-    if done.warned:
-        rows["published with a warning"] = f"{done.warned:,}"
+    if facts.quarantined:
+        rows["quarantined"] = f"{facts.quarantined:,}: `tidemark quarantine list {facts.asset}`"
+    if facts.warned:
+        rows["published with a warning"] = f"{facts.warned:,}"
     print_facts(rows)
 
 
-def as_plain(done: "RunFacts") -> dict[str, object]:
+def as_plain(run_facts: "RunFacts") -> dict[str, object]:
     """Return a run's facts for JSON, with instants as text."""
-    facts = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
-    return {**facts, "events": done.events, "seconds": done.seconds}
+    facts = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(run_facts).items()}
+    return {**facts, "events": run_facts.events, "seconds": run_facts.seconds}
 
 
 @with_json
@@ -188,23 +189,26 @@ def correct(
     transform = home.asset(asset)
     store = home.warehouse(validates=True)
     with step(f"correct {asset}") as work:
-        done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES)
-        work.note = format_count(done.windows, "window") if done else "nothing to correct"
-    if done is None:
+        correction = run.correct(store, transform, max_listed=run.MAX_LISTED_CHANGES)
+        work.note = (
+            format_count(correction.windows, "window") if correction else "nothing to correct"
+        )
+    if correction is None:
         message = f"No window of '{asset}' lacks a too-late event: there is nothing to correct."
         return Output(None, lambda: err().print(message))
-    data = {**asdict(done), "facts": as_plain(done.facts)}
-    return Output(data, lambda: _show(asset, done, show))
+    data = {**asdict(correction), "facts": as_plain(correction.facts)}
+    return Output(data, lambda: _show(asset, correction, show))
 
 
-def _show(asset: str, done: "Correction", most: int) -> None:
+def _show(asset: str, correction: "Correction", max_listed: int) -> None:
     title = (
-        f"{asset}: {format_count(done.total, 'value')} of {format_count(done.windows, 'window')} "
-        f"changed, for {format_count(done.facts.too_late, 'event')} that had been too late"
+        f"{asset}: {format_count(correction.total, 'value')} of "
+        f"{format_count(correction.windows, 'window')} "
+        f"changed, for {format_count(correction.facts.too_late, 'event')} that had been too late"
     )
     columns = ("window start", "window end", "keys", "column", "before", "after")
     rows = [
         (c.window_start, c.window_end, format_keys(c.keys), c.column, c.before, c.after)
-        for c in done.changes[:most]
+        for c in correction.changes[:max_listed]
     ]
-    print_table(columns, rows, title, more=done.total - most)
+    print_table(columns, rows, title, more=correction.total - max_listed)

@@ -75,7 +75,8 @@ class View:
 
     def render(self, look: Look) -> RenderableType:
         """Return the view for a terminal."""
-        source, asset = look.source, look.asset
+        source = look.source
+        asset = look.asset
         first = self._first or look
         body = Table.grid(padding=(0, 3))
         for _ in range(4):
@@ -115,7 +116,8 @@ class View:
 
     def line(self, look: Look) -> str:
         """Return the view as one line, for a log."""
-        source, asset = look.source, look.asset
+        source = look.source
+        asset = look.asset
         return (
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
@@ -123,14 +125,15 @@ class View:
         )
 
     def _watermark(self, look: Look) -> str:
-        mark, newest = look.source.watermark, look.source.newest_event
+        mark = look.source.watermark
+        newest = look.source.newest_event
         if mark is None or newest is None or mark > newest:
             return iso(mark) or "-"
         return f"{iso(mark)} [dim]({describe(newest - mark)} behind)"
 
-    def _count(self, now: int, before: int, colour: str) -> str:
-        fresh = f" [dim](+{now - before:,})" if now > before else ""
-        return f"[bold {colour}]{now:,}[/]{fresh}"
+    def _count(self, current: int, before: int, colour: str) -> str:
+        fresh = f" [dim](+{current - before:,})" if current > before else ""
+        return f"[bold {colour}]{current:,}[/]{fresh}"
 
     def _windows(self) -> Table:
         t = self._transform
@@ -148,4 +151,6 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return format_time(value) if isinstance(value, datetime) else escape(str(value))
+    if isinstance(value, datetime):
+        return format_time(value)
+    return escape(str(value))

@@ -77,26 +77,27 @@ def command(
     since = run.find_first_arrival(Log(store, transform.source), arrival, moment)
     with step(f"replay {asset}") as work:
         if into is None:
-            done = run.replay(store, transform, since)
+            result = run.replay(store, transform, since)
         else:
-            done = run.replay_to_side_tables(store, transform, since, into)
-        work.note = format_count(done.windows, "window")
-    facts = None if done.facts is None else as_plain(done.facts)
-    return Output({**asdict(done), "facts": facts}, lambda: _print_result(done))
+            result = run.replay_to_side_tables(store, transform, since, into)
+        work.note = format_count(result.windows, "window")
+    facts = None if result.facts is None else as_plain(result.facts)
+    return Output({**asdict(result), "facts": facts}, lambda: _print_result(result))
 
 
-def _print_result(done: "ReplayResult") -> None:
-    if done.facts is None:
-        err().print(f"No arrival since {done.since:,} has an event: nothing was computed.")
+def _print_result(result: "ReplayResult") -> None:
+    if result.facts is None:
+        err().print(f"No arrival since {result.since:,} has an event: nothing was computed.")
         return
-    start, end = iso(done.facts.window_from), iso(done.facts.window_to)
+    start = iso(result.facts.window_from)
+    end = iso(result.facts.window_to)
     rows: dict[str, object] = {
-        "table": done.table,
-        "arrivals": f"{done.since:,} to {done.through:,}",
-        "windows": f"{done.windows:,}",
+        "table": result.table,
+        "arrivals": f"{result.since:,} to {result.through:,}",
+        "windows": f"{result.windows:,}",
         "window starts": "anywhere" if start is None else f"from {start} to {end}",
-        "took": format_seconds(done.facts.seconds),
+        "took": format_seconds(result.facts.seconds),
     }
-    if done.quarantined:
-        rows["quarantined"] = f"{done.quarantined:,}"
+    if result.quarantined:
+        rows["quarantined"] = f"{result.quarantined:,}"
     print_facts(rows)

@@ -58,26 +58,29 @@ def command(
         logs.begin(home.settings, "sink")
     transform = home.asset(asset)
     topic = topic_of(transform)
-    store, began = home.warehouse(), time.monotonic()
-    done, last_warning = PublishResult(0, 0, None), ""
+    store = home.warehouse()
+    began = time.monotonic()
+    published = PublishResult(0, 0, None)
+    last_warning = ""
     with step(f"publish {asset}") as work:
         if following:
             handle_termination()
 
             def on_publish(more: "PublishResult") -> None:
-                nonlocal done, last_warning
-                done, last_warning = done.and_then(more), ""
+                nonlocal published, last_warning
+                published = published.and_then(more)
+                last_warning = ""
                 entry.mark_healthy()
-                work.show(f"follow {asset}: {format_count(done.records, 'record')}")
-                at = more.position
+                work.show(f"follow {asset}: {format_count(published.records, 'record')}")
+                sink_position = more.position
                 logs.log(
                     "published",
                     asset=asset,
                     topic=topic.name,
                     records=more.records,
                     transactions=more.transactions,
-                    version=None if at is None else at.version,
-                    run=None if at is None else at.run,
+                    version=None if sink_position is None else sink_position.version,
+                    run=None if sink_position is None else sink_position.run,
                 )
 
             def on_error(error: TidemarkError) -> None:
@@ -93,21 +96,21 @@ def command(
             with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
-            done = SinkWriter(store, transform).publish(reset=reset)
-        work.note = format_count(done.records, "record")
+            published = SinkWriter(store, transform).publish(reset=reset)
+        work.note = format_count(published.records, "record")
     took = time.monotonic() - began
     result: dict[str, object] = {
         "asset": asset,
         "topic": topic.name,
-        "records": done.records,
-        "transactions": done.transactions,
-        "version": None if done.position is None else done.position.version,
-        "run": None if done.position is None else done.position.run,
+        "records": published.records,
+        "transactions": published.transactions,
+        "version": None if published.position is None else published.position.version,
+        "run": None if published.position is None else published.position.run,
         "seconds": round(took, 1),
     }
 
     def show() -> None:
-        if done.transactions:
+        if published.transactions:
             print_facts({**result, "seconds": format_seconds(took)})
         else:
             print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")

@@ -55,7 +55,8 @@ def command(
     from tidemark_streaming.streams import continuous, desired_streams
     from tidemark_streaming.streams.query_owner import is_own
 
-    home, admission = Home(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    home = Home()
+    admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     settings = home.settings
     if not stop:
         logs.begin(settings, "stream")
@@ -75,9 +76,10 @@ def command(
             return continuous.start(store, transform, admission=admission, watched=not detach)
 
     def warn_without_ingest() -> None:
-        warning = (
-            None if until_caught_up else explain_missing_ingest(settings, transform.source.name)
-        )
+        if until_caught_up:
+            warning = None
+        else:
+            warning = explain_missing_ingest(settings, transform.source.name)
         if warning is not None:
             print_warning(warning)
 
@@ -89,7 +91,8 @@ def command(
         out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     handle_termination()
-    view, outage = View(settings, transform), Outage(print_warning)
+    view = View(settings, transform)
+    outage = Outage(print_warning)
     if logs.is_structured():
         # Skip earlier runs, so that only new runs are logged.
         view.fresh()
@@ -97,8 +100,8 @@ def command(
     def reconnect() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(home, asset)
         # If the engine was only unreachable, the query still runs on it.
-        found = continuous.find(store, transform)
-        return store, start(store) if found is None or not is_own(store.spark) else found
+        running = continuous.find(store, transform)
+        return store, start(store) if running is None or not is_own(store.spark) else running
 
     def done(look: "Look") -> bool:
         ended = is_finished(query, look, until_caught_up)
@@ -181,28 +184,29 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
     if not query.isActive:
         failure = query.exception()
-        reason = (
-            "another process stopped it." if failure is None else continuous.failure_reason(failure)
-        )
+        if failure is None:
+            reason = "another process stopped it."
+        else:
+            reason = continuous.failure_reason(failure)
         retriable = failure is not None and continuous.has_crashed(failure)
         raise EngineError(f"The stream ended: {reason}", retriable=retriable)
     return until_caught_up and not look.asset.behind
 
 
-def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Show a stream until `done` is true.
+def follow_query(view: "View", is_finished: Callable[["Look"], bool]) -> None:
+    """Show a stream until `is_finished` is true.
 
     Show a live view on a terminal, or else a line per change. Structured logs get a record per run
     instead.
     """
     console = err()
     if logs.is_structured():
-        _log(view, done)
+        _log(view, is_finished)
         return
     if console.is_terminal:
         look = view.look()
         with Live(view.render(look), console=console, auto_refresh=False) as live:
-            while not done(look):
+            while not is_finished(look):
                 time.sleep(LOOK_EVERY)
                 look = view.look()
                 live.update(view.render(look), refresh=True)
@@ -214,14 +218,14 @@ def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
         if line != last_line:
             console.print(line, soft_wrap=True)
             last_line = line
-        if done(look):
+        if is_finished(look):
             return
         time.sleep(LOOK_EVERY)
 
 
-def _log(view: "View", done: Callable[["Look"], bool]) -> None:
+def _log(view: "View", is_finished: Callable[["Look"], bool]) -> None:
     while True:
-        ended = done(view.look())
+        ended = is_finished(view.look())
         for run in view.fresh():
             logs.log("ran", **logs.of_run(run))
         if ended:

@@ -34,8 +34,12 @@ class _Checkpoint:
     def since(self, before: "_Checkpoint | None") -> int:
         """Return the number of offsets that were processed since an earlier checkpoint, in
         partitions that both checkpoints have."""
-        known = {} if before is None else before.ends
-        return sum(end - known[place] for place, end in self.ends.items() if place in known)
+        previous_ends = {} if before is None else before.ends
+        return sum(
+            end - previous_ends[partition]
+            for partition, end in self.ends.items()
+            if partition in previous_ends
+        )
 
 
 def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
@@ -47,11 +51,11 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
         topic_ids: the current IDs of the lane's input topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
-    known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    recorded_ids: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     recreated = sorted(
-        name for name, topic_id in topic_ids.items() if known.get(name, topic_id) != topic_id
+        name for name, topic_id in topic_ids.items() if recorded_ids.get(name, topic_id) != topic_id
     )
-    if not recreated and (more := {**known, **topic_ids}) != known:
+    if not recreated and (more := {**recorded_ids, **topic_ids}) != recorded_ids:
         make_folder(file.parent)
         atomic.write(file, json.dumps(more))
     return recreated
@@ -63,11 +67,13 @@ def newest(home: Path) -> _Checkpoint | None:
     Args:
         home: the folder of the lane.
     """
-    place = home / "checkpoints" / "records"
-    numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
+    folder = home / "checkpoints" / "records"
+    numbers = [int(f.name) for f in (folder / "commits").glob("[0-9]*") if f.name.isdigit()]
     for number in sorted(numbers, reverse=True)[:2]:
         try:
-            parsed: Any = json.loads((place / "offsets" / str(number)).read_text().splitlines()[-1])
+            parsed: Any = json.loads(
+                (folder / "offsets" / str(number)).read_text().splitlines()[-1]
+            )
         except (OSError, ValueError, IndexError):
             # The file was removed in the meantime, or is incomplete.
             continue

@@ -57,8 +57,8 @@ def command(
         raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
         logs.begin(settings, NAME)
-    known = domains.load(settings.domains).pipelines_of(Lane)
-    lane = domains.find(settings, NAME, name, known)
+    lanes = domains.load(settings.domains).pipelines_of(Lane)
+    lane = domains.find(settings, NAME, name, lanes)
     if stop:
         with step(f"stop {lane}"):
             expected = foreground.forget(settings, NAME, name)
@@ -86,17 +86,17 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     from tidemark_streaming.extras.lane import home, query
 
     with step(f"start {lane}") as work:
-        own = home.ensure(settings, lane, work.show)
-        spark = home.session(own)
+        lane_settings = home.ensure(settings, lane, work.show)
+        spark = home.session(lane_settings)
         try:
-            tables = Warehouse.of(own, spark)
-            found = query.start(tables, lane, own.home, trigger)
+            tables = Warehouse.of(lane_settings, spark)
+            queries = query.start(tables, lane, lane_settings.home, trigger)
         except Exception:
             # The supervisor may retry this many times.
             spark.client.close()
             raise
         work.note = f"{trigger}, to {', '.join(lane.outputs)}"
-    return found
+    return queries
 
 
 def _attend(
@@ -106,7 +106,8 @@ def _attend(
     from tidemark_streaming.base.outage import Outage
     from tidemark_streaming.extras.lane import home
 
-    outage, log = Outage(print_warning), _CheckpointLog(lane, home.lane_folder(settings, lane.name))
+    outage = Outage(print_warning)
+    log = _CheckpointLog(lane, home.lane_folder(settings, lane.name))
     while True:
         try:
             if fault := queries.fault():
@@ -124,22 +125,26 @@ def _attend(
 class _CheckpointLog:
     """Logs a lane's new checkpoints and the number of its new dead letters."""
 
-    def __init__(self, lane: "Lane", place: Path) -> None:
+    def __init__(self, lane: "Lane", folder: Path) -> None:
         from tidemark_streaming.extras.lane.checkpoints import newest
 
-        self._lane, self._place = lane, place
-        self._newest, self._letters = newest(place), -1
+        self._lane = lane
+        self._place = folder
+        self._newest = newest(folder)
+        self._letters = -1
 
     def look(self, queries: "Queries") -> None:
         """Log the checkpoints and dead letters since the last call."""
         from tidemark_streaming.extras.lane.checkpoints import newest
 
-        name, now, before = self._lane.name, newest(self._place), self._newest
-        if now is not None and now != before:
-            carried = None if before is None else now.since(before)
-            ends = {f"{topic}-{n}": end for (topic, n), end in sorted(now.ends.items())}
-            logs.log("carried", lane=name, batch=now.batch, offsets=carried, through=ends)
-            self._newest = now
+        name = self._lane.name
+        current = newest(self._place)
+        before = self._newest
+        if current is not None and current != before:
+            carried = None if before is None else current.since(before)
+            ends = {f"{topic}-{n}": end for (topic, n), end in sorted(current.ends.items())}
+            logs.log("carried", lane=name, batch=current.batch, offsets=carried, through=ends)
+            self._newest = current
         letters = queries.letters.lastProgress
         if letters is None or letters.batchId == self._letters or not letters.numInputRows:
             return

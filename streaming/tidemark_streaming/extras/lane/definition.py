@@ -110,8 +110,8 @@ class Lane:
                 f"{self} needs a topic for records with other values of the column '{self.route}': "
                 f"add '{OTHERS}' to `to`."
             )
-        first, *others = self.topics
-        for other in others:
+        first, *further_topics = self.topics
+        for other in further_topics:
             if (other.at, other.client) != (first.at, first.client):
                 raise DefinitionError(
                     f"{self} writes to {first} and {other} with one client, so both must have the "
@@ -139,13 +139,13 @@ class Lane:
             raise DefinitionError(
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
-        known = [lookup_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.lookups if name not in known]
+        lookup_names = [lookup_name(r) for r in self.source.lookups]
+        unknown = [name for name in self.lookups if name not in lookup_names]
         if unknown:
             raise DefinitionError(
                 f"{self}: its function has the parameter '{unknown[0]}', which is not a lookup "
                 f"table of source '{self.source.name}'; its lookup tables: "
-                f"{', '.join(known) or 'none'}."
+                f"{', '.join(lookup_names) or 'none'}."
             )
         check_client(self.connector.client, str(self))
         check_client(first.client, str(self))
@@ -176,7 +176,9 @@ class Lane:
     @property
     def routes(self) -> Mapping[str, KafkaSink]:
         """The topics by the values of `route`; without a route, one topic with the key `"*"`."""
-        return {OTHERS: self.to} if isinstance(self.to, KafkaSink) else self.to
+        if isinstance(self.to, KafkaSink):
+            return {OTHERS: self.to}
+        return self.to
 
     @property
     def letters(self) -> KafkaSink:
@@ -192,5 +194,7 @@ class Lane:
         return [*self.routes.values(), self.letters]
 
     def _list_sinks(self) -> list[object]:
-        given: list[object] = list(self.to.values() if isinstance(self.to, Mapping) else [self.to])
-        return given if self.dead_letters is None else [*given, self.dead_letters]
+        sinks: list[object] = list(self.to.values() if isinstance(self.to, Mapping) else [self.to])
+        if self.dead_letters is None:
+            return sinks
+        return [*sinks, self.dead_letters]

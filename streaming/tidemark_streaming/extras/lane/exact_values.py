@@ -41,33 +41,34 @@ _TO_ONE_FORM = (
 
 def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
     """Return the value of a JSON member; null if its text is not exactly a value of the type."""
-    kind, wanted = data_type(ddl), arrow_type(ddl)
+    kind = data_type(ddl)
+    target = arrow_type(ddl)
     string = F.when(is_string(text), string_value(text))
-    if pa.types.is_string(wanted):
+    if pa.types.is_string(target):
         return F.when(is_string(text), string).otherwise(text)
-    if pa.types.is_boolean(wanted):
+    if pa.types.is_boolean(target):
         return F.when(text.isin("true", "false"), text == "true")
-    if pa.types.is_integer(wanted):
+    if pa.types.is_integer(target):
         return _integer(text, kind)
-    if pa.types.is_floating(wanted):
+    if pa.types.is_floating(target):
         return _float(text, kind)
-    if pa.types.is_decimal(wanted):
+    if pa.types.is_decimal(target):
         number = F.when(is_string(text), string).otherwise(text)
-        fraction = rf"\d{{0,{wanted.scale}}}0*"
+        fraction = rf"\d{{0,{target.scale}}}0*"
         fits = rf"^[+-]?(?:\d+(?:[.]{fraction})?|[.](?=\d){fraction})$"
         return _matching(number, fits).try_cast(kind)
-    if pa.types.is_binary(wanted):
-        found = F.try_to_binary(string, F.lit("base64"))
+    if pa.types.is_binary(target):
+        decoded = F.try_to_binary(string, F.lit("base64"))
         # Spark breaks long texts into lines.
-        return F.when(F.translate(F.base64(found), "\r\n", "") == string, found)
-    if pa.types.is_timestamp(wanted) and formats.counts:
+        return F.when(F.translate(F.base64(decoded), "\r\n", "") == string, decoded)
+    if pa.types.is_timestamp(target) and formats.counts:
         return _parse_count(F.when(is_string(text), string).otherwise(text), formats).cast(kind)
-    pattern = formats.pattern(wanted)
+    pattern = formats.pattern(target)
     if pattern is not None:
         string = _as_iso(string, pattern)
-    if pa.types.is_date(wanted):
+    if pa.types.is_date(target):
         return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
-    return _time(_replace_all(string, [(formats.droppable, r"\1\2")]), kind, wanted, formats.zone)
+    return _time(_replace_all(string, [(formats.droppable, r"\1\2")]), kind, target, formats.zone)
 
 
 def _integer(text: Column, kind: DataType) -> Column:
@@ -90,10 +91,10 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     """
     number = _matching(text, r"^[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)$")
     sign = F.regexp_extract(number, "^([+-]?)", 1)
-    whole = F.concat(sign, F.lit("0"), F.regexp_extract(number, "^[+-]?([0-9]*)", 1))
+    whole_digits = F.concat(sign, F.lit("0"), F.regexp_extract(number, "^[+-]?([0-9]*)", 1))
     fraction = F.regexp_extract(number, "[.]([0-9]*)", 1)
     places = max(formats.count_places, 0)
-    digits = F.concat(whole, F.rpad(fraction, places, "0")).try_cast("BIGINT")
+    digits = F.concat(whole_digits, F.rpad(fraction, places, "0")).try_cast("BIGINT")
     is_exact = F.rlike(F.substring(fraction, places + 1, F.length(fraction)), F.lit("^0*$"))
     # Truncated to the past, also before 1970.
     is_below = F.startswith(number, F.lit("-")) & ~is_exact
@@ -109,16 +110,16 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     return F.timestamp_micros(F.when(is_whole, micros))
 
 
-def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str | None) -> Column:
+def _time(text: Column, kind: DataType, target: pa.TimestampType, zone: str | None) -> Column:
     local = _replace_all(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
-    if wanted.tz is None:
+    if target.tz is None:
         return _from_year_1(local).try_cast(kind)
     zoned = _replace_all(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
     if zone is not None:
         local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
         zoned = F.coalesce(zoned, local)
-    found = zoned.try_cast(kind)
-    return F.when(F.unix_micros(found).between(BEGINNING, INFINITY), found)
+    instant = zoned.try_cast(kind)
+    return F.when(F.unix_micros(instant).between(BEGINNING, INFINITY), instant)
 
 
 def _as_iso(text: Column, pattern: Pattern) -> Column:
@@ -156,4 +157,6 @@ def _java(expression: str) -> str:
     """Return a regular expression with the same meaning for Java, whose `$` also matches before a
     final line break.
     """
-    return rf"{expression[:-1]}\z" if expression.endswith("$") else expression
+    if expression.endswith("$"):
+        return rf"{expression[:-1]}\z"
+    return expression

@@ -35,10 +35,15 @@ def settings_of(settings: Settings, name: str) -> Settings:
     home = lane_folder(settings, name)
     record = engine.ManagedProcess(home, "engine").running()
     port = free_port() if record is None else record.port
-    own = {"home": home, "engine_port": port, "engine_memory": _SPARK_MEMORY, "remote": None}
+    lane_settings = {
+        "home": home,
+        "engine_port": port,
+        "engine_memory": _SPARK_MEMORY,
+        "remote": None,
+    }
     # Only one process can have the port of Spark's web UI, and the home's engine has it.
-    own |= {"engine_ui_port": None}
-    return settings.model_copy(update=own)
+    lane_settings |= {"engine_ui_port": None}
+    return settings.model_copy(update=lane_settings)
 
 
 def ensure(
@@ -47,14 +52,17 @@ def ensure(
     """Start the lane's Spark, unless it is running. Restart it if it has fewer tasks than the lane
     needs. Return the settings of the lane's Spark."""
     tasks = _tasks(lane)
-    own = settings_of(settings, lane.name)
-    if engine.ManagedProcess(own.home, "engine").running() is not None and _has(own) < tasks:
+    lane_settings = settings_of(settings, lane.name)
+    if (
+        engine.ManagedProcess(lane_settings.home, "engine").running() is not None
+        and _has(lane_settings) < tasks
+    ):
         on_progress(f"{lane} has more partitions than before: restarting its Spark")
-        engine.stop(own)
-        own = settings_of(settings, lane.name)
+        engine.stop(lane_settings)
+        lane_settings = settings_of(settings, lane.name)
     with _environment({**secrets(lane.connector.client), **secrets(lane.letters.client)}):
-        engine.ensure(own, on_progress, tasks=tasks)
-    return own
+        engine.ensure(lane_settings, on_progress, tasks=tasks)
+    return lane_settings
 
 
 def is_started(settings: Settings, name: str) -> bool:
@@ -78,20 +86,20 @@ def stop(settings: Settings, name: str) -> bool:
     return engine.stop(settings_of(settings, name))
 
 
-def session(own: Settings) -> SparkSession:
+def session(lane_settings: Settings) -> SparkSession:
     """Return the Spark session of a lane's queries. Every process gets the same session.
 
     Args:
-        own: the settings that `ensure` returned.
+        lane_settings: the settings that `ensure` returned.
     """
-    return engine.session(own, _session_id(own))
+    return engine.session(lane_settings, _session_id(lane_settings))
 
 
 @contextmanager
 def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
     """Connect to the session of a running lane's queries for the duration of a `with` block."""
-    own = settings_of(settings, name)
-    with engine.visit(own, _session_id(own)) as spark:
+    lane_settings = settings_of(settings, name)
+    with engine.visit(lane_settings, _session_id(lane_settings)) as spark:
         yield spark
 
 
@@ -99,8 +107,8 @@ def _folder(settings: Settings) -> Path:
     return settings.home / "lanes"
 
 
-def _session_id(own: Settings) -> str:
-    return str(uuid5(NAMESPACE_URL, f"tidemark:{own.home}"))
+def _session_id(lane_settings: Settings) -> str:
+    return str(uuid5(NAMESPACE_URL, f"tidemark:{lane_settings.home}"))
 
 
 def _tasks(lane: Lane) -> int:
@@ -109,13 +117,13 @@ def _tasks(lane: Lane) -> int:
     return sum(len(topic.offsets) for topic in available.values()) + 1
 
 
-def _has(own: Settings) -> int:
+def _has(lane_settings: Settings) -> int:
     """Return how many tasks a lane's running Spark can run in parallel.
 
     Args:
-        own: the settings of the lane's Spark.
+        lane_settings: the settings of the lane's Spark.
     """
-    with engine.visit(own, _session_id(own)) as spark:
+    with engine.visit(lane_settings, _session_id(lane_settings)) as spark:
         return int(str(spark.conf.get("spark.master")).removeprefix("local[").removesuffix("]"))
 
 

@@ -33,7 +33,9 @@ _WHOLE_CHARACTERS = (
 def _nested_values(levels: int) -> str:
     """Return a regular expression for objects and arrays with at most this many levels."""
     inner = f"{_SCALAR}|[ \t\n\r:,]++"
-    return rf"[\[{{](?:{inner}|{_nested_values(levels - 1)})*+[\]}}]" if levels else r"(?!)"
+    if levels:
+        return rf"[\[{{](?:{inner}|{_nested_values(levels - 1)})*+[\]}}]"
+    return r"(?!)"
 
 
 _NESTED = _nested_values(MAX_DEPTH - 1)
@@ -57,23 +59,23 @@ def member_texts(text: Column) -> Column:
     return F.regexp_extract_all(text, F.lit(_PARTS), F.lit(1))
 
 
-def fault(text: Column, names: Column, texts: Column, wanted: Iterable[str]) -> Column:
+def fault(text: Column, names: Column, texts: Column, columns: Iterable[str]) -> Column:
     """Return why a text is not an object with each of the wanted members at most once, else null.
 
     Args:
         names: the result of `member_names`.
         texts: the result of `member_texts`.
     """
-    whole = (F.size(names) + 1 == F.size(texts)) & (F.try_element_at(texts, F.lit(-1)) == "")
+    is_whole = (F.size(names) + 1 == F.size(texts)) & (F.try_element_at(texts, F.lit(-1)) == "")
     doubles = (
         F.when(
             F.size(names) - F.size(F.array_remove(names, name)) > 1, F.lit(duplicate_reason(name))
         )
-        for name in wanted
+        for name in columns
     )
     return F.coalesce(
         F.when(~F.is_valid_utf8(text), NOT_UTF8),
-        F.when(~F.coalesce(whole, F.lit(False)), NOT_AN_OBJECT),
+        F.when(~F.coalesce(is_whole, F.lit(False)), NOT_AN_OBJECT),
         *doubles,
     )
 
@@ -86,8 +88,8 @@ def member(name: str, names: Column, texts: Column) -> Column:
         names: the result of `member_names`.
         texts: the result of `member_texts`.
     """
-    place = F.nullif(F.array_position(names, name), F.lit(0).cast("bigint"))
-    return F.nullif(F.try_element_at(texts, place.cast("int")), F.lit("null"))
+    index = F.nullif(F.array_position(names, name), F.lit(0).cast("bigint"))
+    return F.nullif(F.try_element_at(texts, index.cast("int")), F.lit("null"))
 
 
 def is_string(text: Column) -> Column:

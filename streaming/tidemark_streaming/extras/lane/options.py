@@ -36,22 +36,22 @@ _FROM_ENVIRONMENT = {
 }
 
 
-def check_client(client: Properties, what: str) -> None:
+def check_client(client: Properties, owner: str) -> None:
     """Refuse properties that Spark's Kafka connector does not support.
 
     Args:
-        what: the lane that has the properties, for the error message.
+        owner: the lane that has the properties, for the error message.
     """
     for name in client:
         if name not in _ALLOWED:
             raise DefinitionError(
-                f"{what} has the `client` property {name}, which Spark's Kafka client does not "
+                f"{owner} has the `client` property {name}, which Spark's Kafka client does not "
                 f"support. Supported: {', '.join(_ALLOWED)}."
             )
     mechanism = client.get("sasl.mechanism", client.get("sasl.mechanisms"))
     if mechanism is not None and mechanism not in _MODULES:
         raise DefinitionError(
-            f"{what} has the sasl.mechanism {mechanism}, which is not supported here. Supported: "
+            f"{owner} has the sasl.mechanism {mechanism}, which is not supported here. Supported: "
             f"{', '.join(_MODULES)}."
         )
 
@@ -85,12 +85,14 @@ def isolation(client: Properties) -> dict[str, str]:
 
 def secrets(client: Properties) -> dict[str, str]:
     """Return the environment variables with a client's secrets, which the lane's Spark needs."""
-    found = [value for value in client.values() if isinstance(value, Secret)]
-    return {_variable(value): _escape_quotes(value.reveal()) for value in found}
+    references = [value for value in client.values() if isinstance(value, Secret)]
+    return {_variable(value): _escape_quotes(value.reveal()) for value in references}
 
 
 def _reference_or_value(value: str | Secret, plain: Callable[[str], str]) -> str:
-    return f"${{env:{_variable(value)}}}" if isinstance(value, Secret) else plain(value)
+    if isinstance(value, Secret):
+        return f"${{env:{_variable(value)}}}"
+    return plain(value)
 
 
 def _variable(value: Secret) -> str:

@@ -34,7 +34,8 @@ class LaneMonitor:
     """Reads the overviews of lanes repeatedly, and polls their lag in the background."""
 
     def __init__(self, settings: Settings, lanes: Sequence[Lane]) -> None:
-        self._settings, self._lanes = settings, lanes
+        self._settings = settings
+        self._lanes = lanes
         self._lags = Answers[_Lag]()
 
     def read(self) -> list[PipelineOverview]:
@@ -54,7 +55,9 @@ class LaneMonitor:
             return replace(overview, state="waiting", error=error)
         # A lane that was stopped leaves no record.
         expected = command is not None or process.read_record() is not None
-        return replace(overview, state="ended", error=error) if expected else overview
+        if expected:
+            return replace(overview, state="ended", error=error)
+        return overview
 
 
 def _lag(settings: Settings, lane: Lane) -> _Lag:

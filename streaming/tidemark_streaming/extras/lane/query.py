@@ -107,27 +107,29 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     tables = _lookups(warehouse, lane)
     check(spark, lane, tables)
     letters = lane.letters
-    wanted = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
-    Cluster(letters.at, letters.client).create(list(wanted.values()))
+    topics = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
+    Cluster(letters.at, letters.client).create(list(topics.values()))
     _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
     rows = decode_records(streamed, lane)
     every = f"{duration(lane.checkpoint) // 1000} milliseconds"
     how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
-    found = Queries(
+    queries = Queries(
         _start_query(output_records(rows, lane, tables), lane, RECORDS, home, how),
         _start_query(
             dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": _LETTERS_EVERY}
         ),
     )
-    _await_begun(found)
-    return found
+    _await_begun(queries)
+    return queries
 
 
 def find(spark: SparkSession, lane: Lane) -> Queries | None:
     """Return the lane's queries; None unless both run in this session."""
     active = _active(spark, lane)
-    return Queries(active[RECORDS], active[LETTERS]) if len(active) == len(_PARTS) else None
+    if len(active) == len(_PARTS):
+        return Queries(active[RECORDS], active[LETTERS])
+    return None
 
 
 def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
@@ -213,17 +215,15 @@ def _source(lane: Lane) -> dict[str, str]:
     connector = lane.connector
     patterns = [topic.removeprefix("^") for topic in connector.topics if topic.startswith("^")]
     plain = [re.escape(topic) for topic in connector.topics if not topic.startswith("^")]
-    which = (
-        {"subscribePattern": "|".join(f"({p})" for p in (*patterns, *plain))}
-        if patterns
-        else {"subscribe": ",".join(connector.topics)}
-    )
+    if patterns:
+        which = {"subscribePattern": "|".join(f"({p})" for p in (*patterns, *plain))}
+    else:
+        which = {"subscribe": ",".join(connector.topics)}
     named = connector.start in ("earliest", "latest")
-    begin = (
-        {"startingOffsets": connector.start}
-        if named
-        else {"startingTimestamp": str(instant(connector.start) // 1000)}
-    )
+    if named:
+        begin = {"startingOffsets": connector.start}
+    else:
+        begin = {"startingTimestamp": str(instant(connector.start) // 1000)}
     connection = {
         **options(connector.at, connector.client),
         **isolation(connector.client),
@@ -253,8 +253,8 @@ def _check_topics(lane: Lane, home: Path) -> None:
 def _lookups(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
     if not lane.lookups:
         return {}
-    now = lookup_tables.current_versions(warehouse, lane.source)
-    return {n: lookup_tables.read(warehouse, lane.source, n, now[n]) for n in lane.lookups}
+    versions = lookup_tables.current_versions(warehouse, lane.source)
+    return {n: lookup_tables.read(warehouse, lane.source, n, versions[n]) for n in lane.lookups}
 
 
 def _name(lane: Lane, part: str) -> str:

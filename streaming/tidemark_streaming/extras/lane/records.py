@@ -36,7 +36,8 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     protected columns), and `reason`: why a record is a dead letter, or null if it is not a dead
     letter.
     """
-    source, connector = lane.source, lane.connector
+    source = lane.source
+    connector = lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {
         source.field_of(name): kind
@@ -47,8 +48,8 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
-    place = F.concat_ws("-", "topic", "partition", "offset")
-    correlation = F.coalesce(_header(connector.correlation), place)
+    record_id = F.concat_ws("-", "topic", "partition", "offset")
+    correlation = F.coalesce(_header(connector.correlation), record_id)
     columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.record_columns.items()}
     lost = [
         _record_fault(name, kind)
@@ -57,14 +58,10 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     ]
     rows = rows.select(
         *(value.alias(name) for name, value in columns.items()),
-        place.alias(READ_FROM),
+        record_id.alias(READ_FROM),
         _mask(correlation, "STRING", lane, CORRELATION).alias(CORRELATION),
         F.coalesce(REASON, *lost).alias(REASON),
-        *(
-            F.lit(None).cast("binary").alias(_VALUE)
-            if source.mask
-            else F.col("value").alias(_VALUE),
-        ),
+        F.lit(None).cast("binary").alias(_VALUE) if source.mask else F.col("value").alias(_VALUE),
     )
     if source.computed:
         rows = _with_computed_columns(rows, lane)
@@ -72,18 +69,20 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
         F.when(~F.expr(condition), F.lit(f"The record does not meet the condition: {condition}."))
         for condition in lane.valid
     ]
-    return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
+    if faults:
+        return rows.withColumn(REASON, F.coalesce(REASON, *faults))
+    return rows
 
 
 def _with_computed_columns(rows: DataFrame, lane: Lane) -> DataFrame:
     source = lane.source
-    kept = [F.col(f"`{n}`") for n in source.record_columns if n not in source.transient_fields]
+    columns = [F.col(f"`{n}`") for n in source.record_columns if n not in source.transient_fields]
     computed = [
         _mask(value, source.columns[name], lane, name).alias(name)
         for name, value in computed_columns(source).items()
     ]
     reason = F.coalesce(F.col(REASON), failure_reason(source)).alias(REASON)
-    return rows.select(*kept, *computed, READ_FROM, CORRELATION, reason, _VALUE)
+    return rows.select(*columns, *computed, READ_FROM, CORRELATION, reason, _VALUE)
 
 
 def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
@@ -94,8 +93,8 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
             name.
     """
     facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
-    own = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
-    good = rows.where(F.isnull(REASON)).select(*own, *(c.alias(n) for n, c in facts.items()))
+    columns = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
+    good = rows.where(F.isnull(REASON)).select(*columns, *(c.alias(n) for n, c in facts.items()))
     small = {name: F.broadcast(table) for name, table in lookups.items()}
     result = lane.prepare(good, **small)
     _check(result, lane)
@@ -138,13 +137,15 @@ def _check(result: DataFrame, lane: Lane) -> None:
 
 
 def _topic(lane: Lane) -> Column:
-    others = F.lit(lane.routes[OTHERS].name)
+    default_topic = F.lit(lane.routes[OTHERS].name)
     if lane.route is None:
-        return others
+        return default_topic
     value = F.col(f"`{lane.route}`").cast("string")
     named = [(v, t.name) for v, t in lane.routes.items() if v != OTHERS]
     return reduce(
-        lambda rest, each: F.when(value == each[0], each[1]).otherwise(rest), named, others
+        lambda chosen, route: F.when(value == route[0], route[1]).otherwise(chosen),
+        named,
+        default_topic,
     )
 
 
@@ -155,7 +156,8 @@ def _headers(*names: str) -> Column:
 
 def _column(name: str, lane: Lane) -> Column:
     """Return the expression of a source's column on rows that `decode_json` has returned."""
-    kind, way = lane.source.record_columns[name], lane.source.mask.get(name)
+    kind = lane.source.record_columns[name]
+    way = lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
     if name in RECORD:
@@ -169,8 +171,8 @@ def _mask(value: Column, kind: str, lane: Lane, name: str) -> Column:
         return F.lit(None).cast(kind)
     if isinstance(way, Mask):
         keep = F.lit(way.keep_last)
-        kept = F.when((keep > 0) & (F.length(value) >= 2 * keep), F.right(value, keep))
-        masked = F.concat(F.lit(MASKED), F.coalesce(kept, F.lit("")))
+        last_characters = F.when((keep > 0) & (F.length(value) >= 2 * keep), F.right(value, keep))
+        masked = F.concat(F.lit(MASKED), F.coalesce(last_characters, F.lit("")))
         return F.when(F.isnotnull(value), masked)
     return value
 
@@ -189,7 +191,9 @@ def _record_column(name: str, kind: str) -> Column:
         return F.concat_ws("-", "topic", "partition")
     if name == "kafka_key":
         key = F.col("key").cast(kind)
-        return F.when(F.is_valid_utf8(key), key) if kind.strip().upper() == "STRING" else key
+        if kind.strip().upper() == "STRING":
+            return F.when(F.is_valid_utf8(key), key)
+        return key
     if name == "kafka_timestamp":
         is_in_range = F.unix_micros("timestamp").between(BEGINNING, INFINITY)
         return F.when(F.isnotnull("timestamp_type") & is_in_range, F.col("timestamp"))
@@ -212,8 +216,8 @@ def _header(name: str | None) -> Column:
     UTF-8, or the headers can't be read."""
     if name is None:
         return F.lit(None).cast("STRING")
-    found = F.filter(_read_headers(), lambda header: header["key"] == name)
-    value = F.try_element_at(found, F.lit(1))["value"].cast("STRING")
+    headers = F.filter(_read_headers(), lambda header: header["key"] == name)
+    value = F.try_element_at(headers, F.lit(1))["value"].cast("STRING")
     return F.when(F.is_valid_utf8(value), value)
 
 
@@ -240,13 +244,14 @@ def decode_json(
         options: as for `Json`.
     """
     formats = TimeFormats.of(options)
-    names, texts = F.col(_MEMBER_NAMES), F.col(_TEXTS)
+    names = F.col(_MEMBER_NAMES)
+    texts = F.col(_TEXTS)
     # Each step is a separate projection, so that Spark computes the result of a step only once.
     rows = rows.withColumns(
         {_MEMBER_NAMES: json_members.member_names(text), _TEXTS: json_members.member_texts(text)}
     )
-    found = {name: json_members.member(name, names, texts) for name in columns}
-    rows = rows.withColumn(_MEMBERS, _struct(found))
+    members = {name: json_members.member(name, names, texts) for name in columns}
+    rows = rows.withColumn(_MEMBERS, _struct(members))
     written = {name: F.col(_MEMBERS)[name] for name in columns}
     values = {name: value_of(written[name], kind, formats) for name, kind in columns.items()}
     rows = rows.withColumn("event", _struct(values))

@@ -45,7 +45,7 @@ class Axis:
         form = "0" * 8
         while True:
             step = self._step((len(form) + 3) * letter)
-            labels = [(at, self._label(at, step)) for at in self._at(step)]
+            labels = [(instant, self._label(instant, step)) for instant in self._at(step)]
             longest = max((label for _, label in labels), key=len, default="")
             if len(longest) <= len(form) or step == _STEPS[-1]:
                 return labels
@@ -57,7 +57,9 @@ class Axis:
         day belongs to that day."""
         first = as_datetime(self.begin + self.margin).date()
         last = as_datetime(max(self.end - self.margin - 1, self.begin)).date()
-        return first.isoformat() if first == last else None
+        if first == last:
+            return first.isoformat()
+        return None
 
     def _step(self, room: float) -> int:
         enough = (self.end - self.begin) * room / self.length
@@ -66,15 +68,17 @@ class Axis:
     def _at(self, step: int) -> range:
         return range(-(-self.begin // step) * step, self.end + 1, step)
 
-    def _label(self, at: int, step: int) -> str:
-        moment = as_datetime(at)
+    def _label(self, instant: int, step: int) -> str:
+        moment = as_datetime(instant)
         if step >= _DAY:
             return moment.date().isoformat()
         clock = f"{moment:%H:%M}" if step >= _MINUTE else f"{moment:%H:%M:%S}"
         if step < _SECOND:
             digits = 6 if step < 1000 else 3
             clock += f".{moment.microsecond:06}"[: digits + 1]
-        return clock if self.day else f"{moment:%m-%d} {clock}"
+        if self.day:
+            return clock
+        return f"{moment:%m-%d} {clock}"
 
 
 def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
@@ -82,6 +86,7 @@ def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axi
     shown = list(instants) or [0, _SECOND]
     span = max(shown) - min(shown) or _SECOND
     near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]
-    begin, end = min(shown + near), max(shown + near)
+    begin = min(shown + near)
+    end = max(shown + near)
     margin = (end - begin) // 40 or _SECOND
     return Axis(max(begin - margin, BEGINNING), min(end + margin, INFINITY), length, margin)

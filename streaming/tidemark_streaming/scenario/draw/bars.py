@@ -49,7 +49,9 @@ class Bar:
         """The text in the bar."""
         if self.published is None:
             return "(merged into another)"
-        return self.published if self.final else f"{self.published} (not final)"
+        if self.final:
+            return self.published
+        return f"{self.published} (not final)"
 
 
 def bars(
@@ -65,19 +67,19 @@ def bars(
     panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
     for row in result["panes"]:
         panes.setdefault(_place(row, keys), []).append(row)
-    found = []
+    drawn = []
     for span, key in {**published, **panes}:
         row = published.get((span, key))
-        own = [e for e in events if e.key == key]
+        key_events = [e for e in events if e.key == key]
         told_when = scenario.arrivals and not scenario.prepares
-        when = firings(scenario, arrivals, own, span) if told_when else {}
+        when = firings(scenario, arrivals, key_events, span) if told_when else {}
         row_values = None if row is None else _values(row, scenario, named=True)
         fired = _pane_labels(panes.get((span, key), []), when, scenario, row_values)
         label = truncate(" ".join(map(to_short_text, key)), 30)
         newest = row or panes[span, key][-1]
         final = row is not None and row["final"]
-        found.append(Bar(label, span, row_values, newest["timing"], final, fired))
-    return sorted(found, key=lambda bar: (bar.key, bar.span))
+        drawn.append(Bar(label, span, row_values, newest["timing"], final, fired))
+    return sorted(drawn, key=lambda bar: (bar.key, bar.span))
 
 
 def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
@@ -86,24 +88,24 @@ def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> 
     Args:
         extent: returns where a bar begins and ends, including its text.
     """
-    found: list[list[Bar]] = []
+    rows: list[list[Bar]] = []
     for bar in sorted(bars, key=extent):
         begin, _ = extent(bar)
-        for lane in found:
+        for lane in rows:
             if extent(lane[-1])[1] <= begin:
                 lane.append(bar)
                 break
         else:
-            found.append([bar])
-    return found
+            rows.append([bar])
+    return rows
 
 
 def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
     """Return the bars of each key, in the order of the bars."""
-    found: dict[str, list[Bar]] = {}
+    grouped: dict[str, list[Bar]] = {}
     for bar in bars:
-        found.setdefault(bar.key, []).append(bar)
-    return found
+        grouped.setdefault(bar.key, []).append(bar)
+    return grouped
 
 
 def _pane_labels(
@@ -123,30 +125,34 @@ def _pane_labels(
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:
-        given = _values(row, scenario, named=False)
+        texts = _values(row, scenario, named=False)
         if row["retraction"]:
-            given = negate(given)
-        values.setdefault(row["pane"], []).append(given)
+            texts = negate(texts)
+        values.setdefault(row["pane"], []).append(texts)
         timings[row["pane"]] = row["timing"]
     fresh = [row["pane"] for row in rows if not row["retraction"]]
-    at: dict[int, int] = {}
+    fired_by_pane: dict[int, int] = {}
     for timing in set(timings.values()):
         panes = [pane for pane in fresh if timings[pane] == timing]
         fired = when.get(timing, [])
         if len(panes) == len(fired):
-            at |= zip(panes, fired, strict=True)
+            fired_by_pane |= zip(panes, fired, strict=True)
     alone = published is not None and len(rows) == 1
     return tuple(
         _PaneLabel(
-            timings[pane], "" if alone else truncate(", ".join(given), _LONGEST), at.get(pane)
+            timings[pane],
+            "" if alone else truncate(", ".join(texts), _LONGEST),
+            fired_by_pane.get(pane),
         )
-        for pane, given in sorted(values.items())
+        for pane, texts in sorted(values.items())
     )
 
 
 def negate(values: str) -> str:
     """Return the text of retracted values, with a minus sign."""
-    return f"-({values})" if " " in values or values.startswith("-") else f"-{values}"
+    if " " in values or values.startswith("-"):
+        return f"-({values})"
+    return f"-{values}"
 
 
 def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
@@ -157,7 +163,8 @@ def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
 
 
 def _place(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:
-    start, end = row["window_start"], row["window_end"]
+    start = row["window_start"]
+    end = row["window_end"]
     span = (
         BEGINNING if start is None else instant(start),
         INFINITY if end == "+infinity" else instant(end),

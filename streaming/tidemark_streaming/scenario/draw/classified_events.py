@@ -42,8 +42,10 @@ class ClassifiedEvent:
         """
         if self.duplicate:
             return DUPLICATE
-        found = set(self.windows.values())
-        return found.pop() if len(found) == 1 else SOME_LATE if found else NO_TIME
+        verdicts = set(self.windows.values())
+        if len(verdicts) == 1:
+            return verdicts.pop()
+        return SOME_LATE if verdicts else NO_TIME
 
 
 def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
@@ -51,23 +53,23 @@ def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEve
     columns = list(scenario.source.columns.items())
     known_keys = () if scenario.prepares else scenario.transform.keys
     keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
-    found: list[ClassifiedEvent] = []
+    classified: list[ClassifiedEvent] = []
     seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
-            at = event_time(scenario.source, step.arrival, row)
-            again = at is not None and _again(scenario, row, at, seen)
-            windows = [] if at is None or again else spans(scenario.transform.window, at)
+            time = event_time(scenario.source, step.arrival, row)
+            is_duplicate = time is not None and _again(scenario, row, time, seen)
+            windows = [] if time is None or is_duplicate else spans(scenario.transform.window, time)
             windows = [w for w in windows if w[0] >= BEGINNING and w[1] <= INFINITY]
             lateness = scenario.transform.allowed_lateness
             verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
             key = tuple(to_plain(row[i], columns[i][1]) for i in keys)
-            found.append(ClassifiedEvent(step, row, at, key, verdicts, again))
-    return found
+            classified.append(ClassifiedEvent(step, row, time, key, verdicts, is_duplicate))
+    return classified
 
 
 def _again(
-    scenario: Scenario, row: tuple[Any, ...], at: int, seen: dict[tuple[Any, ...], list[int]]
+    scenario: Scenario, row: tuple[Any, ...], time: int, seen: dict[tuple[Any, ...], list[int]]
 ) -> bool:
     """Return whether an event is a duplicate of an earlier event, and add its time to `seen`."""
     unique = scenario.transform.deduplicate
@@ -78,28 +80,28 @@ def _again(
     if None in key:
         return False
     times = seen.setdefault(key, [])
-    again = any(abs(at - t) <= unique.within for t in times)
-    times.append(at)
-    return again
+    is_duplicate = any(abs(time - t) <= unique.within for t in times)
+    times.append(time)
+    return is_duplicate
 
 
-def spans(window: Window, at: int) -> list[Span]:
+def spans(window: Window, time: int) -> list[Span]:
     """Return the windows of an event at an instant; for sessions, the event's own proto-session."""
     match window:
         case Session(gap=gap):
-            return [(at, at + gap)]
+            return [(time, time + gap)]
         case Tumbling(size=size, offset=offset):
-            start = at - (at - offset) % size
+            start = time - (time - offset) % size
             return [(start, start + size)]
         case Sliding(size=size, slide=slide, offset=offset):
-            last = at - (at - offset) % slide
-            return [(start, start + size) for start in range(last, at - size, -slide)][::-1]
+            last = time - (time - offset) % slide
+            return [(start, start + size) for start in range(last, time - size, -slide)][::-1]
         case Cumulating(size=size, step=step, offset=offset):
-            start = at - (at - offset) % size
+            start = time - (time - offset) % size
             ends = range(start + step, start + size + 1, step)
-            return [(start, end) for end in ends if at < end]
+            return [(start, end) for end in ends if time < end]
         case Calendar():
-            return [window.span(at)]
+            return [window.span(time)]
         case _:
             return [(BEGINNING, INFINITY)]
 

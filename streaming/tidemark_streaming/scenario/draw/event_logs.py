@@ -25,8 +25,11 @@ from tidemark.define.watermarks import Punctuated, after_heartbeat
 from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival
 
 _WITHOUT_ENGINE = (
-    *(watermarks.BoundedOutOfOrderness, watermarks.MonotonicTimestamps, watermarks.PerPartition),
-    *(watermarks.Perfect, watermarks.Manual),
+    watermarks.BoundedOutOfOrderness,
+    watermarks.MonotonicTimestamps,
+    watermarks.PerPartition,
+    watermarks.Perfect,
+    watermarks.Manual,
 )
 """The watermark strategies that depend only on event times, or on no rows at all."""
 
@@ -49,11 +52,11 @@ class Step:
 
 def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[Step]]:
     """Return the arrivals of all sources, by source name."""
-    found = {name: steps(scenario, source) for name, source in scenario.sources.items()}
+    logs = {name: steps(scenario, source) for name, source in scenario.sources.items()}
     for name, source in scenario.derived.items():
-        bases = {base.name: found[base.name] for base in source.bases}
-        found[name] = list(_derived_steps(source, bases, result["derived"][name]))
-    return found
+        bases = {base.name: logs[base.name] for base in source.bases}
+        logs[name] = list(_derived_steps(source, bases, result["derived"][name]))
+    return logs
 
 
 def steps(scenario: Scenario, source: Source) -> list[Step]:
@@ -61,8 +64,9 @@ def steps(scenario: Scenario, source: Source) -> list[Step]:
 
     If `is_known_watermark` is false for the source, rows do not advance the watermark.
     """
-    found: list[Step] = []
-    watermark, state = None, None
+    source_steps: list[Step] = []
+    watermark = None
+    state = None
     for number, arrival in enumerate(scenario.arrivals_of(source)):
         before = watermark
         if arrival.ends:
@@ -76,8 +80,8 @@ def steps(scenario: Scenario, source: Source) -> list[Step]:
                 watermark = after_heartbeat(
                     source.watermark, watermark, arrival.clock, arrival.silent_since
                 )
-        found.append(Step(number, arrival, before, watermark))
-    return found
+        source_steps.append(Step(number, arrival, before, watermark))
+    return source_steps
 
 
 def _derived_steps(
@@ -93,9 +97,12 @@ def _derived_steps(
         (step for steps in bases.values() for step in steps),
         key=lambda s: (s.arrival.clock, order.index(s.arrival.source), s.number),
     )
-    progress, before, newest_data = Progress(source), None, None
+    progress = Progress(source)
+    before = None
+    newest_data = None
     for number, taken in enumerate(waiting):
-        base, clock = taken.arrival.source, taken.arrival.clock
+        base = taken.arrival.source
+        clock = taken.arrival.clock
         progress.take(base, taken.after, clock, taken.arrival.silent_since)
         after = latest(before, progress.watermark)
         rows_of_step = tuple(events.get(number, ()))
@@ -133,7 +140,9 @@ def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -
         return None
     if source.max_future_skew is None:
         return time
-    return time if time <= arrival.clock + duration(source.max_future_skew) else None
+    if time <= arrival.clock + duration(source.max_future_skew):
+        return time
+    return None
 
 
 def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
@@ -141,7 +150,9 @@ def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
     of microseconds."""
     if value is None or ddl.lower() != "timestamp":
         return value
-    return INFINITY if value == "+infinity" else instant(value)
+    if value == "+infinity":
+        return INFINITY
+    return instant(value)
 
 
 def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
@@ -150,29 +161,38 @@ def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
     The time is a number of microseconds as text; None if no row has a time. With partitions, the
     result is a JSON array of pairs of a partition and its newest time.
     """
-    columns, strategy = list(source.columns), source.watermark
+    columns = list(source.columns)
+    strategy = source.watermark
     column = _plain_column(source, strategy) if isinstance(strategy, Punctuated) else None
 
     def time(row: tuple[Any, ...]) -> int | None:
         believed = event_time(source, arrival, row)
-        return believed if column is None else row[columns.index(column)]
+        if column is None:
+            return believed
+        return row[columns.index(column)]
 
     if strategy.by is None:
         return _newest(map(time, arrival.rows))
-    by = columns.index(strategy.by)
+    partition_index = columns.index(strategy.by)
     parts: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
-        parts.setdefault(None if row[by] is None else str(row[by]), []).append(time(row))
+        parts.setdefault(
+            None if row[partition_index] is None else str(row[partition_index]), []
+        ).append(time(row))
     seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
     return json.dumps(list(seen.items()))
 
 
 def _newest(times: Iterable[int | None]) -> str | None:
     newest = max((t for t in times if t is not None), default=None)
-    return None if newest is None else str(newest)
+    if newest is None:
+        return None
+    return str(newest)
 
 
 def _plain_column(source: Source, strategy: Punctuated) -> str | None:
     """Return the strategy's expression if it is just the name of a timestamp column, else None."""
     name = strategy.expression.strip().strip("`")
-    return name if source.columns.get(name, "").lower() == "timestamp" else None
+    if source.columns.get(name, "").lower() == "timestamp":
+        return name
+    return None

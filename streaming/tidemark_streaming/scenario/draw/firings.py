@@ -23,7 +23,8 @@ def firings(
     """Return the arrivals at which a window fired. `events` must be those of the window's key."""
     if scenario.transform.window.merges:
         return _session(scenario, steps, events, span)
-    end, trigger = span[1], scenario.transform.trigger
+    end = span[1]
+    trigger = scenario.transform.trigger
     final = end + scenario.transform.allowed_lateness
     in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
     later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
@@ -55,9 +56,9 @@ def _find_firings(
         case Count(n):
             return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
         case Every(interval=interval):
-            at = [_tick(interval, s, steps) for s in came]
-            open_then = [s for s in at if s is not None and not _has_reached(s.before, until)]
-            return _in_order(s.number for s in open_then), len(open_then) < len(at)
+            ticks = [_tick(interval, s, steps) for s in came]
+            open_then = [s for s in ticks if s is not None and not _has_reached(s.before, until)]
+            return _in_order(s.number for s in open_then), len(open_then) < len(ticks)
         case _:
             return [], bool(came)
 
@@ -75,30 +76,30 @@ def _session(
     trigger = scenario.transform.trigger
     start, end = span
     inside = [
-        (own, e.step)
+        (window, e.step)
         for e in events
-        for own, verdict in e.windows.items()
-        if start <= own[0] and own[1] <= end and verdict != classified_events.TOO_LATE
+        for window, verdict in e.windows.items()
+        if start <= window[0] and window[1] <= end and verdict != classified_events.TOO_LATE
     ]
     # Until the events at both ends have arrived, the session has other bounds.
-    first = min((s.number for own, s in inside if own[0] == start), default=0)
-    last = min((s.number for own, s in inside if own[1] == end), default=0)
+    first = min((s.number for window, s in inside if window[0] == start), default=0)
+    last = min((s.number for window, s in inside if window[1] == end), default=0)
     since = max(first, last)
     came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
-    found: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
+    firings: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
     if trigger.early.by_arrival:
-        found[EARLY] = [s.number for s in came if not _has_reached(s.after, end)]
+        firings[EARLY] = [s.number for s in came if not _has_reached(s.after, end)]
     if trigger.late.by_arrival:
-        found[LATE] = [s.number for s in came if _has_reached(s.before, end)]
-    return found
+        firings[LATE] = [s.number for s in came if _has_reached(s.before, end)]
+    return firings
 
 
 def _first(steps: Sequence[Step], watermark: int) -> list[int]:
     return [s.number for s in steps if _has_reached(s.after, watermark)][:1]
 
 
-def _has_reached(watermark: int | None, at: int) -> bool:
-    return watermark is not None and watermark >= at
+def _has_reached(watermark: int | None, instant: int) -> bool:
+    return watermark is not None and watermark >= instant
 
 
 def _in_order(numbers: Iterable[int]) -> list[int]:

@@ -97,7 +97,8 @@ class Picture:
 
     def mark(self, verdict: str, x: float, y: float) -> None:
         """Add an event: a dot, a diamond if it is late, a cross if it is too late."""
-        kind, r = CLASSES[verdict], 5.0
+        kind = CLASSES[verdict]
+        r = 5.0
         if verdict == classified_events.TOO_LATE:
             r = 4.2
             ends = _path((x - r, y - r), (x + r, y + r)) + _path((x - r, y + r), (x + r, y - r))
@@ -126,4 +127,6 @@ def _path(*points: tuple[float, float]) -> str:
 
 
 def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+    if isinstance(value, str):
+        return value
+    return f"{value:.1f}".removesuffix(".0")

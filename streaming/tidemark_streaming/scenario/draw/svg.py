@@ -95,14 +95,14 @@ class _Figure:
         Each event is in the first line in which its label overlaps no other label.
         """
         ends: list[float] = []
-        found = []
-        for at, verdict, label in group_marks(marks, self._pixel):
+        placed = []
+        for x, verdict, label in group_marks(marks, self._pixel):
             length = 14 + len(label) * _LETTER
-            begin = at - 7 if at + length < self.right else at - length
+            begin = x - 7 if x + length < self.right else x - length
             line = next((n for n, end in enumerate(ends) if end <= begin), len(ends))
             ends[line : line + 1] = [begin + length + 6]
-            found.append((at, line, verdict, label))
-        return found
+            placed.append((x, line, verdict, label))
+        return placed
 
     def _pixel(self, micros: int | None) -> int:
         return round(self.right - 8 if micros is None else self.x(micros))
@@ -112,9 +112,9 @@ class _Figure:
             self.picture.lines("row", (_EDGE, row.bottom), (self.right, row.bottom))
         day = f", {self.scale.day}" if self.scale.day else ""
         self.picture.text("about", self.right, 34, f"event time{day} (UTC)", "end")
-        for at, label in self.scale.ticks(_LETTER):
-            self.picture.lines("grid", (self.x(at), top), (self.x(at), bottom))
-            middle = min(self.x(at), self.right - len(label) * 3.2)
+        for instant, label in self.scale.ticks(_LETTER):
+            self.picture.lines("grid", (self.x(instant), top), (self.x(instant), bottom))
+            middle = min(self.x(instant), self.right - len(label) * 3.2)
             self.picture.text("tick", middle, top - 8, label, "middle")
         for bound in self._bounds():
             self.picture.lines("bound", (self.x(bound), top), (self.x(bound), bottom))
@@ -122,12 +122,15 @@ class _Figure:
     def _bounds(self) -> list[int]:
         """Return the window bounds to draw; none if they differ by key, or if they are too many."""
         bounds = {b for bar in self.drawn.bars or () for b in bar.span if self.scale.shows(b)}
-        return sorted(bounds) if self.drawn.aligned and len(bounds) <= _BOUNDS else []
+        if self.drawn.aligned and len(bounds) <= _BOUNDS:
+            return sorted(bounds)
+        return []
 
     def _watermark(self, track: Track, rows: Sequence[_Row]) -> None:
         points: list[tuple[float, float]] = []
         for row in rows if track.watermark else ():
-            before, after = row.step.before, row.step.after
+            before = row.step.before
+            after = row.step.after
             if before is not None and before < INFINITY:
                 points += [(self.x(before), row.top), (self.x(before), row.bottom)]
             if after is not None and after != before:
@@ -145,20 +148,20 @@ class _Figure:
         self.picture.text("clock", self.left - 12, middle + 4, clock.strip(), "end")
         if not row.marks:
             before = row.step.before
-            at = self.left if before is None else self.x(before)
-            ends = at > (self.left + self.right) / 2
+            x = self.left if before is None else self.x(before)
+            ends = x > (self.left + self.right) / 2
             text = note(track, row.step)
-            self.picture.text("note", at + (-8 if ends else 8), middle + 4, text, _anchor(ends))
-        for at, line, verdict, label in row.marks:
+            self.picture.text("note", x + (-8 if ends else 8), middle + 4, text, _anchor(ends))
+        for x, line, verdict, label in row.marks:
             y = middle + line * _ROW
-            self.picture.mark(verdict, at, y)
-            ends = at + 14 + len(label) * _LETTER >= self.right
-            self.picture.text("label", at + (-9 if ends else 9), y + 4, label, _anchor(ends))
+            self.picture.mark(verdict, x, y)
+            ends = x + 14 + len(label) * _LETTER >= self.right
+            self.picture.text("label", x + (-9 if ends else 9), y + 4, label, _anchor(ends))
 
     def _windows(self, top: float) -> float:
-        for key, own in by_key(self.drawn.bars or ()).items():
+        for key, key_bars in by_key(self.drawn.bars or ()).items():
             self.picture.text("key", _EDGE, top + 14, key)
-            for lane in lanes(own, self._extent):
+            for lane in lanes(key_bars, self._extent):
                 for bar in lane:
                     self._bar(bar, top)
                 top += _BAR + _PANE * max(len(bar.panes) for bar in lane) + _GAP
@@ -172,8 +175,8 @@ class _Figure:
         self.picture.text("value", self._inside(begin, bar.caption), top + 14, bar.caption)
         for number, pane in enumerate(bar.panes):
             y = top + _BAR + _PANE * (number + 1) - 2
-            rest = str(pane).removeprefix(pane.timing)
-            parts = [(f"{pane.timing}-text", pane.timing), ("", rest)]
+            pane_values = str(pane).removeprefix(pane.timing)
+            parts = [(f"{pane.timing}-text", pane.timing), ("", pane_values)]
             self.picture.parts("pane", self._inside(begin, str(pane)), y, parts)
 
     def _sides(self, bar: Bar) -> tuple[float, float]:
@@ -190,14 +193,15 @@ class _Figure:
         return min(begin, *(self._inside(begin, t) for t in texts)), max(end, *ends)
 
     def _legend(self, top: float) -> float:
-        at, y = _EDGE + 6, top + 18
+        x = _EDGE + 6
+        y = top + 18
         for verdict in (v for v in MEANING if v in self.drawn.verdicts):
-            self.picture.mark(verdict, at, y - 4)
-            self.picture.text("legend", at + 11, y, MEANING[verdict])
-            at += 34 + len(MEANING[verdict]) * 6
+            self.picture.mark(verdict, x, y - 4)
+            self.picture.text("legend", x + 11, y, MEANING[verdict])
+            x += 34 + len(MEANING[verdict]) * 6
         if any(track.watermark for track in self.drawn.tracks):
-            self.picture.lines("watermark", (at - 6, y - 4), (at + 12, y - 4))
-            self.picture.text("legend", at + 18, y, "watermark")
+            self.picture.lines("watermark", (x - 6, y - 4), (x + 12, y - 4))
+            self.picture.text("legend", x + 18, y, "watermark")
         if self.drawn.bars is not None:
             text = "bars: published windows, with their panes and the arrival that fired each"
             self.picture.text("legend", self.right, y, text, "end")

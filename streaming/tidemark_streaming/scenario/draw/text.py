@@ -76,10 +76,11 @@ class _Line:
 
 
 def _axis(scale: Axis, gutter: int) -> list[str]:
-    labels, ruler = _Line(scale.length), _Line(scale.length)
+    labels = _Line(scale.length)
+    ruler = _Line(scale.length)
     ruler.put(0, "─" * scale.length)
-    for at, label in scale.ticks(1):
-        column = round(scale.at(at))
+    for instant, label in scale.ticks(1):
+        column = round(scale.at(instant))
         if labels.fits(column, label):
             labels.put(column, label)
             ruler.put(column, "┬")
@@ -111,19 +112,19 @@ def _arrival(track: Track, scale: Axis, step: Step, marks: Sequence[Mark], clock
 def _place_marks(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     """Return the columns and texts of the events. An event without a time is at the right edge."""
     last = scale.length - 1
-    found = group_marks(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
+    grouped = group_marks(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
     return [
-        (at, GLYPHS[verdict] + label)
-        if at + len(label) <= last
-        else (max(at - len(label), 0), label + GLYPHS[verdict])
-        for at, verdict, label in found
+        (start, GLYPHS[verdict] + label)
+        if start + len(label) <= last
+        else (max(start - len(label), 0), label + GLYPHS[verdict])
+        for start, verdict, label in grouped
     ]
 
 
 def _place_note(track: Track, scale: Axis, step: Step) -> tuple[int, str]:
     text = f"({note(track, step)})"
-    at = 0 if step.before is None else round(scale.at(step.before)) + 2
-    return (at if at + len(text) <= scale.length else at - len(text) - 4), text
+    start = 0 if step.before is None else round(scale.at(step.before)) + 2
+    return (start if start + len(text) <= scale.length else start - len(text) - 4), text
 
 
 def _move(track: Track, scale: Axis, step: Step) -> list[str]:
@@ -143,9 +144,9 @@ def _move(track: Track, scale: Axis, step: Step) -> list[str]:
 
 
 def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
-    found: list[str] = []
-    for key, own in by_key(bars).items():
-        for lane in lanes(own, lambda bar: _extent(bar, scale)):
+    lines: list[str] = []
+    for key, key_bars in by_key(bars).items():
+        for lane in lanes(key_bars, lambda bar: _extent(bar, scale)):
             texts = [_to_lines(bar, scale) for bar in lane]
             block = [_Line(scale.length) for _ in range(1 + max(map(len, texts)))]
             for bar, bar_lines in zip(lane, texts, strict=True):
@@ -155,8 +156,8 @@ def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
                     line.put(_left(begin, part, scale), part)
             names = [key, *[""] * (len(block) - 1)]
             key = ""
-            found += [f"{n:{gutter}}{line}" for n, line in zip(names, block, strict=True)]
-    return found
+            lines += [f"{n:{gutter}}{line}" for n, line in zip(names, block, strict=True)]
+    return lines
 
 
 def _to_lines(bar: Bar, scale: Axis) -> list[str]:
@@ -182,7 +183,9 @@ def _left(begin: int, part: str, scale: Axis) -> int:
 def _extent(bar: Bar, scale: Axis) -> tuple[float, float]:
     begin, end = _columns(bar, scale)
     texts = [(_left(begin, part, scale), len(part)) for part in _to_lines(bar, scale)]
-    return min(begin, *(at for at, _ in texts)), max(end, *(at + n + 1 for at, n in texts))
+    return min(begin, *(start for start, _ in texts)), max(
+        end, *(start + n + 1 for start, n in texts)
+    )
 
 
 def _legend(drawn: Timeline) -> list[str]:

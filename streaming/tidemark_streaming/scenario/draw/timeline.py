@@ -87,8 +87,8 @@ class Timeline:
     @property
     def watermarks(self) -> list[int]:
         """The finite watermarks after the arrivals."""
-        found = [s.after for track in self.tracks for s in track.steps]
-        return [mark for mark in found if mark is not None and mark < INFINITY]
+        marks = [s.after for track in self.tracks for s in track.steps]
+        return [mark for mark in marks if mark is not None and mark < INFINITY]
 
     @property
     def verdicts(self) -> set[str]:
@@ -111,15 +111,16 @@ def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
         name: [_marks(source, step, excluded) for step in logs[name]]
         for name, source in sources.items()
     }
-    transform, found = scenario.windowed, None
+    transform = scenario.windowed
+    drawn_bars = None
     if transform is not None:
-        own = logs[transform.source.name]
-        events = classify(scenario, own)
+        source_steps = logs[transform.source.name]
+        events = classify(scenario, source_steps)
         marks[transform.source.name] = [
             [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
-            for step in own
+            for step in source_steps
         ]
-        found = bars(scenario, result, own, events)
+        drawn_bars = bars(scenario, result, source_steps, events)
     return Timeline(
         title=truncate(scenario.name, 90),
         about="" if transform is None else _about(scenario),
@@ -134,7 +135,7 @@ def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
             for name, source in sources.items()
         ],
         aligned=transform is not None and not transform.window.merges,
-        bars=found,
+        bars=drawn_bars,
     )
 
 
@@ -152,22 +153,23 @@ def _find_too_late(
     scenario: Scenario, result: Mapping[str, Any], logs: Mapping[str, Sequence[Step]]
 ) -> set[_Place]:
     """Return the events that take no part in a derived source because they are too late."""
-    found = set[_Place]()
+    too_late = set[_Place]()
     for name, source in scenario.derived.items():
         columns = {base.name: base.columns for base in source.bases}
         for row in result["unjoined"][name]:
             taken = logs[name][row["arrival"]].taken
             if row["reason"] == "too_late" and taken is not None:
                 values = tuple(str(row[c]) for c in columns[row["source"]])
-                found.add((row["source"], taken.number, values))
-    return found
+                too_late.add((row["source"], taken.number, values))
+    return too_late
 
 
 def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
     """Return the events of an arrival. An event behind the watermark is late, or too late."""
-    found = list[Mark]()
+    marks = list[Mark]()
     for row in step.arrival.rows:
-        time, values = event_time(source, step.arrival, row), _values(source, row)
+        time = event_time(source, step.arrival, row)
+        values = _values(source, row)
         if time is None:
             verdict = verdicts.NO_TIME
         elif (source.name, step.number, tuple(map(str, values.values()))) in too_late:
@@ -175,8 +177,8 @@ def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
         else:
             behind = step.before is not None and time < step.before
             verdict = verdicts.LATE if behind else verdicts.ON_TIME
-        found.append(Mark(time, _label_row(source, row), verdict))
-    return found
+        marks.append(Mark(time, _label_row(source, row), verdict))
+    return marks
 
 
 def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
@@ -254,23 +256,29 @@ def note(track: Track, step: Step) -> str:
     if step.arrival.watermark is not None:
         return "watermark"
     if track.heading:
-        return "no rows" if step.arrival.silent_since is None else "heartbeat"
+        if step.arrival.silent_since is None:
+            return "no rows"
+        return "heartbeat"
     before = track.steps[step.number - 1].arrival.clock if step.number else step.arrival.clock
-    return "clock" if step.arrival.clock > before else "no rows"
+    if step.arrival.clock > before:
+        return "clock"
+    return "no rows"
 
 
 def group_marks(
-    marks: Sequence[Mark], place: Callable[[int | None], int]
+    marks: Sequence[Mark], place_time: Callable[[int | None], int]
 ) -> list[tuple[int, str, str]]:
     """Return the positions, lateness and labels of events, from left to right.
 
     If there are many events, those with the same position and lateness are merged, and their count
     is the label.
     """
-    found: dict[tuple[int, str], list[str]] = {}
+    grouped: dict[tuple[int, str], list[str]] = {}
     for mark in marks:
-        found.setdefault((place(mark.time), mark.verdict), []).append(mark.label)
-    places = sorted(found.items())
+        grouped.setdefault((place_time(mark.time), mark.verdict), []).append(mark.label)
+    places = sorted(grouped.items())
     if len(marks) <= _CROWD:
-        return [(at, verdict, label) for (at, verdict), all_ in places for label in all_]
+        return [
+            (position, verdict, label) for (position, verdict), all_ in places for label in all_
+        ]
     return [(*key, f"x{len(labels)}" if len(labels) > 1 else "") for key, labels in places]

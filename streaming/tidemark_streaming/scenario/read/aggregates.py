@@ -35,32 +35,35 @@ _ROWS = ("top_n", "last_n")
 
 def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
     """Return the aggregates of a transform with the types of their results, by column name."""
-    given = node.entries("'aggregates'")
-    if not given:
+    entries = node.entries("'aggregates'")
+    if not entries:
         raise node.error("a transform needs at least one aggregate, as in {n: count}.")
-    return {key.raw.value: _aggregate(value, over) for key, value in given}
+    return {key.raw.value: _aggregate(value, over) for key, value in entries}
 
 
 def _aggregate(node: Node, over: Columns) -> tuple[Aggregate, Kind]:
     if node.raw.value == "count":
         return agg.count(), BIGINT
-    name, given = node.choice("an aggregate", _FUNCTIONS)
+    name, argument = node.choice("an aggregate", _FUNCTIONS)
     if name == "count":
         raise node.error("'count' counts events and has no column: write count alone.")
     make: Callable[..., Aggregate] = getattr(agg, _FUNCTIONS[name])
-    others: tuple[object, ...] = ()
+    arguments: tuple[object, ...] = ()
     if name == "quantile":
-        fields = given.fields("a quantile", ("of", "at"))
-        given, others = fields["of"], (DOUBLE.read(fields["at"], "at"),)
+        fields = argument.fields("a quantile", ("of", "at"))
+        argument = fields["of"]
+        arguments = (DOUBLE.read(fields["at"], "at"),)
     elif name == "top_k":
-        fields = given.fields("a top_k", ("of", "k"))
-        given, others = fields["of"], (fields["k"].integer("'k'", least=1),)
+        fields = argument.fields("a top_k", ("of", "k"))
+        argument = fields["of"]
+        arguments = (fields["k"].integer("'k'", minimum=1),)
     elif name in _ROWS:
-        fields = given.fields(f"a {name}", ("of", "n"))
-        given, others = fields["of"], (fields["n"].integer("'n'", least=1),)
-    column = _column(given, name, over)
+        fields = argument.fields(f"a {name}", ("of", "n"))
+        argument = fields["of"]
+        arguments = (fields["n"].integer("'n'", minimum=1),)
+    column = _column(argument, name, over)
     with node.locate_errors():
-        return make(f"`{column}`", *others), _gives(name, over.types[column])
+        return make(f"`{column}`", *arguments), _gives(name, over.types[column])
 
 
 def _column(node: Node, function: str, over: Columns) -> str:
@@ -77,7 +80,9 @@ def _gives(function: str, column: Kind) -> Kind:
     if function in _COUNTS:
         return BIGINT
     if function in _NUMERIC:
-        return DOUBLE if column.ddl in ("float", "real", "double") else NUMBER
+        if column.ddl in ("float", "real", "double"):
+            return DOUBLE
+        return NUMBER
     if function == "top_k":
         entry = {"value": column, "count": BIGINT}
         return Kind("value and count", lambda n: _entry(n, entry), repeated=True, scalar=False)
@@ -85,5 +90,5 @@ def _gives(function: str, column: Kind) -> Kind:
 
 
 def _entry(node: Node, kinds: Mapping[str, Kind]) -> dict[str, object]:
-    given = node.fields("an entry of a top_k", tuple(kinds))
-    return {name: kinds[name].read(value, name) for name, value in given.items()}
+    fields = node.fields("an entry of a top_k", tuple(kinds))
+    return {name: kinds[name].read(value, name) for name, value in fields.items()}

@@ -61,54 +61,60 @@ def read_arrivals(
             source: arrivals then do not name their source, and only `clock` steps move the clock.
         ends: true if the sources end after the last arrival.
     """
-    found, clock = list[ScenarioArrival](), begins
-    silent_since, ended = dict.fromkeys(sources, begins), set[str]()
+    arrivals = list[ScenarioArrival]()
+    clock = begins
+    silent_since = dict.fromkeys(sources, begins)
+    ended = set[str]()
     for item in node.items("'arrivals'"):
         if tick is None:
             (source,) = sources.values()
-            kind, given = item.choice("an arrival", _ITEMS)
+            kind, content = item.choice("an arrival", _ITEMS)
         else:
-            source, kind, given = _named_item(item, sources, ended)
-        clock += duration(given.duration("a step of the clock")) if kind == "clock" else tick or 0
+            source, kind, content = _named_item(item, sources, ended)
+        clock += duration(content.duration("a step of the clock")) if kind == "clock" else tick or 0
         if clock >= INFINITY:
-            raise given.error("the clock must not pass the year 9999.")
-        name, rows, watermark, silent = source.name, tuple[tuple[Any, ...], ...](), None, None
+            raise content.error("the clock must not pass the year 9999.")
+        name = source.name
+        rows = tuple[tuple[Any, ...], ...]()
+        watermark = None
+        silent = None
         if kind == "rows":
             types = columns[name].types
-            rows = tuple(_row_of(row, types) for row in given.items("'rows'"))
+            rows = tuple(_row_of(row, types) for row in content.items("'rows'"))
             silent_since[name] = clock if rows else silent_since[name]
         elif kind == "clock":
             silent = None if source.heartbeat is None else silent_since[name]
         elif kind == "end":
             ended.add(name)
         elif isinstance(source.watermark, Manual):
-            watermark = given.instant("a watermark")
+            watermark = content.instant("a watermark")
         else:
             raise item.error(
                 "only a source with the watermark {manual: {}} can have a watermark step; this "
                 f"source has {source.watermark}."
             )
-        found.append(ScenarioArrival(rows, clock, watermark, kind == "end", silent, name))
+        arrivals.append(ScenarioArrival(rows, clock, watermark, kind == "end", silent, name))
     for name in sources if ends else ():
         if name not in ended:
             clock += tick or 0
-            found.append(ScenarioArrival((), clock, ends=True, source=name))
-    return tuple(found)
+            arrivals.append(ScenarioArrival((), clock, ends=True, source=name))
+    return tuple(arrivals)
 
 
 def _named_item(
     item: Node, sources: Mapping[str, Source], ended: set[str]
 ) -> tuple[Source, str, Node]:
     """Return an arrival's source, the kind of its content (`rows`, `end`, …), and the content."""
-    given = item.fields("an arrival", ("source",), (*_ITEMS, "end"))
-    name = given.pop("source").word("a source with arrivals", list(sources))
-    if len(given) != 1:
+    fields = item.fields("an arrival", ("source",), (*_ITEMS, "end"))
+    name = fields.pop("source").word("a source with arrivals", list(sources))
+    if len(fields) != 1:
         raise item.error(
-            f"an arrival must have exactly one of {', '.join((*_ITEMS, 'end'))} (got {len(given)})."
+            f"an arrival must have exactly one of {', '.join((*_ITEMS, 'end'))} (got "
+            f"{len(fields)})."
         )
     if name in ended:
         raise item.error(f"'{name}' has ended: nothing can arrive after 'end: true'.")
-    ((kind, value),) = given.items()
+    ((kind, value),) = fields.items()
     if kind == "end" and not value.boolean("'end'"):
         raise value.error("'end' must be true; leave the item out if the source does not end.")
     return sources[name], kind, value
@@ -130,22 +136,22 @@ class Table:
 
 def read_lookups(node: Node, source: Source) -> dict[str, Table]:
     """Return the lookup tables in a scenario. Their names must be exactly those in the source."""
-    given = node.fields("the lookups of the source", tuple(source.lookups))
-    return {name: _table(table) for name, table in given.items()}
+    fields = node.fields("the lookups of the source", tuple(source.lookups))
+    return {name: _table(table) for name, table in fields.items()}
 
 
 def _table(node: Node) -> Table:
-    given = node.fields("a lookup table", ("columns", "rows"))
-    named = given["columns"].entries("the columns of a lookup table")
+    fields = node.fields("a lookup table", ("columns", "rows"))
+    named = fields["columns"].entries("the columns of a lookup table")
     types = {name.text("a column's name"): kind(type_) for name, type_ in named}
-    rows = tuple(_row_of(row, types) for row in given["rows"].items("'rows'"))
-    return Table({name: each.ddl for name, each in types.items()}, rows)
+    rows = tuple(_row_of(row, types) for row in fields["rows"].items("'rows'"))
+    return Table({name: column_kind.ddl for name, column_kind in types.items()}, rows)
 
 
 def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
     """Return a row's values in the order of `types`. A column that the row omits is null."""
-    given = node.fields("a row", (), tuple(types))
+    fields = node.fields("a row", (), tuple(types))
     values = (
-        types[column].read(given[column], column) if column in given else None for column in types
+        types[column].read(fields[column], column) if column in fields else None for column in types
     )
     return tuple(instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)

@@ -61,8 +61,8 @@ class Kind:
         if node.is_null:
             return None
         if self.repeated:
-            one = replace(self, repeated=False)
-            return [one.read(item, column) for item in node.items(f"'{column}'")]
+            element = replace(self, repeated=False)
+            return [element.read(item, column) for item in node.items(f"'{column}'")]
         if self.scalar:
             node.text(f"a value of '{column}'")
         try:
@@ -74,10 +74,10 @@ class Kind:
 def kind(node: Node) -> Kind:
     """Return the type that a scenario declares for a source's column."""
     with node.locate_errors():
-        found = _simple_kind(node.text("a column's type"))
-    if found is None:
+        simple = _simple_kind(node.text("a column's type"))
+    if simple is None:
         raise node.error(f"{node} is not a supported column type; allowed: {', '.join(_NAMES)}.")
-    return found
+    return simple
 
 
 def _simple_kind(ddl: str) -> Kind | None:
@@ -86,8 +86,9 @@ def _simple_kind(ddl: str) -> Kind | None:
     name = "timestamp" if name == "timestamp_ltz" else name
     if name in _BITS:
         return Kind(name, lambda n: _whole(n, _BITS[name]), is_numeric=True)
-    if found := _DECIMAL.fullmatch(name):
-        precision, scale = int(found[1] or 10), int(found[2] or 0)
+    if match := _DECIMAL.fullmatch(name):
+        precision = int(match[1] or 10)
+        scale = int(match[2] or 0)
         if not (1 <= precision <= 38 and scale <= precision):
             raise DefinitionError(
                 f"'{ddl}' is not a valid type: the precision must be 1 to 38, and the scale at "
@@ -217,9 +218,9 @@ class Columns:
     types: Mapping[str, Kind]
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def find(self, node: Node, what: str = "a column") -> str:
+    def find(self, node: Node, subject: str = "a column") -> str:
         """Return the name of a column that a node specifies by its name or alias."""
-        name = node.text(what)
+        name = node.text(subject)
         name = name if name in self.types else self.aliases.get(name, name)
         if name not in self.types:
             raise node.error(
@@ -236,11 +237,12 @@ def columns_of(source: Source) -> Columns:
     """
     if not isinstance(source, DerivedSource):
         return Columns(_types_of(source))
-    aliases, derivation = {"at": source.event_time}, source.derivation
+    aliases = {"at": source.event_time}
+    derivation = source.derivation
     if isinstance(derivation, Pairing):
         for letter, names in (("l", derivation.left_columns), ("r", derivation.right_columns)):
-            own = {**names, **{key: key for key in derivation.on}}
-            aliases |= {f"{letter}.{old}": new for old, new in own.items()}
+            joined = {**names, **{key: key for key in derivation.on}}
+            aliases |= {f"{letter}.{old}": new for old, new in joined.items()}
     return Columns(_types_of(source), aliases)
 
 

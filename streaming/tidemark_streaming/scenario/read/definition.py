@@ -36,8 +36,8 @@ def keep_rows(rows: DataFrame) -> DataFrame:
 
 def source(name: str, node: Node) -> Source:
     """Return the source that a node describes."""
-    given = node.fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
-    named = given["columns"].entries("the columns of a source")
+    fields = node.fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
+    named = fields["columns"].entries("the columns of a source")
     types = {_column(key): kind(value) for key, value in named}
     lowered = [name.lower() for name in types]
     for number, (key, _) in enumerate(named):
@@ -46,13 +46,13 @@ def source(name: str, node: Node) -> Source:
                 f"{key} differs from another column's name only in upper and lower case: choose "
                 "another name."
             )
-    moves = _watermark(given["watermark"], types)
-    beats = given["heartbeat"].duration("the heartbeat") if "heartbeat" in given else None
+    moves = _watermark(fields["watermark"], types)
+    beats = fields["heartbeat"].duration("the heartbeat") if "heartbeat" in fields else None
     with node.locate_errors():
         return Source(
             name=name,
-            columns={name: each.ddl for name, each in types.items()},
-            event_time=given["event_time"].text("the event time"),
+            columns={name: column_kind.ddl for name, column_kind in types.items()},
+            event_time=fields["event_time"].text("the event time"),
             watermark=moves,
             heartbeat=beats,
         )
@@ -67,43 +67,43 @@ def transform(
         sources: the sources that the transform can read.
         named: true if the node names the source; false if there is only one source.
     """
-    given = node.fields(
+    fields = node.fields(
         "a transform",
         ("source", "window", "aggregates") if named else ("window", "aggregates"),
         ("keys", "allowed_lateness", "trigger", "accumulation", "deduplicate"),
     )
-    over = find_source(given["source"], sources) if named else next(iter(sources.values()))
+    over = find_source(fields["source"], sources) if named else next(iter(sources.values()))
     columns = columns_of(over)
-    computed = aggregates(given["aggregates"], columns)
+    computed = aggregates(fields["aggregates"], columns)
     keys = [
         (key, columns.find(key, "a key"))
-        for key in (given["keys"].items("'keys'") if "keys" in given else [])
+        for key in (fields["keys"].items("'keys'") if "keys" in fields else [])
     ]
-    _check_names(keys, [name for name, _ in given["aggregates"].entries("aggregates")])
+    _check_names(keys, [name for name, _ in fields["aggregates"].entries("aggregates")])
     lateness = "0 seconds"
-    if "allowed_lateness" in given:
-        lateness = given["allowed_lateness"].duration("the allowed lateness")
+    if "allowed_lateness" in fields:
+        lateness = fields["allowed_lateness"].duration("the allowed lateness")
     accumulation = ACCUMULATIONS[0]
-    if "accumulation" in given:
-        accumulation = given["accumulation"].word("an accumulation", ACCUMULATIONS)
+    if "accumulation" in fields:
+        accumulation = fields["accumulation"].word("an accumulation", ACCUMULATIONS)
     with node.locate_errors():
-        found = WindowedTransform(
+        windowed = WindowedTransform(
             name=name,
             description="The transform of a scenario.",
             source=over,
             keys=tuple(name for _, name in keys),
-            window=window(given["window"]),
+            window=window(fields["window"]),
             allowed_lateness=duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
             function=keep_rows,
-            trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
+            trigger=_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),
             accumulation=accumulation,
-            deduplicate=_deduplicate(given["deduplicate"], columns)
-            if "deduplicate" in given
+            deduplicate=_deduplicate(fields["deduplicate"], columns)
+            if "deduplicate" in fields
             else None,
         )
-    results = {key: columns.types[key] for key in found.keys}
-    return found, results | {name: gives for name, (_, gives) in computed.items()}
+    results = {key: columns.types[key] for key in windowed.keys}
+    return windowed, results | {name: gives for name, (_, gives) in computed.items()}
 
 
 def _column(node: Node) -> str:
@@ -122,22 +122,22 @@ def _column(node: Node) -> str:
 
 
 def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
-    name, given = node.choice("a watermark", _WATERMARKS)
+    name, settings = node.choice("a watermark", _WATERMARKS)
     with node.locate_errors():
-        return _WATERMARKS[name](given, types)
+        return _WATERMARKS[name](settings, types)
 
 
 def _bounded_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     if not node.is_mapping:
         return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
-    given = node.fields("a watermark by a bound", ("bound",), ("idle",))
-    lengths = {name: n.duration(f"the {name}") for name, n in given.items()}
+    fields = node.fields("a watermark by a bound", ("bound",), ("idle",))
+    lengths = {name: n.duration(f"the {name}") for name, n in fields.items()}
     return watermarks.BoundedOutOfOrderness(**lengths)
 
 
 def _monotonic_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
-    given = node.fields("this strategy", (), ("idle",))
-    return watermarks.MonotonicTimestamps(*(n.duration("the idle") for n in given.values()))
+    fields = node.fields("this strategy", (), ("idle",))
+    return watermarks.MonotonicTimestamps(*(n.duration("the idle") for n in fields.values()))
 
 
 def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
@@ -153,9 +153,9 @@ def _punctuated_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
 
 
 def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
-    given = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
-    column = Columns(types).find(given["column"])
-    lengths = {name: n.duration(f"the {name}") for name, n in given.items() if name != "column"}
+    fields = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
+    column = Columns(types).find(fields["column"])
+    lengths = {name: n.duration(f"the {name}") for name, n in fields.items() if name != "column"}
     return watermarks.PerPartition(column, **lengths)
 
 
@@ -170,28 +170,30 @@ _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
 
 
 def _trigger(node: Node) -> Trigger:
-    given = node.fields("a trigger", (), ("early", "late"))
-    fires: dict[str, Any] = {name: _firing(value) for name, value in given.items()}
+    fields = node.fields("a trigger", (), ("early", "late"))
+    fires: dict[str, Any] = {name: _firing(value) for name, value in fields.items()}
     return Trigger(**fires)
 
 
 def _deduplicate(node: Node, columns: Columns) -> Deduplicate:
-    given = node.fields("the deduplication of events", ("by", "within"))
-    by = given["by"]
-    names = [columns.find(column) for column in (by.items("'by'") if by.is_list else [by])]
-    within = given["within"].duration("the horizon")
-    with by.locate_errors():
+    fields = node.fields("the deduplication of events", ("by", "within"))
+    id_node = fields["by"]
+    names = [
+        columns.find(column) for column in (id_node.items("'by'") if id_node.is_list else [id_node])
+    ]
+    within = fields["within"].duration("the horizon")
+    with id_node.locate_errors():
         return Deduplicate(names, within)
 
 
 def _firing(node: Node) -> Firing:
-    name, given = node.choice("a firing", ("every", "count", "arrival"))
+    name, argument = node.choice("a firing", ("every", "count", "arrival"))
     if name == "every":
-        with given.locate_errors():
-            return Every(given.duration("the interval", negative=True))
+        with argument.locate_errors():
+            return Every(argument.duration("the interval", negative=True))
     if name == "count":
-        return Count(given.integer("the count", least=1))
-    given.fields("a firing by arrival", ())
+        return Count(argument.integer("the count", minimum=1))
+    argument.fields("a firing by arrival", ())
     return EachArrival()
 
 
@@ -230,10 +232,10 @@ def window(node: Node) -> Window:
     """Return the window that a node describes."""
     name, inner = node.choice("a window", _WINDOWS)
     make, required, optional = _WINDOWS[name]
-    given = inner.fields(f"a {name} window", required, optional)
+    fields = inner.fields(f"a {name} window", required, optional)
     if name == "calendar":
-        texts = {key: value.text(f"the {key}") for key, value in given.items()}
+        texts = {key: value.text(f"the {key}") for key, value in fields.items()}
     else:
-        texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
+        texts = {key: n.duration(f"the {key}", negative=True) for key, n in fields.items()}
     with inner.locate_errors():
         return make(**texts)

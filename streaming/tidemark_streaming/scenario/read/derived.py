@@ -25,52 +25,52 @@ def read_derived(node: Node, sources: _Sources) -> dict[str, DerivedSource]:
     Args:
         sources: the other sources of the scenario.
     """
-    found = dict[str, DerivedSource]()
+    derived = dict[str, DerivedSource]()
     for key, value in node.entries("'derived'"):
         name = key.text("a name")
         if name in sources:
             raise key.error(f"{key} is already the name of a source: choose another name.")
         kind, options = value.choice("a derived source", _KINDS)
         with options.locate_errors():
-            found[name] = _KINDS[kind](name, options, {**sources, **found})
-    return found
+            derived[name] = _KINDS[kind](name, options, {**sources, **derived})
+    return derived
 
 
 def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    given = node.fields(
+    fields = node.fields(
         "a join",
         ("left", "right", "on", "within"),
         ("how", "allowed_lateness", "where", "event_time", "rename", "idle"),
     )
-    within = _reach(given["within"])
-    return join(name=name, within=within, **_sides(given, sources, ("how", "where", "event_time")))
+    within = _reach(fields["within"])
+    return join(name=name, within=within, **_sides(fields, sources, ("how", "where", "event_time")))
 
 
 def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    given = node.fields(
+    fields = node.fields(
         "an as-of join",
         ("left", "right", "on"),
         ("how", "allowed_lateness", "deleted", "rename", "idle"),
     )
-    return as_of(name=name, **_sides(given, sources, ("how", "deleted")))
+    return as_of(name=name, **_sides(fields, sources, ("how", "deleted")))
 
 
-def _sides(given: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
+def _sides(fields: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
     """Return the arguments that joins and as-of joins share.
 
     Args:
         texts: the names of further options, whose values are texts.
     """
-    left, right = (find_source(given[side], sources) for side in ("left", "right"))
-    on = [key.text("a key") for key in given["on"].items("'on'")]
+    left, right = (find_source(fields[side], sources) for side in ("left", "right"))
+    on = [key.text("a key") for key in fields["on"].items("'on'")]
     options: dict[str, Any] = {
-        option: given[option].text(f"'{option}'") for option in texts if option in given
+        option: fields[option].text(f"'{option}'") for option in texts if option in fields
     }
-    if "allowed_lateness" in given:
-        options["allowed_lateness"] = given["allowed_lateness"].duration("the allowed lateness")
-    options |= _idle(given)
-    if "rename" in given:
-        named = given["rename"].entries("'rename'")
+    if "allowed_lateness" in fields:
+        options["allowed_lateness"] = fields["allowed_lateness"].duration("the allowed lateness")
+    options |= _idle(fields)
+    if "rename" in fields:
+        named = fields["rename"].entries("'rename'")
         rename = {old.text("a column"): new.text("a column's name") for old, new in named}
     else:
         rename = _distinguish(left, right, on)
@@ -107,23 +107,27 @@ def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
 
 
 def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    given = node.fields("a union", ("of",), ("idle",))
-    bases = [find_source(each, sources) for each in given["of"].items("'of'")]
-    return union(name=name, of=bases, **_idle(given))
+    fields = node.fields("a union", ("of",), ("idle",))
+    bases = [find_source(base, sources) for base in fields["of"].items("'of'")]
+    return union(name=name, of=bases, **_idle(fields))
 
 
-def _idle(given: Mapping[str, Node]) -> dict[str, Any]:
-    return {"idle": given["idle"].duration("'idle'")} if "idle" in given else {}
+def _idle(fields: Mapping[str, Node]) -> dict[str, Any]:
+    if "idle" in fields:
+        return {"idle": fields["idle"].duration("'idle'")}
+    return {}
 
 
 def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    given = node.fields("a chain", ("source", "transform"), ("rows", "types"))
-    base = find_source(given["source"], sources)
-    rows = given["rows"].word("the rows of a chain", get_args(ChainRows)) if "rows" in given else ""
-    asset, _ = definition.transform(
-        given["transform"], {base.name: base}, named=False, name=f"{name}_windows"
+    fields = node.fields("a chain", ("source", "transform"), ("rows", "types"))
+    base = find_source(fields["source"], sources)
+    rows = (
+        fields["rows"].word("the rows of a chain", get_args(ChainRows)) if "rows" in fields else ""
     )
-    named = given["types"].entries("'types'") if "types" in given else []
+    asset, _ = definition.transform(
+        fields["transform"], {base.name: base}, named=False, name=f"{name}_windows"
+    )
+    named = fields["types"].entries("'types'") if "types" in fields else []
     types = {column.text("a column"): kind(type_).ddl for column, type_ in named}
     return chain(name=name, of=asset, rows=rows or "final", types=types)
 

@@ -59,13 +59,13 @@ def expect_windows(
         keys: the names of the keys.
         columns: the columns of the transform's source.
     """
-    by = {name: kind for name, kind in results.items() if name in keys}
+    key_kinds = {name: kind for name, kind in results.items() if name in keys}
     values = {name: kind for name, kind in results.items() if name not in keys}
     of_keys = {alias: name for alias, name in columns.aliases.items() if name in keys}
     late = {**columns.types, **_BOUNDS, "watermark": BOUND, "lateness_seconds": DOUBLE}
     return {
-        "windows": Columns({**_BOUNDS, **by, **values, **_PUBLISHED}, of_keys),
-        "panes": Columns({**_BOUNDS, **by, **_FIRED, **values}, of_keys),
+        "windows": Columns({**_BOUNDS, **key_kinds, **values, **_PUBLISHED}, of_keys),
+        "panes": Columns({**_BOUNDS, **key_kinds, **_FIRED, **values}, of_keys),
         "late": Columns(late, columns.aliases),
     }
 
@@ -80,15 +80,15 @@ def expect(
         derived: the derived sources, by name.
     """
     of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
-    given = node.fields("an expectation", (), (*windows, *of_derived))
+    fields = node.fields("an expectation", (), (*windows, *of_derived))
     parts: dict[str, Any] = {
-        part: _rows(given[part], part, columns)
+        part: _rows(fields[part], part, columns)
         for part, columns in windows.items()
-        if part in given
+        if part in fields
     }
     for part, columns_in in of_derived.items():
-        if part in given:
-            named = given[part].fields(f"'{part}'", (), tuple(derived))
+        if part in fields:
+            named = fields[part].fields(f"'{part}'", (), tuple(derived))
             parts[part] = {
                 name: _rows(rows, name, columns_in(derived[name])) for name, rows in named.items()
             }
@@ -110,14 +110,14 @@ def _rows(node: Node, part: str, columns: Columns) -> _Rows:
 
 
 def _row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
-    given = node.fields(f"a row of '{part}'", (), (*columns.types, *columns.aliases))
-    found = dict[str, Any]()
-    for text, value in given.items():
+    fields = node.fields(f"a row of '{part}'", (), (*columns.types, *columns.aliases))
+    values = dict[str, Any]()
+    for text, value in fields.items():
         name = text if text in columns.types else columns.aliases[text]
-        if name in found:
+        if name in values:
             raise value.error(
                 f"the row gives the column '{name}' twice, the second time as '{text}': remove one "
                 "of them."
             )
-        found[name] = columns.types[name].read(value, name)
-    return found
+        values[name] = columns.types[name].read(value, name)
+    return values

@@ -132,18 +132,20 @@ def import_asset(node: Node) -> object:
         )
     with node.locate_errors():
         try:
-            found = import_module(module)
+            imported = import_module(module)
         except ImportError as error:
             raise node.error(
                 f"the module '{module}' can't be imported: {error}. Run from a folder with a "
                 "tidemark.toml, or add the module's folder to PYTHONPATH."
             ) from None
-    if not hasattr(found, name):
-        available = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
+    if not hasattr(imported, name):
+        available = [
+            n for n, value in vars(imported).items() if isinstance(value, WindowedTransform)
+        ]
         raise node.error(
             f"'{module}' has no '{name}'; its transforms are {', '.join(available) or 'none'}."
         )
-    return getattr(found, name)
+    return getattr(imported, name)
 
 
 def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
@@ -155,44 +157,50 @@ def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
     root = read(path)
     keys = [key.raw.value for key, _ in root.entries("a scenario")]
     if "asset" in keys:
-        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "tick", "lookups"))
-        found = _read_asset(given, find)
+        fields = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "tick", "lookups"))
+        definitions = _read_asset(fields, find)
     elif "sources" in keys:
         optional = ("derived", "transform", *_OPTIONAL, "tick")
-        given = root.fields("a scenario of several sources", _BY_SOURCES, optional)
-        found = _read_sources(given)
+        fields = root.fields("a scenario of several sources", _BY_SOURCES, optional)
+        definitions = _read_sources(fields)
     else:
-        given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
-        found = _read_source(given)
-    lookups = _lookups(given, root, found.transform) if "asset" in given else {}
-    columns = {name: columns_of(source) for name, source in found.sources.items()}
-    begins = given["clock_start"].instant("the clock's start") if "clock_start" in given else 0
-    open_ = "open" in given and given["open"].boolean("'open'")
+        fields = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
+        definitions = _read_source(fields)
+    lookups = _lookups(fields, root, definitions.transform) if "asset" in fields else {}
+    columns = {name: columns_of(source) for name, source in definitions.sources.items()}
+    begins = fields["clock_start"].instant("the clock's start") if "clock_start" in fields else 0
+    open_ = "open" in fields and fields["open"].boolean("'open'")
     arrivals = read_arrivals(
-        given["arrivals"], found.sources, columns, begins, _tick(given, found), ends=not open_
+        fields["arrivals"],
+        definitions.sources,
+        columns,
+        begins,
+        _tick(fields, definitions),
+        ends=not open_,
     )
     return Scenario(
-        name=given["name"].text("a name"),
+        name=fields["name"].text("a name"),
         path=path,
-        sources=found.sources,
+        sources=definitions.sources,
         arrivals=arrivals,
-        windowed=found.transform,
-        expect=_expect(given["expect"], found) if "expect" in given else None,
+        windowed=definitions.transform,
+        expect=_expect(fields["expect"], definitions) if "expect" in fields else None,
         clock_start=begins,
-        derived=found.derived,
+        derived=definitions.derived,
         lookups=lookups,
     )
 
 
-def _read_asset(given: Mapping[str, Node], find: Callable[[Node], object]) -> _Definitions:
-    with given["asset"].locate_errors():
-        transform = _prepare_asset(find(given["asset"]))
-        if "clock_start" not in given:
+def _read_asset(fields: Mapping[str, Node], find: Callable[[Node], object]) -> _Definitions:
+    with fields["asset"].locate_errors():
+        transform = _prepare_asset(find(fields["asset"]))
+        if "clock_start" not in fields:
             transform = _without_skew(transform)
         results = _result_types(transform, columns_of(transform.source).types)
-        sources, derived = dict[str, Source](), dict[str, DerivedSource]()
+        sources = dict[str, Source]()
+        derived = dict[str, DerivedSource]()
         _gather(transform.source, sources, derived)
-        if "clock_start" not in given:
+        if "clock_start" not in fields:
             _check_skew(sources.values())
     return _Definitions(sources, derived, transform, results)
 
@@ -207,44 +215,44 @@ def _gather(source: Source, sources: dict[str, Source], derived: dict[str, Deriv
     derived[source.name] = source
 
 
-def _read_sources(given: Mapping[str, Node]) -> _Definitions:
-    named = given["sources"].entries("'sources'")
+def _read_sources(fields: Mapping[str, Node]) -> _Definitions:
+    named = fields["sources"].entries("'sources'")
     if not named:
-        raise given["sources"].error("a scenario needs at least one source.")
+        raise fields["sources"].error("a scenario needs at least one source.")
     sources = {key.raw.value: definition.source(key.raw.value, value) for key, value in named}
-    derived = read_derived(given["derived"], sources) if "derived" in given else {}
-    if "transform" not in given:
+    derived = read_derived(fields["derived"], sources) if "derived" in fields else {}
+    if "transform" not in fields:
         return _Definitions(sources, derived, None, {})
     readable = {**sources, **derived}
-    transform, results = definition.transform(given["transform"], readable, named=True)
+    transform, results = definition.transform(fields["transform"], readable, named=True)
     return _Definitions(sources, derived, transform, results)
 
 
-def _read_source(given: Mapping[str, Node]) -> _Definitions:
-    sources = {ONLY: definition.source(ONLY, given["source"])}
-    transform, results = definition.transform(given["transform"], sources, named=False)
+def _read_source(fields: Mapping[str, Node]) -> _Definitions:
+    sources = {ONLY: definition.source(ONLY, fields["source"])}
+    transform, results = definition.transform(fields["transform"], sources, named=False)
     return _Definitions(sources, {}, transform, results)
 
 
-def _tick(given: Mapping[str, Node], found: _Definitions) -> int | None:
+def _tick(fields: Mapping[str, Node], definitions: _Definitions) -> int | None:
     """Return the microseconds by which each arrival advances the clock.
 
     Return None if the scenario has only one source: only `clock` steps then advance the clock.
     """
-    if "sources" not in given and not found.derived:
-        if "tick" in given:
-            raise given["tick"].error("'tick' is for scenarios of several sources: remove it.")
+    if "sources" not in fields and not definitions.derived:
+        if "tick" in fields:
+            raise fields["tick"].error("'tick' is for scenarios of several sources: remove it.")
         return None
-    return duration(given["tick"].duration("the tick") if "tick" in given else TICK)
+    return duration(fields["tick"].duration("the tick") if "tick" in fields else TICK)
 
 
 def _lookups(
-    given: Mapping[str, Node], root: Node, transform: WindowedTransform | None
+    fields: Mapping[str, Node], root: Node, transform: WindowedTransform | None
 ) -> dict[str, Table]:
     assert transform is not None
     source = transform.source
-    if "lookups" in given:
-        return read_lookups(given["lookups"], source)
+    if "lookups" in fields:
+        return read_lookups(fields["lookups"], source)
     if source.lookups:
         raise root.error(
             f"source '{source.name}' has lookup tables: add 'lookups', with the columns and rows "
@@ -253,11 +261,12 @@ def _lookups(
     return {}
 
 
-def _expect(node: Node, found: _Definitions) -> Expect:
-    over, windows = found.transform, dict[str, Columns]()
+def _expect(node: Node, definitions: _Definitions) -> Expect:
+    over = definitions.transform
+    windows = dict[str, Columns]()
     if over is not None:
-        windows = expect_windows(found.results, over.keys, columns_of(over.source))
-    expected = expect(node, windows, found.derived)
+        windows = expect_windows(definitions.results, over.keys, columns_of(over.source))
+    expected = expect(node, windows, definitions.derived)
     if over is not None and expected.panes and over.accumulation is None:
         raise node.error(
             f"'{over.name}' has no panes, because it has no accumulation: set its accumulation, or "
@@ -266,16 +275,16 @@ def _expect(node: Node, found: _Definitions) -> Expect:
     return expected
 
 
-def _prepare_asset(found: object) -> WindowedTransform:
+def _prepare_asset(asset: object) -> WindowedTransform:
     """Return the transform as a scenario runs it: without a sink, and with lookup tables in the
     scenario's database.
     """
-    if not isinstance(found, WindowedTransform):
+    if not isinstance(asset, WindowedTransform):
         raise DefinitionError(
-            f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
+            f"a scenario can run only a `windowed_asset` (got a {type(asset).__name__})."
         )
-    near = tuple(map(lookup_name, found.source.lookups))
-    return replace(found, source=replace(found.source, lookups=near), sink=None)
+    near = tuple(map(lookup_name, asset.source.lookups))
+    return replace(asset, source=replace(asset.source, lookups=near), sink=None)
 
 
 def _result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:

@@ -53,7 +53,9 @@ class Node:
             return "a mapping"
         if isinstance(self.raw, yaml.SequenceNode):
             return "a list"
-        return "nothing" if self.is_null else f"'{self.raw.value}'"
+        if self.is_null:
+            return "nothing"
+        return f"'{self.raw.value}'"
 
     @property
     def is_null(self) -> bool:
@@ -70,11 +72,11 @@ class Node:
         """Return whether the value is a list."""
         return isinstance(self.raw, yaml.SequenceNode)
 
-    def entries(self, what: str) -> list[tuple["Node", "Node"]]:
+    def entries(self, subject: str) -> list[tuple["Node", "Node"]]:
         """Return the keys and values of a mapping in order, after a check that no key occurs
         twice."""
         if not isinstance(self.raw, yaml.MappingNode):
-            raise self.error(f"{what} must be a mapping (got {self}).")
+            raise self.error(f"{subject} must be a mapping (got {self}).")
         pairs = [(Node(self.path, k), Node(self.path, v)) for k, v in self.raw.value]
         names = [key.text("a key") for key, _ in pairs]
         for number, (key, _) in enumerate(pairs):
@@ -83,83 +85,83 @@ class Node:
         return pairs
 
     def fields(
-        self, what: str, required: Sequence[str], optional: Sequence[str] = ()
+        self, subject: str, required: Sequence[str], optional: Sequence[str] = ()
     ) -> dict[str, "Node"]:
         """Return the values of a mapping by key, after a check that it has the required keys and no
         unknown ones."""
         allowed = (*required, *optional)
-        found = {}
-        for key, value in self.entries(what):
+        by_name = {}
+        for key, value in self.entries(subject):
             if key.raw.value not in allowed:
-                raise key.error(f"{key} is not part of {what}; {_name_choices(allowed)}.")
-            found[key.raw.value] = value
+                raise key.error(f"{key} is not part of {subject}; {_name_choices(allowed)}.")
+            by_name[key.raw.value] = value
         for name in required:
-            if name not in found:
-                raise self.error(f"{what} needs '{name}'; {_name_choices(allowed)}.")
-        return found
+            if name not in by_name:
+                raise self.error(f"{subject} needs '{name}'; {_name_choices(allowed)}.")
+        return by_name
 
-    def choice(self, what: str, choices: Iterable[str]) -> tuple[str, "Node"]:
+    def choice(self, subject: str, choices: Iterable[str]) -> tuple[str, "Node"]:
         """Return the only key of a mapping, which selects one of several choices, and its value."""
         allowed = _name_choices(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
-            raise self.error(f"{what} must be a mapping: write {{{self.raw.value}: …}}.")
+            raise self.error(f"{subject} must be a mapping: write {{{self.raw.value}: …}}.")
         if not isinstance(self.raw, yaml.MappingNode):
-            raise self.error(f"{self} is not {what}; {allowed}.")
-        pairs = self.entries(what)
+            raise self.error(f"{self} is not {subject}; {allowed}.")
+        pairs = self.entries(subject)
         if len(pairs) != 1:
-            raise self.error(f"{what} must have exactly one key (got {len(pairs)}); {allowed}.")
+            raise self.error(f"{subject} must have exactly one key (got {len(pairs)}); {allowed}.")
         ((key, value),) = pairs
         if key.raw.value not in choices:
-            raise key.error(f"{key} is not {what}; {allowed}.")
+            raise key.error(f"{key} is not {subject}; {allowed}.")
         return key.raw.value, value
 
-    def items(self, what: str) -> list["Node"]:
+    def items(self, subject: str) -> list["Node"]:
         """Return the items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
-            raise self.error(f"{what} must be a list (got {self}).")
+            raise self.error(f"{subject} must be a list (got {self}).")
         return [Node(self.path, item) for item in self.raw.value]
 
-    def text(self, what: str) -> str:
+    def text(self, subject: str) -> str:
         """Return the text of a scalar, as it is written."""
         if not isinstance(self.raw, yaml.ScalarNode) or self.is_null:
-            raise self.error(f"{what} must be a single value (got {self}).")
+            raise self.error(f"{subject} must be a single value (got {self}).")
         return self.raw.value
 
-    def word(self, what: str, words: Sequence[str]) -> str:
+    def word(self, subject: str, words: Sequence[str]) -> str:
         """Return the value, after a check that it is one of `words`."""
-        if self.text(what) not in words:
-            raise self.error(f"{self} is not {what}; {_name_choices(words)}.")
-        return self.text(what)
+        if self.text(subject) not in words:
+            raise self.error(f"{self} is not {subject}; {_name_choices(words)}.")
+        return self.text(subject)
 
-    def integer(self, what: str, least: int = 0) -> int:
-        """Return an integer that is at least `least`."""
-        if not _INTEGER.fullmatch(self.text(what)) or int(self.text(what)) < least:
-            raise self.error(f"{what} must be an integer of at least {least} (got {self}).")
-        return int(self.text(what))
+    def integer(self, subject: str, minimum: int = 0) -> int:
+        """Return an integer that is at least `minimum`."""
+        if not _INTEGER.fullmatch(self.text(subject)) or int(self.text(subject)) < minimum:
+            raise self.error(f"{subject} must be an integer of at least {minimum} (got {self}).")
+        return int(self.text(subject))
 
-    def boolean(self, what: str) -> bool:
+    def boolean(self, subject: str) -> bool:
         """Return `true` or `false`."""
-        text = self.text(what).lower()
+        text = self.text(subject).lower()
         if text not in ("true", "false"):
-            raise self.error(f"{what} must be true or false (got {self}).")
+            raise self.error(f"{subject} must be true or false (got {self}).")
         return text == "true"
 
-    def duration(self, what: str, *, negative: bool = False) -> str:
+    def duration(self, subject: str, *, negative: bool = False) -> str:
         """Return a duration as it is written, after a check that it is valid."""
         with self.locate_errors():
-            length = duration(self.text(what))
+            length = duration(self.text(subject))
         if length < 0 and not negative:
-            raise self.error(f"{what} must be zero or greater (got {self}).")
-        return self.text(what)
+            raise self.error(f"{subject} must be zero or greater (got {self}).")
+        return self.text(subject)
 
-    def instant(self, what: str) -> int:
+    def instant(self, subject: str) -> int:
         """Return an instant in microseconds; without a zone it is in UTC."""
-        text = self.text(what)
+        text = self.text(subject)
         with self.locate_errors():
-            found = instant(text if self._moment is None else self._moment)
-        if not BEGINNING < found < INFINITY:
-            raise self.error(f"{what} must be in the years 1 to 9999 (got {self}).")
-        return found
+            micros = instant(text if self._moment is None else self._moment)
+        if not BEGINNING < micros < INFINITY:
+            raise self.error(f"{subject} must be in the years 1 to 9999 (got {self}).")
+        return micros
 
     @property
     def _moment(self) -> datetime | None:
@@ -168,12 +170,14 @@ class Node:
         if self.raw.tag != f"{_TAG}timestamp":
             return None
         try:
-            found = yaml.SafeLoader("").construct_object(self.raw)
+            parsed = yaml.SafeLoader("").construct_object(self.raw)
         except ValueError:
             return None
-        if isinstance(found, datetime):
-            return found
-        return datetime.combine(found, time()) if isinstance(found, date) else None
+        if isinstance(parsed, datetime):
+            return parsed
+        if isinstance(parsed, date):
+            return datetime.combine(parsed, time())
+        return None
 
 
 def read(path: Path) -> Node:
@@ -209,4 +213,6 @@ def _text(path: Path) -> str:
 
 
 def _name_choices(names: Iterable[str]) -> str:
-    return f"allowed: {', '.join(names)}" if list(names) else "no keys are allowed"
+    if list(names):
+        return f"allowed: {', '.join(names)}"
+    return "no keys are allowed"

@@ -47,7 +47,9 @@ def to_display(value: object) -> str:
         return f"[{', '.join(map(to_display, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k}: {to_display(v)}' for k, v in value.items())}}}"
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)
 
 
 def _moment(actual: object, like: date) -> date | None:
@@ -83,7 +85,8 @@ def _is_close(expected: float | Decimal, actual: object, slack: float) -> bool:
     if not isinstance(value, int | float | Decimal):
         return False
     if isinstance(expected, float) or isinstance(value, float):
-        x, y = float(expected), float(value)
+        x = float(expected)
+        y = float(value)
         near = math.isclose(x, y, rel_tol=_TOLERANCE, abs_tol=slack)
         return near or (math.isnan(x) and math.isnan(y))
     return expected == value
@@ -97,7 +100,9 @@ def to_short_text(value: object) -> str:
 
 def truncate(text: str, length: int) -> str:
     """Return a text, truncated if it is longer than `length`."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    if len(text) <= length:
+        return text
+    return f"{text[: length - 1]}…"
 
 
 def to_plain(value: object, ddl: str) -> object:
@@ -106,4 +111,6 @@ def to_plain(value: object, ddl: str) -> object:
         return iso(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return str(value) if isinstance(value, date) else value
+    if isinstance(value, date):
+        return str(value)
+    return value

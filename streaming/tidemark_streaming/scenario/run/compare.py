@@ -47,10 +47,10 @@ def parts(result: _Row) -> dict[str, Any]:
     The parts are `windows`, `panes`, `late` and, for each derived source, `derived NAME` and
     `unjoined NAME`.
     """
-    found = {part: result[part] for part in ("windows", "panes", "late") if part in result}
+    by_name = {part: result[part] for part in ("windows", "panes", "late") if part in result}
     for part in ("derived", "unjoined"):
-        found |= {f"{part} {name}": rows for name, rows in result.get(part, {}).items()}
-    return found
+        by_name |= {f"{part} {name}": rows for name, rows in result.get(part, {}).items()}
+    return by_name
 
 
 def find_differences(
@@ -75,16 +75,21 @@ def compare_results(
 ) -> list[Difference]:
     """Return the differences between the results of a batch and a stream; empty if there are none.
     `slack` is as in `find_differences`."""
-    theirs = parts(stream)
-    found = [
-        d for part, rows in parts(batch).items() for d in _rows(part, rows, theirs[part], slack)
+    stream_parts = parts(stream)
+    differences = [
+        d
+        for part, rows in parts(batch).items()
+        for d in _rows(part, rows, stream_parts[part], slack)
     ]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
-    return found + _rows("watermark", [expected], [actual], slack)
+    return differences + _rows("watermark", [expected], [actual], slack)
 
 
 def explain(
-    found: Sequence[Difference], *, title: str = "", sides: tuple[str, str] = ("expected", "came")
+    differences: Sequence[Difference],
+    *,
+    title: str = "",
+    sides: tuple[str, str] = ("expected", "came"),
 ) -> Table:
     """Return the differences as a table with row, column, expected value and actual value.
 
@@ -95,10 +100,10 @@ def explain(
     styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
     for name, style in styles.items():
         table.add_column(name, style=style, overflow="fold")
-    for d in found:
+    for d in differences:
         if d.expected is None or d.actual is None:
-            whole = ["nothing" if r is None else _to_text(r) for r in (d.expected, d.actual)]
-            rows = [["", "", *whole]]
+            row_texts = ["nothing" if r is None else _to_text(r) for r in (d.expected, d.actual)]
+            rows = [["", "", *row_texts]]
         else:
             agreed = _to_text({k: v for k, v in d.expected.items() if k not in d.columns})
             rows = [
@@ -128,14 +133,14 @@ def _rows(
     for likeness, i, j in pairs:
         if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
             paired[i] = j
-    found = [
+    differences = [
         Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]], slack))
         if i in paired
         else Difference(part, e, None)
         for i, e in enumerate(missing)
     ]
     left = [a for j, a in enumerate(extra) if j not in paired.values()]
-    return [*found, *(Difference(part, None, a) for a in left)]
+    return [*differences, *(Difference(part, None, a) for a in left)]
 
 
 def _match_rows(
@@ -146,26 +151,29 @@ def _match_rows(
     This is maximum bipartite matching: an expected row that names few columns must not take the
     only match of an expected row that names more columns.
     """
-    of: dict[int, int] = {}
-    by: dict[int, int] = {}
+    actual_of: dict[int, int] = {}
+    expected_of: dict[int, int] = {}
     for begin, _ in enumerate(expected):
         reached: dict[int, int] = {}
-        waiting, free = [begin], None
+        waiting = [begin]
+        free = None
         while waiting and free is None:
             i = waiting.pop()
-            for j in sorted(range(len(actual)), key=lambda j: (j in by, j != i)):
+            for j in sorted(range(len(actual)), key=lambda j: (j in expected_of, j != i)):
                 if j in reached or _unlike(expected[i], actual[j], slack):
                     continue
                 reached[j] = i
-                if j not in by:
+                if j not in expected_of:
                     free = j
                     break
-                waiting.append(by[j])
+                waiting.append(expected_of[j])
         while free is not None:
-            i, j = reached[free], free
-            free = of.get(i)
-            of[i], by[j] = j, i
-    return of
+            i = reached[free]
+            j = free
+            free = actual_of.get(i)
+            actual_of[i] = j
+            expected_of[j] = i
+    return actual_of
 
 
 def _unlike(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> tuple[str, ...]:

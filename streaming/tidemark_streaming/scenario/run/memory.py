@@ -22,10 +22,10 @@ def create_frame(
     instants = [c for c, kind in columns.items() if kind.strip().lower().startswith("timestamp")]
     instants = [c for c in instants if not columns[c].strip().lower().endswith("ntz")]
     names = (f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items())
-    found = spark.createDataFrame(rows, ", ".join(names))
+    frame = spark.createDataFrame(rows, ", ".join(names))
     if not instants:
-        return found
-    return found.withColumns({c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants})
+        return frame
+    return frame.withColumns({c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants})
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ class MemoryConnector:
             for index, chunk in enumerate(chunks)
             for position, row in enumerate(self.arrivals[int(chunk.position)].rows)
         ]
-        found = create_frame(spark, rows, {**self.source.columns, **_PLACE})
-        return found.withColumn("read_from", F.concat_ws("#", *_PLACE))
+        frame = create_frame(spark, rows, {**self.source.columns, **_PLACE})
+        return frame.withColumn("read_from", F.concat_ws("#", *_PLACE))

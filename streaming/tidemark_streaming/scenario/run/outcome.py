@@ -36,7 +36,9 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
             "needs an engine on this machine, or a warehouse that the engine and this process can "
             "both read."
         )
-    keys, values, columns = transform.keys, transform.aggregates, transform.source.columns
+    keys = transform.keys
+    values = transform.aggregates
+    columns = transform.source.columns
     of_window = [*_WINDOW, *keys]
     return {
         "windows": _rows(
@@ -67,10 +69,10 @@ def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, 
     has the rows of its bases that it omits, because they are too late or have no event time.
     """
     tables = Tables(folder)
-    place = ["arrival", "position"]
+    event_columns = ["arrival", "position"]
     return {
         "derived": {
-            s.name: _rows(tables, s.log_table, ["arrival", *s.columns, "watermark"], place)
+            s.name: _rows(tables, s.log_table, ["arrival", *s.columns, "watermark"], event_columns)
             for s in sources
         },
         "unjoined": {s.name: _read_unjoined(tables, s) for s in sources},
@@ -80,32 +82,32 @@ def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, 
 def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
     letters = tables.read(source.dead_letters_table)
     logs = {base.name: _read_events(tables, base) for base in source.bases}
-    found = Rows()
+    unjoined = Rows()
     for letter in [] if letters is None else letters.sort_by(_PLACE).to_pylist():
-        base, _, place = letter["read_from"].partition(" ")
+        base, _, base_position = letter["read_from"].partition(" ")
         reason = letter["reason"].removesuffix(f" in {base}")
         facts = {"source": base, "reason": reason, "arrival": letter["arrival"]}
-        found.append({**logs[base][place], **facts})
-    return found
+        unjoined.append({**logs[base][base_position], **facts})
+    return unjoined
 
 
 def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
     """Return the events of a source, by the text `ARRIVAL#POSITION` that identifies them in the
     column `read_from` of a derived source."""
-    found = tables.read(source.log_table)
+    stored = tables.read(source.log_table)
     return {
         f"{row['arrival']}#{row['position']}": {
             name: _plain(row[name]) for name in (*source.columns, "watermark")
         }
-        for row in ([] if found is None else found.to_pylist())
+        for row in ([] if stored is None else stored.to_pylist())
     }
 
 
 def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
-    found = tables.read(table)
-    if found is None:
+    stored = tables.read(table)
+    if stored is None:
         return []
-    rows = found.to_pylist()
+    rows = stored.to_pylist()
     for name in reversed(order):
         # A retraction comes before the new rows of the same pane.
         rows.sort(key=partial(_sort_key, name), reverse=name == "retraction")

@@ -56,19 +56,21 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
     folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))
 
     def run(number: int, way: _Way) -> Result:
-        place = Warehouse(warehouse.spark, warehouse.location, f"{root}/{number}", registered=False)
-        with small(place) as store:
+        case_warehouse = Warehouse(
+            warehouse.spark, warehouse.location, f"{root}/{number}", registered=False
+        )
+        with small(case_warehouse) as store:
             for source in scenario.derived.values():
                 _derive(store, source, way)
             last = Log(store, scenario.source).last()
             if last is not None and scenario.windowed is not None:
                 _run(store, scenario.windowed, way)
-        found: Result = {"name": scenario.name, "watermark": last and iso(last.after)}
+        result: Result = {"name": scenario.name, "watermark": last and iso(last.after)}
         if scenario.windowed is not None:
-            found |= outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
+            result |= outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
         if scenario.derived:
-            found |= derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
-        return found
+            result |= derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
+        return result
 
     try:
         with small(Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)) as store:
@@ -129,8 +131,8 @@ def small(warehouse: Warehouse) -> Iterator[Warehouse]:
     try:
         for name, value in _FEW_ROWS.items():
             spark.conf.set(name, value)
-        own = Warehouse(spark, *warehouse.place)
-        with own.planning(Planning.FEW):
-            yield own
+        small_warehouse = Warehouse(spark, *warehouse.place)
+        with small_warehouse.planning(Planning.FEW):
+            yield small_warehouse
     finally:
         spark.stop()

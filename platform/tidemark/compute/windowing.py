@@ -45,35 +45,47 @@ def classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
     Adds the columns `window_start` and `window_end`; `VERDICT`, the event's lateness in the window;
     `ADMITTED`, whether the event counts in the window; and `HAPPENED_AT`, the event time.
     """
-    again = F.col(uniqueness.MARK) if transform.deduplicate else None
-    rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
-    return rows.drop(uniqueness.MARK) if transform.deduplicate else rows
+    is_duplicate = F.col(uniqueness.MARK) if transform.deduplicate else None
+    rows = _assign_and_classify(
+        _prepare_scope(log, transform, scope), transform, scope, is_duplicate
+    )
+    if transform.deduplicate:
+        return rows.drop(uniqueness.MARK)
+    return rows
 
 
 def count_scope(
-    log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
+    log: Log, transform: WindowedTransform, scope: Scope, earlier_partials: DataFrame | None = None
 ) -> DataFrame:
     """Return the partials of a scope's events, with the columns of `aggregate_events`.
 
     Args:
-        before: the partials of earlier runs, which count triggers need.
+        earlier_partials: the partials of earlier runs, which count triggers need.
     """
-    window, of_these = slices.shared_slices(transform), log.spanning(scope.after, scope.through)
+    window = slices.shared_slices(transform)
+    scope_log = log.spanning(scope.after, scope.through)
     if window is None:
-        return aggregate_events(classify_scope(log, transform, scope), transform, of_these, before)
+        return aggregate_events(
+            classify_scope(log, transform, scope), transform, scope_log, earlier_partials
+        )
     rows = _prepare_scope(log, transform, scope)
-    parts = slices.aggregate_slices(rows, transform, window, by_arrival=scope.arrivals is not None)
-    again = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
-    events = _classify(parts, transform, scope, again)
-    placed = slot.assign_slots(events, transform, of_these, None)
-    return placed.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
-        *slices.merge_slice_columns(parts, transform),
+    slice_rows = slices.aggregate_slices(
+        rows, transform, window, by_arrival=scope.arrivals is not None
+    )
+    is_duplicate = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
+    events = _assign_and_classify(slice_rows, transform, scope, is_duplicate)
+    slotted = slot.assign_slots(events, transform, scope_log, None)
+    return slotted.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
+        *slices.merge_slice_columns(slice_rows, transform),
         F.sum(F.when(F.col(FIRST), F.col("events")).otherwise(0)).alias(FIRST_EVENTS),
     )
 
 
 def aggregate_events(
-    events: DataFrame, transform: WindowedTransform, log: Log, before: DataFrame | None = None
+    events: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    earlier_partials: DataFrame | None = None,
 ) -> DataFrame:
     """Return classified events, aggregated by window, keys and slot.
 
@@ -82,13 +94,13 @@ def aggregate_events(
     other columns replace `SLOT` (see `fragments`).
 
     Args:
-        before: the partials of earlier runs, which count triggers need.
+        earlier_partials: the partials of earlier runs, which count triggers need.
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
     if transform.window.overlaps:
         columns.append(F.count_if(FIRST).alias(FIRST_EVENTS))
-    return lifecycle(transform).aggregate_events(events, transform, log, columns, before)
+    return lifecycle(transform).aggregate_events(events, transform, log, columns, earlier_partials)
 
 
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -126,8 +138,8 @@ def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int 
     )
 
 
-def _classify(
-    rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
+def _assign_and_classify(
+    rows: DataFrame, transform: WindowedTransform, scope: Scope, is_duplicate: Column | None
 ) -> DataFrame:
     """Return events or slices, with one row for each event (or slice) and window in the scope.
 
@@ -135,10 +147,11 @@ def _classify(
 
     Args:
         rows: prepared events, or slices of events.
-        again: BOOLEAN, true for duplicates of earlier events; None without deduplication.
+        is_duplicate: BOOLEAN, true for duplicates of earlier events; None without deduplication.
     """
-    end, watermark = F.col("window_end"), F.col("watermark")
-    verdict = classification.verdict(end, watermark, transform.allowed_lateness, again)
+    end = F.col("window_end")
+    watermark = F.col("watermark")
+    verdict = classification.verdict(end, watermark, transform.allowed_lateness, is_duplicate)
     admitted = F.col(VERDICT) <= (
         classification.TOO_LATE if scope.complete else classification.LATE
     )
@@ -148,19 +161,21 @@ def _classify(
         .select("*", verdict.alias(VERDICT))
         .select("*", admitted.alias(ADMITTED))
     )
-    return events if scope.arrivals is None else events.where(scope.arrivals)
+    if scope.arrivals is None:
+        return events
+    return events.where(scope.arrivals)
 
 
 def finish_windows(
-    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *others: Column
+    stored: DataFrame, transform: Definition, log: Log, current: AsOf, *extra_columns: Column
 ) -> DataFrame:
-    """Return the rows of the windows that have fired as of `at`.
+    """Return the rows of the windows that have fired as of `current`.
 
     Args:
         stored: partials, possibly several of a slot.
-        others: further aggregate expressions over the admitted partials.
+        extra_columns: further aggregate expressions over the admitted partials.
     """
-    return lifecycle(transform).finish_windows(stored, transform, log, at, *others)
+    return lifecycle(transform).finish_windows(stored, transform, log, current, *extra_columns)
 
 
 def as_of(coverage: Coverage) -> AsOf:
@@ -168,7 +183,7 @@ def as_of(coverage: Coverage) -> AsOf:
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 
-def check(log: Log, transform: WindowedTransform) -> None:
+def check_analysis(log: Log, transform: WindowedTransform) -> None:
     """Raise an error if the engine can't run the definition on the log's columns.
 
     The engine only analyzes the definition, and computes no rows.
@@ -212,11 +227,11 @@ def _check_aggregates(transform: WindowedTransform) -> None:
 
 def _check_numbers(log: Log, transform: WindowedTransform) -> None:
     """Refuse sums and means of values that are not numbers, which the engine would convert."""
-    wanted = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
-    if not wanted:
+    number_columns = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
+    if not number_columns:
         return
     rows = _prepare_scope(log, transform, Scope(0, 0))
-    for field in rows.select(*(number().alias(n) for n, number in wanted.items())).schema:
+    for field in rows.select(*(number().alias(n) for n, number in number_columns.items())).schema:
         if not isinstance(field.dataType, NumericType | NullType):
             raise DefinitionError(
                 f"Asset '{transform.name}': the aggregate '{field.name}', "

@@ -1,0 +1,111 @@
+"""Read the partials of an asset as they are after a commit."""
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute import rollups
+from tidemark.compute.affected.closed_windows import affected_range, closed_end
+from tidemark.compute.lifecycle import lifecycle
+from tidemark.define import classification
+from tidemark.define.helper_columns import MARKER
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.engine.queries.planning import Planning
+from tidemark.store.asset import Asset
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import window_starts_in
+from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
+from tidemark.store.rows import Rows, frame
+
+
+class CommittedState:
+    """The state as it is after a commit.
+
+    Args:
+        new_partials: the partials that an increment adds; None if the state already has the commit.
+    """
+
+    def __init__(self, asset: Asset, commit_info: CommitInfo, new_partials: Rows | None) -> None:
+        self._asset = asset
+        self._commit_info = commit_info
+        self._new_partials = new_partials
+
+    def read(self, ranges: Ranges) -> DataFrame:
+        """Return the partials of windows that start in one of the ranges.
+
+        Without a range, return all partials, including those without a window.
+        """
+        stored = self._asset.state
+        if self._new_partials is None:
+            return stored.read(ranges)
+        new = frame(self._asset.warehouse.spark, self._new_partials).drop(MARKER)
+        new = new.where(window_starts_in(ranges).sql())
+        if self._commit_info.begins:
+            return new
+        return stored.read(ranges).unionByName(new)
+
+    def take(self, ranges: Ranges) -> pa.Table | None:
+        """Return the partials of windows that start in one of the ranges, in memory.
+
+        Return None if the new partials are not in memory, but in the engine.
+        """
+        stored = self._asset.state
+        new = self._new_partials
+        if isinstance(new, DataFrame):
+            return None
+        if new is None:
+            return stored.take(ranges)
+        new = new.filter(window_starts_in(ranges).expression())
+        if self._commit_info.begins:
+            return new
+        partials = stored.take(ranges)
+        if partials is None:
+            return new
+        return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
+
+    def take_affected_partials(self) -> pa.Table | None:
+        """Return the partials of the windows that the commit can change, in memory.
+
+        Return None if the new partials are not in memory, but in the engine.
+        """
+        return self.take(affected_range(self._asset.transform, self._commit_info))
+
+    def read_affected(self, planning: Planning) -> DataFrame:
+        """Return the partials of the windows that the commit can change.
+
+        Args:
+            planning: the planning mode for merging the partials.
+        """
+        transform = self._asset.transform
+        commit_info = self._commit_info
+        before = commit_info.before
+        rows = rollups.assign_windows_within(
+            self._asset, self.read, commit_info.after, affected_range(transform, commit_info)
+        )
+        if commit_info.recomputed is None:
+            end = closed_end(transform, before)
+            if end is not None and not transform.window.merges:
+                rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
+            if before.covers:
+                newest = uncompiled_literal(commit_info.after.at.arrival)
+                rows = rows.where(before.pick("arrival") < newest)
+        if planning is Planning.FEW:
+            return rows
+        return lifecycle(transform).repartition_for_merge(rows, transform)
+
+    def find_lacking(self) -> Ranges:
+        """Return ranges that contain the starts of all windows that may lack too-late events.
+
+        Only the too-late events of this commit matter. An empty tuple stands for all windows.
+        """
+        asset = self._asset
+        if asset.transform.window.merges:
+            return ()
+        if self._commit_info.recomputed is not None:
+            return self._commit_info.recomputed
+        new = self._new_partials
+        if new is None:
+            new = asset.state.of(self._commit_info.commit_number)
+        uncounted = frame(asset.warehouse.spark, new).where(classification.is_uncounted())
+        starts = uncounted.select(F.unix_micros("window_start")).distinct().collect()
+        return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
