@@ -1,9 +1,11 @@
 """A local server of the S3 protocol."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic, sleep
 from uuid import uuid4
 
@@ -32,9 +34,34 @@ main()
 Moto does not do this by itself: of two writers with the same condition, both may succeed."""
 
 
+BUCKET = "s3a://tables"
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A server with the bucket `BUCKET`, which keeps its objects in memory."""
+
+    process: subprocess.Popen[bytes]
+
+    def pause(self) -> None:
+        """Let the server answer no more. It accepts connections."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the server answer again, also the requests that have waited."""
+        self.process.send_signal(signal.SIGCONT)
+
+
 @contextmanager
 def serve_bucket() -> Iterator[str]:
     """Yield the address of a bucket, which environment variables make accessible."""
+    with serve_store():
+        yield BUCKET
+
+
+@contextmanager
+def serve_store() -> Iterator[ObjectStore]:
+    """Yield a server with a bucket, which environment variables make accessible."""
     port = free_port()
     running = subprocess.Popen(
         [sys.executable, "-c", _SERVER, "-H", "127.0.0.1", "-p", str(port)],
@@ -56,6 +83,10 @@ def serve_bucket() -> Iterator[str]:
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_ACCESS_KEY_ID", "tester")
         patch.setenv("AWS_SECRET_ACCESS_KEY", uuid4().hex)
-        yield "s3a://tables"
-    running.terminate()
-    running.wait(60)
+        try:
+            yield ObjectStore(running)
+        finally:
+            # A server that is paused would not end.
+            running.send_signal(signal.SIGCONT)
+            running.terminate()
+            running.wait(60)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.processes.own_engine import own_engine
+from helpers.processes.own_engine import OwnEngine, own_engine
 
 # Starts an engine, and processes that use it.
 pytestmark = pytest.mark.slow
@@ -134,8 +134,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     (package / "connectors.py").write_text(_CONNECTORS)
     (package / "transforms.py").write_text(_TRANSFORMS)
     (folder / "tidemark.toml").write_text('domains = "stall"\nlanding = "landing"\n')
-    with own_engine(tmp_path_factory.mktemp("engine")) as address:
-        yield Project(folder, address)
+    with own_engine(OwnEngine(tmp_path_factory.mktemp("engine"))) as engine:
+        yield Project(folder, engine.address)
 
 
 def test_functions_run_with_the_code_of_each_run_and_each_start_of_a_stream(

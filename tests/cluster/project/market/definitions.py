@@ -1,0 +1,12 @@
+"""Dagster's code location."""
+
+import dagster as dg
+
+from tidemark_assets.build import DagsterOptions
+from tidemark_assets.definitions import domain_definitions
+
+presentation = DagsterOptions(
+    partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"), owners=["team:market"]
+)
+
+definitions = domain_definitions("market")

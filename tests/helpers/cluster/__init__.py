@@ -1,0 +1,1 @@
+"""Several machines with one warehouse in an object store: engines, projects, stores."""
