@@ -19,10 +19,10 @@ from benchmarks.inputs.workloads import PER_MINUTE
 from benchmarks.measuring.measure import Measured
 from benchmarks.measuring.own import open_warehouse, own_engine
 from benchmarks.measuring.terminal import console
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
-from tidemark.quality import Expectation
+from tidemark.expect import Expectation
 from tidemark.run import backfill, incremental
 from tidemark_streaming.ingest.ingest import end, ingest
 

@@ -24,15 +24,15 @@ from rich.table import Table
 
 from benchmarks.measuring.own import open_warehouse, own_engine
 from benchmarks.measuring.terminal import console
-from tidemark import aggregate as agg
 from tidemark import engine
 from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform, windowed_asset
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
 from tidemark.run import incremental
-from tidemark.source import Source
 from tidemark.store.warehouse import Warehouse
-from tidemark.transform import WindowedTransform, windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors.streams import streams
 from tidemark_streaming.files import FileConnector

@@ -31,7 +31,8 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
-from tidemark.quality import matches_log, results, volume_within
+from tidemark.expect import matches_log, volume_within
+from tidemark.quality import results
 from tidemark.run.admission import Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger

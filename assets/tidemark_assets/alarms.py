@@ -8,10 +8,12 @@ from collections.abc import Iterable
 
 import dagster as dg
 
-__all__ = ["failing"]
+__all__ = ["failing_checks"]
 
 
-def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> dict[str, str]:
+def failing_checks(
+    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
+) -> dict[str, str]:
     """Return the checks (`asset: check`) whose last evaluation failed with an error, and why.
 
     Checks that failed with a warning are left out. For example, a stream that waits for its next

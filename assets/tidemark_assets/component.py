@@ -1,7 +1,7 @@
 """A component that adds domains to an existing Dagster project.
 
 # src/my_project/defs/windows/defs.yaml
-type: tidemark_assets.component.WindowedDomains
+type: tidemark.dagster.WindowedDomains
 attributes:
   domains: [my_project.shop]
 """

@@ -1,7 +1,6 @@
 """The connector of the sales."""
 
 from benchmarks.sales.sources import sales
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import Ingestion, KafkaConnector
 
 ingestion = Ingestion(source=sales, connector=lambda _: KafkaConnector(sales, topics=[sales.name]))

@@ -1,11 +1,10 @@
 """The source of the sales."""
 
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
-sales = Source(
+sales = tm.Source(
     name="sales",
     columns={"at": "TIMESTAMP", "shop": "STRING", "amount": "DOUBLE"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("2 seconds"),
+    watermark=tm.BoundedOutOfOrderness("2 seconds"),
 )

@@ -2,22 +2,18 @@
 
 from pyspark.sql import DataFrame
 
+import tidemark as tm
 from benchmarks.sales.sources import sales
-from tidemark import aggregate as agg
-from tidemark.quality import between, not_null
-from tidemark.transform import windowed_asset
-from tidemark.trigger import EachArrival, Trigger
-from tidemark.window import Tumbling
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=sales,
     keys=["shop"],
-    window=Tumbling("10 seconds"),
+    window=tm.Tumbling("10 seconds"),
     allowed_lateness="10 seconds",
-    trigger=Trigger(early=EachArrival()),
-    aggregates={"takings": agg.sum("amount"), "largest": agg.max("amount")},
-    expectations=[not_null("takings"), between("largest", 0, 100)],
+    trigger=tm.Trigger(early=tm.EachArrival()),
+    aggregates={"takings": tm.agg.sum("amount"), "largest": tm.agg.max("amount")},
+    expectations=[tm.expect.not_null("takings"), tm.expect.between("largest", 0, 100)],
 )
 def sales_by_shop(sales: DataFrame) -> DataFrame:
     """Sales by shop."""

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
+import tidemark as tm
 from helpers.data import support
-from tidemark import quality as q
 
 gated = replace(
     support.PER_MINUTE,
     name="gated",
     expectations=(
-        q.between("most", most=5),
-        q.not_null("sensor", level="warning"),
-        q.matches_log(),
+        tm.expect.between("most", most=5),
+        tm.expect.not_null("sensor", level="warning"),
+        tm.expect.matches_log(),
     ),
 )

@@ -5,61 +5,61 @@ from itertools import count as counter
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
+import tidemark as tm
 from tidemark.define.rollup import rollup
-from tidemark.source import Source
-from tidemark.transform import windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
 
 _ORDER = {"at": "TIMESTAMP", "shop": "STRING", "item": "INT", "amount": "DECIMAL(8,2)"}
 
-orders = Source(
+orders = tm.Source(
     name="orders",
     columns={**_ORDER, "tags": "ARRAY<STRING>"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
 )
-guarded = Source(
+guarded = tm.Source(
     name="guarded",
     columns={"at": "TIMESTAMP"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
     max_future_skew="5 minutes",
 )
-priced = Source(
+priced = tm.Source(
     name="priced",
     columns={"at": "TIMESTAMP", "item": "INT"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
     lookups=("lists/prices",),
 )
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["town"],
-    window=Tumbling("1 hour"),
+    window=tm.Tumbling("1 hour"),
     allowed_lateness="1 hour",
     accumulation="retracting",
-    aggregates={"orders": agg.count(), "taken": agg.sum("amount"), "most": agg.max("amount")},
+    aggregates={
+        "orders": tm.agg.count(),
+        "taken": tm.agg.sum("amount"),
+        "most": tm.agg.max("amount"),
+    },
 )
 def orders_per_hour(orders: DataFrame) -> DataFrame:
     """Count orders and their amounts by town and hour."""
     return orders.where("amount > 0").withColumn("town", F.upper(F.split("shop", "-")[0]))
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=priced,
-    window=Tumbling("1 hour"),
-    aggregates={"taken": agg.sum("price")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"taken": tm.agg.sum("price")},
 )
 def takings(orders: DataFrame, prices: DataFrame) -> DataFrame:
     """Sum the prices of orders by hour."""
     return orders.join(prices, "item")
 
 
-@windowed_asset(source=guarded, window=Tumbling("1 hour"), aggregates={"n": agg.count()})
+@tm.windowed_asset(source=guarded, window=tm.Tumbling("1 hour"), aggregates={"n": tm.agg.count()})
 def believed(orders: DataFrame) -> DataFrame:
     """Count orders without a future timestamp by hour."""
     return orders
@@ -68,11 +68,13 @@ def believed(orders: DataFrame) -> DataFrame:
 _NUMBERS = counter()
 
 
-@windowed_asset(source=orders, window=Tumbling("1 hour"), aggregates={"sum": agg.sum("number")})
+@tm.windowed_asset(
+    source=orders, window=tm.Tumbling("1 hour"), aggregates={"sum": tm.agg.sum("number")}
+)
 def numbered(orders: DataFrame) -> DataFrame:
     """Number the events of a run, which makes results depend on the run: this is invalid."""
     number = F.udf(lambda _: next(_NUMBERS), "INT")
     return orders.withColumn("number", number("at"))
 
 
-orders_per_day = rollup(of=orders_per_hour, name="orders_per_day", window=Tumbling("1 day"))
+orders_per_day = rollup(of=orders_per_hour, name="orders_per_day", window=tm.Tumbling("1 day"))

@@ -1,8 +1,7 @@
 """The connector of the numbered events."""
 
 from numbered.sources import numbers
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import Ingestion, KafkaConnector
 
 TOPIC = "numbers"
 ingestion = Ingestion(source=numbers, connector=lambda _: KafkaConnector(numbers, topics=[TOPIC]))

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
 MORE = "NUMBERED_MORE"
 """The environment variable with the path of a file with the number of additional columns."""
@@ -16,14 +15,14 @@ def gained() -> int:
     return int(file.read_text()) if file.exists() else 0
 
 
-def declared() -> Source:
+def declared() -> tm.Source:
     """Return the source with its current columns."""
     more = {f"more_{number}": "STRING" for number in range(gained())}
-    return Source(
+    return tm.Source(
         name="numbers",
         columns={"at": "TIMESTAMP", "n": "BIGINT", **more},
         event_time="at",
-        watermark=BoundedOutOfOrderness("5 seconds"),
+        watermark=tm.BoundedOutOfOrderness("5 seconds"),
     )
 
 

@@ -2,24 +2,20 @@
 
 from pyspark.sql import DataFrame
 
+import tidemark as tm
 from numbered.sources import numbers
-from tidemark import aggregate as agg
-from tidemark.quality import matches_log
-from tidemark.transform import windowed_asset
-from tidemark.trigger import EachArrival, Trigger
-from tidemark.window import Tumbling
-from tidemark_streaming.kafka import KafkaSink
+from tidemark.connectors import KafkaSink
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=numbers,
     keys=["shard"],
-    window=Tumbling("10 seconds"),
+    window=tm.Tumbling("10 seconds"),
     allowed_lateness="10 seconds",
-    trigger=Trigger(early=EachArrival()),
+    trigger=tm.Trigger(early=tm.EachArrival()),
     accumulation="accumulating",
-    aggregates={"counted": agg.count(), "total": agg.sum("n")},
-    expectations=[matches_log()],
+    aggregates={"counted": tm.agg.count(), "total": tm.agg.sum("n")},
+    expectations=[tm.expect.matches_log()],
     sink=KafkaSink("counted", partitions=2),
 )
 def numbers_counted(numbers: DataFrame) -> DataFrame:

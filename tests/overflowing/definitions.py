@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from tidemark_assets.build import DagsterOptions
+from tidemark.dagster import DagsterOptions
 
 presentation = DagsterOptions(
     partitions=dg.DailyPartitionsDefinition(start_date="2023-11-14", end_date="2023-11-18")

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+import tidemark as tm
 from helpers.data import support
-from tidemark import aggregate as agg
 
 sums = replace(
     support.PER_MINUTE,
     name="sums",
-    aggregates={"total": agg.sum("CAST(value AS BIGINT) * 1000000000000000000")},
+    aggregates={"total": tm.agg.sum("CAST(value AS BIGINT) * 1000000000000000000")},
 )

@@ -1,8 +1,7 @@
 """The connector of the orders."""
 
 from private.sources import orders
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import Ingestion, KafkaConnector
 
 TOPIC = "private_orders"
 ingestion = Ingestion(orders, lambda _: KafkaConnector(orders, [TOPIC], correlation="trace"))

@@ -1,9 +1,8 @@
 """The source of orders."""
 
-from tidemark.source import Drop, Mask, Source, Tokenize
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
-orders = Source(
+orders = tm.Source(
     name="orders",
     columns={
         "ordered_at": "TIMESTAMP",
@@ -15,11 +14,11 @@ orders = Source(
         "kafka_key": "STRING",
     },
     event_time="ordered_at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
     mask={
-        "email": Tokenize(),
-        "card": Mask(keep_last=4),
-        "ssn": Drop(),
-        "kafka_key": Tokenize(),
+        "email": tm.Tokenize(),
+        "card": tm.Mask(keep_last=4),
+        "ssn": tm.Drop(),
+        "kafka_key": tm.Tokenize(),
     },
 )

@@ -2,31 +2,28 @@
 
 from pyspark.sql import DataFrame
 
+import tidemark as tm
 from private.sources import orders
-from tidemark import aggregate as agg
-from tidemark.quality import between, matches_log
-from tidemark.transform import windowed_asset
-from tidemark.window import Tumbling
-from tidemark_streaming.kafka import KafkaSink
+from tidemark.connectors import KafkaSink
 
 PANES = "private_panes"
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["city", "email"],
-    window=Tumbling("1 hour"),
+    window=tm.Tumbling("1 hour"),
     allowed_lateness="1 hour",
     aggregates={
-        "total": agg.sum("amount"),
-        "mean": agg.mean("amount"),
-        "highest": agg.max("amount"),
-        "card": agg.max("card"),
-        "ssn": agg.max("ssn"),
-        "keys": agg.count_distinct("kafka_key"),
+        "total": tm.agg.sum("amount"),
+        "mean": tm.agg.mean("amount"),
+        "highest": tm.agg.max("amount"),
+        "card": tm.agg.max("card"),
+        "ssn": tm.agg.max("ssn"),
+        "keys": tm.agg.count_distinct("kafka_key"),
     },
     accumulation="retracting",
-    expectations=[matches_log(), between("highest", 0, 100)],
+    expectations=[tm.expect.matches_log(), tm.expect.between("highest", 0, 100)],
     sink=KafkaSink(PANES),
 )
 def orders_hourly(orders: DataFrame) -> DataFrame:

@@ -14,10 +14,10 @@ from helpers.dagster.dagsters import dagsters_own, of_dagster
 from helpers.data.support import READINGS
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
+from tidemark.dagster import DagsterOptions
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark_assets.base.names import PLAIN, with_prefix
-from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
@@ -345,7 +345,7 @@ def test_two_domains_with_the_same_table_are_refused(
     (tmp_path / "clashing" / "__init__.py").touch()
     (tmp_path / "clashing" / "definitions.py").write_text(
         "import dagster as dg\n"
-        "from tidemark_assets.build import DagsterOptions\n"
+        "from tidemark.dagster import DagsterOptions\n"
         "days = dg.DailyPartitionsDefinition(start_date='2026-01-01')\n"
         "presentation = DagsterOptions(partitions=days)\n"
     )

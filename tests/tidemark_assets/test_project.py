@@ -100,7 +100,7 @@ def project(
     place = tmp_path_factory.mktemp("projects")
     new = ("create-dagster", "project", "my-project", "--no-uv-sync")
     dagsters_own(*new, place=place, env=surroundings)
-    root, kind = place / "my-project", "tidemark_assets.component.WindowedDomains"
+    root, kind = place / "my-project", "tidemark.dagster.WindowedDomains"
     dagsters_own("dg", "scaffold", "defs", kind, "windows", place=root, env=surroundings)
     made = root / "src" / "my_project" / "defs" / "windows" / "defs.yaml"
     assert made.read_text().splitlines()[0] == COMPONENT.splitlines()[0]

@@ -1,7 +1,6 @@
 """The files of orders and payments. Derived sources need no connector."""
 
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.files import FileConnector
+from tidemark.connectors import FileConnector, Ingestion
 from till import sources
 
 orders = Ingestion(

@@ -2,6 +2,6 @@
 
 import dagster as dg
 
-from tidemark_assets.build import DagsterOptions
+from tidemark.dagster import DagsterOptions
 
 presentation = DagsterOptions(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))

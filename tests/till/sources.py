@@ -2,33 +2,31 @@
 
 from pyspark.sql import DataFrame
 
-from tidemark.derive import Between, as_of, join, row_asset, union
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
-orders = Source(
+orders = tm.Source(
     name="orders",
     columns={"at": "TIMESTAMP", "order_id": "STRING", "city": "STRING"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
 )
-payments = Source(
+payments = tm.Source(
     name="payments",
     columns={"at": "TIMESTAMP", "order_id": "STRING", "amount": "DECIMAL(8,2)"},
     event_time="at",
-    watermark=BoundedOutOfOrderness("10 minutes"),
+    watermark=tm.BoundedOutOfOrderness("10 minutes"),
 )
-paid_orders = join(
+paid_orders = tm.join(
     name="paid_orders",
     left=orders,
     right=payments,
     on=["order_id"],
-    within=Between("-5 minutes", "1 hour"),
+    within=tm.Between("-5 minutes", "1 hour"),
     how="left",
     rename={"payments.at": "paid_at", "payments.amount": "paid"},
 )
-movements = union(name="movements", of=[orders, payments])
-located_payments = as_of(
+movements = tm.union(name="movements", of=[orders, payments])
+located_payments = tm.asof_join(
     name="located_payments",
     left=payments,
     right=orders,
@@ -37,7 +35,7 @@ located_payments = as_of(
 )
 
 
-@row_asset(source=payments, columns={"at": "TIMESTAMP", "order_id": "STRING", "cents": "BIGINT"})
+@tm.row_asset(source=payments, columns={"at": "TIMESTAMP", "order_id": "STRING", "cents": "BIGINT"})
 def payments_in_cents(payments: DataFrame) -> DataFrame:
     """Payments of more than nothing, in cents."""
     cents = payments.selectExpr("*", "CAST(amount * 100 AS BIGINT) AS cents")

@@ -2,54 +2,51 @@
 
 from pyspark.sql import DataFrame
 
-from tidemark import aggregate as agg
-from tidemark.derive import chain
-from tidemark.transform import windowed_asset
-from tidemark.window import Tumbling
+import tidemark as tm
 from till.sources import movements, orders, paid_orders
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=paid_orders,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"orders": agg.count(), "unpaid": agg.count(where="paid IS NULL")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"orders": tm.agg.count(), "unpaid": tm.agg.count(where="paid IS NULL")},
 )
 def unpaid_hourly(paid_orders: DataFrame) -> DataFrame:
     """Count orders without a payment by city and hour."""
     return paid_orders
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=movements,
     keys=["origin"],
-    window=Tumbling("1 hour"),
-    aggregates={"n": agg.count(), "paid": agg.sum("amount")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"n": tm.agg.count(), "paid": tm.agg.sum("amount")},
 )
 def movements_hourly(movements: DataFrame) -> DataFrame:
     """Count orders and payments by hour."""
     return movements
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"orders": agg.count()},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"orders": tm.agg.count()},
 )
 def orders_hourly(orders: DataFrame) -> DataFrame:
     """Count orders by city and hour."""
     return orders
 
 
-hours = chain(name="hours", of=orders_hourly)
+hours = tm.chain(name="hours", of=orders_hourly)
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=hours,
     keys=["city"],
-    window=Tumbling("1 day"),
-    aggregates={"busiest": agg.max("orders"), "active_hours": agg.count()},
+    window=tm.Tumbling("1 day"),
+    aggregates={"busiest": tm.agg.max("orders"), "active_hours": tm.agg.count()},
 )
 def busiest_hours(hours: DataFrame) -> DataFrame:
     """Find the orders of the busiest hour of each day."""

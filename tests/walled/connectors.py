@@ -1,7 +1,6 @@
 """The connector of the clicks."""
 
 from helpers.kafka.topics import CLICKS
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import Ingestion, KafkaConnector
 
 ingestion = Ingestion(source=CLICKS, connector=lambda _: KafkaConnector(CLICKS, ["clicks"]))

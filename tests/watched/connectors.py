@@ -1,6 +1,6 @@
 """The connector of the readings."""
 
 from helpers.data.landing import SOURCE, connector
-from tidemark_streaming.connector import Ingestion
+from tidemark.connectors import Ingestion
 
 ingestion = Ingestion(source=SOURCE, connector=connector)

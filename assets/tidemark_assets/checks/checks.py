@@ -17,7 +17,7 @@ from tidemark.base.instants import iso
 from tidemark.charts import picture_checks
 from tidemark.charts.chart import to_svg
 from tidemark.define.definition import Definition
-from tidemark.quality import WARNING, Expectation
+from tidemark.define.expectations.expectation import WARNING, Expectation
 from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy

@@ -2,8 +2,7 @@
 
 import dagster as dg
 
-from tidemark_assets.build import DagsterOptions
-from tidemark_assets.definitions import domain_definitions
+from tidemark.dagster import DagsterOptions, domain_definitions
 
 presentation = DagsterOptions(
     # The year 2013 in New York, whose last evening is in 2014 in UTC; the end is exclusive.

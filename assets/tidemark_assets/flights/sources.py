@@ -1,9 +1,8 @@
 """The flights, as a source."""
 
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
-flights = Source(
+flights = tm.Source(
     name="flights",
     columns={
         "departure": "TIMESTAMP",
@@ -28,7 +27,7 @@ flights = Source(
         "time_hour": "TIMESTAMP",
     },
     event_time="departure",
-    watermark=BoundedOutOfOrderness("3 hours"),
+    watermark=tm.BoundedOutOfOrderness("3 hours"),
     lookups=("airlines",),
 )
 """Each flight is an event at its departure, and is known when it has landed.

@@ -1,12 +1,11 @@
 """The sources of NEXMark: persons register, open auctions, and bid."""
 
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+import tidemark as tm
 
-BOUND = BoundedOutOfOrderness("4 seconds")
+BOUND = tm.BoundedOutOfOrderness("4 seconds")
 """The bound of the published queries."""
 
-persons = Source(
+persons = tm.Source(
     name="persons",
     columns={
         "id": "BIGINT",
@@ -21,7 +20,7 @@ persons = Source(
     event_time="date_time",
     watermark=BOUND,
 )
-auctions = Source(
+auctions = tm.Source(
     name="auctions",
     columns={
         "auction": "BIGINT",
@@ -40,7 +39,7 @@ auctions = Source(
     event_time="date_time",
     watermark=BOUND,
 )
-bids = Source(
+bids = tm.Source(
     name="bids",
     columns={
         "auction": "BIGINT",

@@ -9,14 +9,10 @@ arrival until then.
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
-from tidemark.derive import Between, chain, join, row_asset
-from tidemark.transform import windowed_asset
-from tidemark.trigger import EachArrival, Trigger
-from tidemark.window import Calendar, Global, Session, Sliding, Tumbling
+import tidemark as tm
 from tidemark_assets.nexmark.sources import auctions, bids, persons
 
-SO_FAR = Trigger(early=EachArrival())
+SO_FAR = tm.Trigger(early=tm.EachArrival())
 EURO = "CAST(0.908 * price AS DECIMAL(22,3))"
 LONGEST_AUCTION = "5 minutes"
 MANY = 100_000
@@ -30,35 +26,37 @@ RANKS = {
     "rank2": "price >= 10000 AND price < 1000000",
     "rank3": "price >= 1000000",
 }
-COUNTS = {"total_bids": agg.count()} | {
-    f"{rank}_bids": agg.count(where=where) for rank, where in RANKS.items()
+COUNTS = {"total_bids": tm.agg.count()} | {
+    f"{rank}_bids": tm.agg.count(where=where) for rank, where in RANKS.items()
 }
 DISTINCT_COUNTS = {
-    f"{rank}_{column}s": agg.count_distinct(column, where, max_values=MANY)
+    f"{rank}_{column}s": tm.agg.count_distinct(column, where, max_values=MANY)
     for column in ("bidder", "auction")
     for rank, where in {"total": None, **RANKS}.items()
 }
 
 
-@row_asset(source=bids, columns=BID)
+@tm.row_asset(source=bids, columns=BID)
 def q0(bids: DataFrame) -> DataFrame:
     """Pass each bid through."""
     return bids
 
 
-@row_asset(source=bids, columns=BID_IN_EUROS)
+@tm.row_asset(source=bids, columns=BID_IN_EUROS)
 def q1(bids: DataFrame) -> DataFrame:
     """Convert the price of each bid from dollars to euros."""
     return bids.withColumn("price", F.expr(EURO))
 
 
-@row_asset(source=bids, columns={"auction": "BIGINT", "price": "BIGINT", "date_time": "TIMESTAMP"})
+@tm.row_asset(
+    source=bids, columns={"auction": "BIGINT", "price": "BIGINT", "date_time": "TIMESTAMP"}
+)
 def q2(bids: DataFrame) -> DataFrame:
     """Select the bids of some auctions."""
     return bids.where("auction % 123 = 0")
 
 
-@row_asset(
+@tm.row_asset(
     source=persons,
     columns={
         "seller": "BIGINT",
@@ -73,12 +71,12 @@ def sellers(persons: DataFrame) -> DataFrame:
     return persons.withColumnRenamed("id", "seller")
 
 
-q3 = join(
+q3 = tm.join(
     name="q3",
     left=auctions,
     right=sellers,
     on=["seller"],
-    within=Between("-1 day", "1 day"),
+    within=tm.Between("-1 day", "1 day"),
     where="l.category = 10 AND r.state IN ('OR', 'ID', 'CA')",
     rename={"sellers.date_time": "registered_at"},
 )
@@ -87,67 +85,69 @@ q3 = join(
 The join finds only persons who registered at most a day before or after the auction.
 """
 
-auction_bids = join(
+auction_bids = tm.join(
     name="auction_bids",
     left=auctions,
     right=bids,
     on=["auction"],
-    within=Between("0 seconds", LONGEST_AUCTION),
+    within=tm.Between("0 seconds", LONGEST_AUCTION),
     where="r.date_time <= l.expires",
     rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
 )
 """The bids that were made before their auction expired, each with its auction."""
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
-    window=Sliding("10 seconds", "2 seconds"),
-    aggregates={"hot": agg.top_k("auction", 50)},
+    window=tm.Sliding("10 seconds", "2 seconds"),
+    aggregates={"hot": tm.agg.top_k("auction", 50)},
 )
 def q5(bids: DataFrame) -> DataFrame:
     """Which auctions have the most bids in the last ten seconds? Several may be tied."""
     return bids
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
-    window=Tumbling("10 seconds"),
-    aggregates={"highest": agg.top_n("struct(auction, price, bidder, date_time)", 10, by="price")},
+    window=tm.Tumbling("10 seconds"),
+    aggregates={
+        "highest": tm.agg.top_n("struct(auction, price, bidder, date_time)", 10, by="price")
+    },
 )
 def q7(bids: DataFrame) -> DataFrame:
     """What are the highest bids of each ten seconds? Several may have the same price."""
     return bids
 
 
-new_sellers = join(
+new_sellers = tm.join(
     name="new_sellers",
     left=sellers,
     right=auctions,
     on=["seller"],
-    within=Tumbling("10 seconds"),
+    within=tm.Tumbling("10 seconds"),
     rename={"auctions.date_time": "opened_at"},
 )
 """Persons with an auction in the ten seconds in which they registered."""
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=new_sellers,
     keys=["seller", "name"],
-    window=Tumbling("10 seconds"),
-    aggregates={"auctions": agg.count()},
+    window=tm.Tumbling("10 seconds"),
+    aggregates={"auctions": tm.agg.count()},
 )
 def q8(new_sellers: DataFrame) -> DataFrame:
     """Who opens an auction in the ten seconds in which they register?"""
     return new_sellers
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=auction_bids,
     keys=["auction", "seller", "category"],
     # No auction takes longer, so each has one session.
-    window=Session(LONGEST_AUCTION),
+    window=tm.Session(LONGEST_AUCTION),
     aggregates={
-        "winner": agg.top_n(
+        "winner": tm.agg.top_n(
             "struct(bidder, price, bid_time)", 1, by="struct(price, -unix_micros(bid_time))"
         )
     },
@@ -157,7 +157,7 @@ def q9(auction_bids: DataFrame) -> DataFrame:
     return auction_bids
 
 
-closed_auctions = chain(
+closed_auctions = tm.chain(
     name="closed_auctions",
     of=q9,
     types={"winner": "ARRAY<STRUCT<bidder: BIGINT, price: BIGINT, bid_time: TIMESTAMP>>"},
@@ -165,31 +165,31 @@ closed_auctions = chain(
 """The auctions that no further bid can change, with the winning bid."""
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=closed_auctions,
     keys=["category"],
-    window=Global(),
+    window=tm.Global(),
     trigger=SO_FAR,
-    aggregates={"mean_price": agg.mean("winner[0].price")},
+    aggregates={"mean_price": tm.agg.mean("winner[0].price")},
 )
 def q4(closed_auctions: DataFrame) -> DataFrame:
     """What is the mean price of closed auctions, by category?"""
     return closed_auctions
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=closed_auctions,
     keys=["seller"],
-    window=Global(),
+    window=tm.Global(),
     trigger=SO_FAR,
-    aggregates={"prices": agg.last_n("winner[0].price", 10)},
+    aggregates={"prices": tm.agg.last_n("winner[0].price", 10)},
 )
 def q6(closed_auctions: DataFrame) -> DataFrame:
     """What are the prices of the last ten closed auctions of each seller?"""
     return closed_auctions
 
 
-@row_asset(source=bids, columns={**BID, "date": "STRING", "time": "STRING"})
+@tm.row_asset(source=bids, columns={**BID, "date": "STRING", "time": "STRING"})
 def q10(bids: DataFrame) -> DataFrame:
     """Write all bids to files, with their day and minute."""
     return bids.withColumns(
@@ -200,21 +200,24 @@ def q10(bids: DataFrame) -> DataFrame:
     )
 
 
-@windowed_asset(
-    source=bids, keys=["bidder"], window=Session("10 seconds"), aggregates={"bids": agg.count()}
+@tm.windowed_asset(
+    source=bids,
+    keys=["bidder"],
+    window=tm.Session("10 seconds"),
+    aggregates={"bids": tm.agg.count()},
 )
 def q11(bids: DataFrame) -> DataFrame:
     """How many bids does a person make in each session of activity?"""
     return bids
 
 
-@row_asset(source=bids, columns={**BID, "value": "STRING"})
+@tm.row_asset(source=bids, columns={**BID, "value": "STRING"})
 def q13(bids: DataFrame, channel_names: DataFrame) -> DataFrame:
     """Join each bid with a table: the bounded side input."""
     return bids.join(channel_names, bids["auction"] % 10_000 == channel_names["key"])
 
 
-@row_asset(source=bids, columns={**BID_IN_EUROS, "bid_time_type": "STRING", "c_counts": "INT"})
+@tm.row_asset(source=bids, columns={**BID_IN_EUROS, "bid_time_type": "STRING", "c_counts": "INT"})
 def q14(bids: DataFrame) -> DataFrame:
     """Select bids by their price in euros, and compute the time of day and a count of letters."""
     hour = F.hour("date_time")
@@ -229,9 +232,9 @@ def q14(bids: DataFrame) -> DataFrame:
     ).where("price > 1000000 AND price < 50000000")
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
-    window=Calendar("day"),
+    window=tm.Calendar("day"),
     trigger=SO_FAR,
     aggregates=COUNTS | DISTINCT_COUNTS,
 )
@@ -240,29 +243,29 @@ def q15(bids: DataFrame) -> DataFrame:
     return bids
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
     keys=["channel"],
-    window=Calendar("day"),
+    window=tm.Calendar("day"),
     trigger=SO_FAR,
-    aggregates={"minute": agg.max("date_format(date_time, 'HH:mm')")} | COUNTS | DISTINCT_COUNTS,
+    aggregates={"minute": tm.agg.max("date_format(date_time, 'HH:mm')")} | COUNTS | DISTINCT_COUNTS,
 )
 def q16(bids: DataFrame) -> DataFrame:
     """How many bids, bidders and auctions does a channel have in a day, by class of price?"""
     return bids
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
     keys=["auction"],
-    window=Calendar("day"),
+    window=tm.Calendar("day"),
     trigger=SO_FAR,
     aggregates={
         **COUNTS,
-        "min_price": agg.min("price"),
-        "max_price": agg.max("price"),
-        "avg_price": agg.mean("price"),
-        "sum_price": agg.sum("price"),
+        "min_price": tm.agg.min("price"),
+        "max_price": tm.agg.max("price"),
+        "avg_price": tm.agg.mean("price"),
+        "sum_price": tm.agg.sum("price"),
     },
 )
 def q17(bids: DataFrame) -> DataFrame:
@@ -270,25 +273,25 @@ def q17(bids: DataFrame) -> DataFrame:
     return bids
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
     keys=["bidder", "auction"],
-    window=Global(),
+    window=tm.Global(),
     trigger=SO_FAR,
-    aggregates={"bid": agg.last("struct(price, channel, url, date_time, extra)")},
+    aggregates={"bid": tm.agg.last("struct(price, channel, url, date_time, extra)")},
 )
 def q18(bids: DataFrame) -> DataFrame:
     """What is the last bid of each person in each auction?"""
     return bids
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=bids,
     keys=["auction"],
-    window=Global(),
+    window=tm.Global(),
     trigger=SO_FAR,
     aggregates={
-        "top": agg.top_n("struct(bidder, price, channel, url, date_time, extra)", 10, by="price")
+        "top": tm.agg.top_n("struct(bidder, price, channel, url, date_time, extra)", 10, by="price")
     },
 )
 def q19(bids: DataFrame) -> DataFrame:
@@ -296,19 +299,19 @@ def q19(bids: DataFrame) -> DataFrame:
     return bids
 
 
-q20 = join(
+q20 = tm.join(
     name="q20",
     left=auctions,
     right=bids,
     on=["auction"],
-    within=Between("-1 day", "1 day"),
+    within=tm.Between("-1 day", "1 day"),
     where="l.category = 10",
     rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
 )
 """The bids for auctions of one category, each with its auction, within a day of each other."""
 
 
-@row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})
+@tm.row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})
 def q21(bids: DataFrame) -> DataFrame:
     """Add the channel's ID, from the channel's name or the bid's URL; drop bids without an ID."""
     number = F.expr(
@@ -319,7 +322,7 @@ def q21(bids: DataFrame) -> DataFrame:
     return bids.withColumn("channel_id", number).where("channel_id IS NOT NULL")
 
 
-@row_asset(
+@tm.row_asset(
     source=bids, columns={**BID_BY_CHANNEL, **dict.fromkeys(("dir1", "dir2", "dir3"), "STRING")}
 )
 def q22(bids: DataFrame) -> DataFrame:

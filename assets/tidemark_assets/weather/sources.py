@@ -1,9 +1,8 @@
 """The weather, as a source."""
 
-from tidemark.source import Source
-from tidemark.watermark import PerPartition
+import tidemark as tm
 
-weather = Source(
+weather = tm.Source(
     name="weather",
     columns={
         "observed": "TIMESTAMP",
@@ -23,7 +22,7 @@ weather = Source(
         "visib": "DOUBLE",
     },
     event_time="observed",
-    watermark=PerPartition("origin", "0 seconds", idle="3 hours"),
+    watermark=tm.PerPartition("origin", "0 seconds", idle="3 hours"),
 )
 """Each reading of a station is an event at its hour.
 

@@ -18,6 +18,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 
 _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|(file|command):[^\0]+")
@@ -71,6 +72,7 @@ class Secret:
         return found
 
 
+@check_arguments
 def secret(reference: str) -> Secret:
     """Return a secret that is read from the environment, a file or a command when it is needed.
 

@@ -41,7 +41,7 @@ def describe(error: BaseException) -> str:
     if getattr(error, "getCondition", str)() != "SESSION_OR_CONTEXT_NOT_EXISTS":
         return text
     return (
-        f"{text}. Definitions are loaded without an engine: use a function of tidemark.aggregate "
+        f"{text}. Definitions are loaded without an engine: use a function of tidemark.agg "
         "for an aggregate, and create columns and UDFs of Spark within the function of an asset"
     )
 

@@ -206,7 +206,7 @@ def check_analysis(log: Log, transform: WindowedTransform) -> None:
 def _check_aggregates(transform: WindowedTransform) -> None:
     """Refuse aggregates that call a function whose result does not depend on the event alone.
 
-    The functions of `tidemark.aggregate` have checked their SQL expressions. An `Aggregate` of the
+    The functions of `tidemark.agg` have checked their SQL expressions. An `Aggregate` of the
     user consists of columns, whose texts also show which functions they call.
     """
     for name, aggregate in transform.aggregates.items():

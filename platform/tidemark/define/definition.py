@@ -62,7 +62,7 @@ class Definition(ABC):
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
-                    f"Asset '{self.name}': '{column}' must be an aggregate of tidemark.aggregate, "
+                    f"Asset '{self.name}': '{column}' must be an aggregate of tidemark.agg, "
                     f"such as agg.count() (got {aggregate}). Use agg.quantile(x, 0.5) for a "
                     "median, agg.top_k(x, 1) for a mode, or your own Aggregate with partial, merge "
                     "and finish."

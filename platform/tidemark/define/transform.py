@@ -186,7 +186,7 @@ def windowed_asset(
         deduplicate: how to recognize a duplicate event, which is not counted again. Without it,
             every event counts.
         expectations: the expectations that rows must meet to be published: those of
-            `tidemark.quality`, and any expectation of Great Expectations.
+            `tidemark.expect`, and any expectation of Great Expectations.
         sink: a system that gets the asset's panes in addition to the asset's tables, such as a
             `KafkaSink`. The accumulation determines what the panes contain. The sink does not
             change any result.

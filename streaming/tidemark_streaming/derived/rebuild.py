@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.define.derived.as_of import AsOfSource
+from tidemark.define.derived.asof_join import AsOfSource
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import REBUILD, TableName
 from tidemark.run.table_copy import replace_rows

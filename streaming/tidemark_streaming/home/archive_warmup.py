@@ -10,21 +10,22 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from tidemark import aggregate as agg
 from tidemark import engine
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.expectations.general import between
+from tidemark.define.expectations.windowed import matches_log, volume_within
+from tidemark.define.source import Source
+from tidemark.define.transform import windowed_asset
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
 from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
-from tidemark.quality import between, matches_log, volume_within
 from tidemark.run.runner import incremental
-from tidemark.source import Source
 from tidemark.store.warehouse import Warehouse
-from tidemark.transform import windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 

@@ -49,7 +49,7 @@ def check_secrets(client: Properties, owner: str) -> None:
             raise DefinitionError(
                 f"{owner} has the value of {name} in its `client` in plain text. Specify where the "
                 f'value is stored, as "{name}": secret("env:NAME") or secret("file:PATH"), with '
-                "`from tidemark.secret import secret`."
+                "`from tidemark import secret`."
             )
 
 

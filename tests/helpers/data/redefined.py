@@ -5,7 +5,7 @@ from dataclasses import replace
 from helpers.data.support import PER_MINUTE
 from tidemark.define import aggregates as agg
 from tidemark.define.windows import Tumbling
-from tidemark.quality import matches_log, unique_key
+from tidemark.expect import matches_log, unique_key
 
 WIDER = replace(
     PER_MINUTE,

@@ -9,7 +9,7 @@ from helpers.graph.case import SECOND, Part
 from tidemark.base.errors import DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
 from tidemark.define.derived.join import Between, join
@@ -20,7 +20,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
-from tidemark.quality import between
+from tidemark.expect import between
 from tidemark_streaming.kafka.topic import KafkaSink
 
 COLUMNS = {"t": "TIMESTAMP", "k": "STRING", "v": "BIGINT", "id": "STRING"}
@@ -181,7 +181,7 @@ def _join(name: str, node: Part, known: Mapping[str, Source]) -> DerivedSource:
 
 
 def _as_of(name: str, node: Part, known: Mapping[str, Source]) -> DerivedSource:
-    return as_of(
+    return asof_join(
         name=name,
         left=known[node["left"]],
         right=known[node["right"]],

@@ -109,7 +109,6 @@ class MartProject:
             address: the engine's address.
             when_written: a function that is called as soon as dbt has written the mart.
         """
-        Warehouse(store.spark, store.location, store.database).restore()
         refuse(lacking(self._marts.missing(store.exists), [name]))
         log = Path(mart_tables(store).path(name).removeprefix("file://")) / "_delta_log"
         with nullcontext() if when_written is None else _call_when_written(log, when_written):

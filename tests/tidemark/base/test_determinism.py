@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from helpers.data.support import PER_MINUTE, READINGS
-from tidemark import aggregate as agg
 from tidemark.base.arguments import check_arguments
 from tidemark.base.determinism import NONDETERMINISTIC_FUNCTIONS, Sql, find_nondeterminism
 from tidemark.base.errors import DefinitionError
-from tidemark.derive import Between, as_of, join
-from tidemark.watermark import Punctuated
+from tidemark.define import aggregates as agg
+from tidemark.define.derived.asof_join import asof_join
+from tidemark.define.derived.join import Between, join
+from tidemark.define.watermarks import Punctuated
 from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 
@@ -72,7 +73,7 @@ HAS_SQL: Mapping[str, Callable[[str], object]] = {
         rename=RENAMED,
         where=sql,
     ),
-    "as_of: deleted": lambda sql: as_of(
+    "asof_join: deleted": lambda sql: asof_join(
         name="priced",
         left=READINGS,
         right=OTHERS,

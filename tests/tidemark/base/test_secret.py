@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import DefinitionError
-from tidemark.secret import secret
+from tidemark.base.secret import secret
 
 VALUE = "correct horse battery staple"
 

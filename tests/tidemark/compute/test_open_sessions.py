@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Every, Trigger
 from tidemark.define.watermarks import Perfect
 from tidemark.define.windows import Session
-from tidemark.quality import matches_log
+from tidemark.expect import matches_log
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.state import State

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from helpers.data.runs import published_through
 from helpers.data.support import MINUTE, PER_MINUTE, T0, minutes, renamed
 from helpers.suite.nightly import mostly_nightly
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.compute import rollups as rolling

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from helpers.data.support import PER_MINUTE, READINGS, some_arrivals
 from helpers.data.support import ingest as bring
 from helpers.suite.nightly import mostly_nightly
-from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.compute import windowing
 from tidemark.compute.events.plan_check import check
+from tidemark.define import aggregates as agg
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 

@@ -18,7 +18,7 @@ from tidemark.define.helper_columns import MARKER
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session
-from tidemark.quality import between, matches_log
+from tidemark.expect import between, matches_log
 from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.commits.kinds import SessionReplacement

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from helpers.suite.pages import fences
-from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, duration
+from tidemark.define import aggregates as agg
+from tidemark.define.derived.asof_join import asof_join
+from tidemark.define.derived.chain import chain
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import Between, join
+from tidemark.define.derived.union import union
 from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.transform import WindowedTransform
-from tidemark.derive import Between, DerivedSource, as_of, chain, join, union
-from tidemark.duplicate import Deduplicate
-from tidemark.source import Source
-from tidemark.transform import windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness, MonotonicTimestamps
-from tidemark.window import Global, Session, Sliding, Tumbling
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform, windowed_asset
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.watermarks import BoundedOutOfOrderness, MonotonicTimestamps
+from tidemark.define.windows import Global, Session, Sliding, Tumbling
 from till import sources, transforms
 
 ORDERS = Source(
@@ -156,7 +159,7 @@ AS_OF: dict[str, Any] = {name: GIVEN[name] for name in ("name", "left", "right",
 
 
 def test_the_columns_and_the_watermark_of_an_as_of_join() -> None:
-    found = as_of(**AS_OF, allowed_lateness="2 minutes")
+    found = asof_join(**AS_OF, allowed_lateness="2 minutes")
     assert found.columns == {
         "id": "string",
         "at": "timestamp",
@@ -188,7 +191,7 @@ def test_the_columns_and_the_watermark_of_an_as_of_join() -> None:
 )
 def test_a_mistake_in_an_as_of_join(given: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        as_of(**{**AS_OF, **given})
+        asof_join(**{**AS_OF, **given})
     assert message in str(refused.value)
 
 

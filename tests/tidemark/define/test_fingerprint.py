@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE, READINGS
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import rollup

@@ -7,12 +7,14 @@ import pytest
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import join
 from tidemark.define.derived.progress import Progress
-from tidemark.derive import as_of, join, union
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
+from tidemark.define.derived.union import union
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -28,7 +30,7 @@ BASES = [
 ]
 CLICKS, ORDERS, RATES = BASES
 ALL = union(name="everything", of=BASES, idle="10 minutes")
-PRICED = as_of(
+PRICED = asof_join(
     name="priced",
     left=ORDERS,
     right=RATES,

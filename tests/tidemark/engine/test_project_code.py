@@ -32,11 +32,11 @@ ingestion = Ingestion(source=sales, connector=_connector)
 _TRANSFORMS = """
 import prices
 from pyspark.sql import functions as F
-from tidemark import aggregate as agg
-from tidemark.source import Source
-from tidemark.transform import windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
+from tidemark import agg
+from tidemark import Source
+from tidemark import windowed_asset
+from tidemark import BoundedOutOfOrderness
+from tidemark import Tumbling
 
 sales = Source(
     name="sales",

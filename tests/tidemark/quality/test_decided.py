@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality.results import TABLE
 from tidemark.run import commit

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from helpers.data.support import PER_MINUTE
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DefinitionError
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.windows import Session
-from tidemark.quality import Expectation
+from tidemark.expect import Expectation
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from tidemark.quality import Expectation
         (lambda: q.volume_within(0.3, of="-1 day"), "`of` must be .* \\(got '-1 day'\\)"),
         (lambda: q.volume_within(0.3, of="1 day", over=0), "`over` must be 1 or more \\(got 0\\)"),
         (lambda: q.no_gap(0), "`windows` must be 1 or more \\(got 0\\)"),
-        (lambda: "between", "'between' is not an expectation: use a function of tidemark.quality"),
+        (lambda: "between", "'between' is not an expectation: use a function of tidemark.expect"),
     ],
 )
 def test_an_invalid_expectation_is_refused(make: Callable[[], Expectation], sentence: str) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from helpers.suite.nightly import mostly_nightly
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.settings import Settings
 from tidemark.compute import in_memory
 from tidemark.compute.windowing import aggregate_events, classify_scope

@@ -21,7 +21,7 @@ from helpers.data.support import (
     some_arrivals,
 )
 from helpers.suite.nightly import NIGHTLY, mostly_nightly
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define import aggregates as agg

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tidemark.base.errors import DefinitionError
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import General, as_expectation
-from tidemark.quality import between, column_greater, gx, not_null, one_of
+from tidemark.expect import between, column_greater, not_null, one_of
+from tidemark.quality import gx
 
 NAN, INF, BIG = math.nan, math.inf, 2**53
 TIME = dt.datetime.fromisoformat("2026-01-01T00:00:00")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE, READINGS, T0, Event, ingest
 from helpers.suite.nightly import NIGHTLY
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.runs import dies, run_all
 from helpers.data.support import PER_MINUTE, READINGS, T0, ingest, minutes, reference, some_arrivals
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import address

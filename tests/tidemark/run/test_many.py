@@ -16,7 +16,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base import thresholds
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.transform import WindowedTransform

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.data.support import PER_MINUTE, READINGS
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import chain
 from tidemark.define.derived.union import union
 from tidemark.define.rollup import rollup
@@ -116,7 +116,7 @@ def test_an_as_of_join_reads_both_sides() -> None:
     own = replace(READINGS, name="own", columns={"ts": "timestamp", "sensor": "string"})
     rates = replace(own, name="rates")
     renamed = {"rates.ts": "rated_at"}
-    joined = as_of(name="joined", left=own, right=rates, on=["sensor"], rename=renamed)
+    joined = asof_join(name="joined", left=own, right=rates, on=["sensor"], rename=renamed)
     assert {t.bases for t in joined.tables} == {("source own", "source rates")}
 
 

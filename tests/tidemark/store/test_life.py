@@ -17,7 +17,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition

@@ -28,7 +28,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.identity.parts import Effect
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
-from tidemark.quality import between
+from tidemark.expect import between
 from tidemark.run import compute, takeover
 from tidemark.run.change.rebuild import promote, rebuild, roll_back
 from tidemark.run.plan import Plan

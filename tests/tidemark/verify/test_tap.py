@@ -11,7 +11,7 @@ import pytest
 from helpers.data.runs import run_all
 from helpers.data.support import PER_MINUTE, READINGS, minutes, renamed, some_arrivals
 from helpers.suite.nightly import NIGHTLY
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import classification
 from tidemark.define.helper_columns import VERDICT

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import rollup
 from tidemark.define.triggers.trigger import Count, EachArrival, Trigger

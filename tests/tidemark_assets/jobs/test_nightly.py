@@ -19,7 +19,7 @@ from helpers.data.support import (
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.quality import between
+from tidemark.expect import between
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity

@@ -9,9 +9,9 @@ from helpers.processes.commands import call
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 GOOD = """\
-from tidemark import aggregate as agg
-from tidemark.transform import windowed_asset
-from tidemark.window import Tumbling
+from tidemark import agg
+from tidemark import windowed_asset
+from tidemark import Tumbling
 
 from helpers.data.support import READINGS
 
@@ -63,7 +63,7 @@ def hourly(rows):
         (
             "agg.count()",
             "agg.cuont()",
-            "transforms.py, line 11: AttributeError: module 'tidemark.aggregate' has no attribute "
+            "transforms.py, line 11: AttributeError: module 'tidemark.agg' has no attribute "
             "'cuont'.",
         ),
         (
@@ -77,13 +77,13 @@ def hourly(rows):
             "__import__('pyspark.sql.functions').sql.functions.sum('value')",
             "transforms.py, line 11: pyspark.errors.exceptions.base.PySparkRuntimeError: "
             "[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext or SparkSession should be created first. "
-            "Definitions are loaded without an engine: use a function of tidemark.aggregate for an "
+            "Definitions are loaded without an engine: use a function of tidemark.agg for an "
             "aggregate, and create columns and UDFs of Spark within the function of an asset.",
         ),
         (
             "import READINGS",
             "import READINGS\nfrom dataclasses import replace\n"
-            "from tidemark.watermark import MonotonicTimestamps\n"
+            "from tidemark import MonotonicTimestamps\n"
             "READINGS = replace(READINGS, watermark=MonotonicTimestamps)",
             "transforms.py, line 8: Source: watermark must be a Watermark (got the class "
             "MonotonicTimestamps itself). Write MonotonicTimestamps(…).",

@@ -53,8 +53,8 @@ message_type {
 }
 """
 FEED = """
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark import Source
+from tidemark import BoundedOutOfOrderness
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.payloads import Avro, Protobuf

@@ -20,7 +20,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, Join, join
@@ -366,7 +366,7 @@ class Chains:
             how="left",
             rename={"payments.t": "paid_at"},
         )
-        located = as_of(
+        located = asof_join(
             name="located",
             left=PAYMENTS,
             right=ORDERS,

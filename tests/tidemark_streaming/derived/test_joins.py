@@ -10,7 +10,7 @@ from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
-from tidemark.define.derived.as_of import AsOfSource, as_of
+from tidemark.define.derived.asof_join import AsOfSource, asof_join
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.source import Source
@@ -55,7 +55,7 @@ def many_joins(prefix: str) -> list[DerivedSource]:
     within = Between("-2 seconds", "3 seconds")
     return [
         join(name=f"{prefix}_pairs", within=within, how="full", **given),
-        as_of(name=f"{prefix}_priced", how="left", allowed_lateness="2 seconds", **given),
+        asof_join(name=f"{prefix}_priced", how="left", allowed_lateness="2 seconds", **given),
     ]
 
 
@@ -115,7 +115,7 @@ def test_rows_without_a_valid_time_have_the_reason_of_late_tables(warehouse: War
     given: dict[str, Any] = {"left": left, "right": right, "on": ["k"], "rename": RENAME}
     within = Between("-2 seconds", "3 seconds")
     wanted = {f"{why} in {base.name}" for why in times.values() if why for base in (left, right)}
-    for source in (join(name="paid", within=within, **given), as_of(name="priced", **given)):
+    for source in (join(name="paid", within=within, **given), asof_join(name="priced", **given)):
         list(ingest(warehouse, derived(warehouse, source)))
         unjoined = warehouse.take(source.dead_letters_table)["reason"].to_pylist()
         assert sorted(unjoined) == sorted(wanted)
@@ -223,7 +223,7 @@ def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: s
 
 
 def test_a_deletion_that_can_not_be_computed(warehouse: Warehouse) -> None:
-    source = as_of(
+    source = asof_join(
         name="priced", left=LEFT, right=RIGHT, on=["k"], rename=RENAME, deleted="op = 'D'"
     )
     for base in (LEFT, RIGHT):

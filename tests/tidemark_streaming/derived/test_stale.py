@@ -17,7 +17,7 @@ from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
@@ -83,7 +83,7 @@ def kept_orders(orders: Any) -> Any:  # noqa: ANN401
 DERIVED = [
     paid_orders(),
     union(name="movements", of=[ORDERS, PAYMENTS]),
-    as_of(name="priced", left=ORDERS, right=PAYMENTS, on=["k"], how="left", rename=RENAME),
+    asof_join(name="priced", left=ORDERS, right=PAYMENTS, on=["k"], how="left", rename=RENAME),
     kept_orders,
 ]
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.define import aggregates as agg
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.source import Source
@@ -108,7 +108,7 @@ def test_keys_are_equal_by_value(
         allowed_lateness="1 day",
         **given,
     )
-    priced = as_of(name="priced", how="left", allowed_lateness="1 day", **given)
+    priced = asof_join(name="priced", how="left", allowed_lateness="1 day", **given)
     left, right = (
         [(*row, n, m) for n, rows in enumerate(side) for m, row in enumerate(rows)]
         for side in sides

@@ -14,12 +14,12 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.home import domains
 
 PROJECT = """
-from tidemark.aggregate import count, sum
-from tidemark.derive import chain
-from tidemark.source import Source
-from tidemark.transform import windowed_asset
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
+from tidemark.agg import count, sum
+from tidemark import chain
+from tidemark import Source
+from tidemark import windowed_asset
+from tidemark import BoundedOutOfOrderness
+from tidemark import Tumbling
 
 ORDERS = Source(
     name="orders",
@@ -89,8 +89,8 @@ def test_a_chain_needs_types_before_its_asset_has_run(home: Path) -> None:
 COLLECTED = """
 from pathlib import Path
 
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark import Source
+from tidemark import BoundedOutOfOrderness
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 

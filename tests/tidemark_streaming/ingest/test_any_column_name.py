@@ -37,7 +37,7 @@ from tidemark.define.triggers.trigger import Count, Every, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
-from tidemark.quality import one_of
+from tidemark.expect import one_of
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity

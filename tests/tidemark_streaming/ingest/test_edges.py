@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.suite.nightly import NIGHTLY
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base import thresholds
 from tidemark.compute import in_memory
 from tidemark.define import aggregates as agg

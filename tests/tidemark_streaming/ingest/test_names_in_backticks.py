@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tidemark.define import aggregates as agg
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.derived.row_asset import row_asset
@@ -76,7 +76,7 @@ def derive(
             where=f"l.`{names['amount']}` >= 0",
             **given,
         ),
-        as_of(name=f"{prefix}_priced", how="left", deleted=f"`{names['op']}` = 'D'", **given),
+        asof_join(name=f"{prefix}_priced", how="left", deleted=f"`{names['op']}` = 'D'", **given),
         union(name=f"{prefix}_all", of=[left, right]),
         row_asset(source=left)(kept),
     ]

@@ -18,8 +18,7 @@ from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.define.protection import MASKED
-from tidemark.source import Drop, Mask, Tokenize
+from tidemark.define.protection import MASKED, Drop, Mask, Tokenize
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector

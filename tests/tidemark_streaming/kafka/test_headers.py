@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.kafka.headed import send_headed
+from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.source import Drop
 from tidemark_streaming.base.kafka_position import Topic, to_json
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.kafka.cluster import Cluster

@@ -16,20 +16,20 @@ from helpers.data import searched
 from helpers.data.binaries import avro, describe, message
 from helpers.kafka.topics import CLICKS, Topics
 from helpers.suite.nightly import mostly_nightly
-from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
+from tidemark.base.secret import secret
 from tidemark.base.settings import Settings
-from tidemark.define.protection import MASKED
+from tidemark.define import aggregates as agg
+from tidemark.define.protection import MASKED, Drop, Mask, Tokenize
+from tidemark.define.source import Source
+from tidemark.define.transform import windowed_asset
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
-from tidemark.secret import secret
-from tidemark.source import Drop, Mask, Source, Tokenize
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.transform import windowed_asset
 from tidemark.verify.parity import parity
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest import dead_letters
 from tidemark_streaming.ingest.ingest import ingest

@@ -22,8 +22,8 @@ from helpers.kafka.topics import CLICKS, Topics, clicks
 from helpers.processes.following import Following
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.secret import Secret, secret
 from tidemark.run.runner import incremental
-from tidemark.secret import Secret, secret
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.findings import polls
 from tidemark_streaming.findings.polls import Backlogs
@@ -313,7 +313,7 @@ def test_a_password_in_plain_text_is_refused(topics: Topics, name: str) -> None:
 
 _TALKATIVE = """
 import sys
-from tidemark.secret import secret
+from tidemark import secret
 from tidemark_streaming.kafka.client import client_properties
 from confluent_kafka.admin import AdminClient
 ca, servers, user = sys.argv[1:]

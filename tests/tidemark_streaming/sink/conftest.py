@@ -14,7 +14,8 @@ from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Window
-from tidemark.quality import between, quarantine
+from tidemark.expect import between
+from tidemark.quality import quarantine
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from helpers.data.support import PER_MINUTE
-from tidemark import aggregate as agg
+from tidemark.define import aggregates as agg
 from tidemark.define.derived.chain import Chain, chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.expectations.general import between

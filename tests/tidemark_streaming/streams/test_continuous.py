@@ -21,7 +21,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.identity.fingerprint import fingerprint

@@ -39,7 +39,7 @@ from tidemark.compute.derived.paired_rows import (
 )
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.derived.versions import read_older_versions
-from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
+from tidemark.define.derived.asof_join import AsOfJoin, AsOfSource
 from tidemark.define.helper_columns import helper
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps

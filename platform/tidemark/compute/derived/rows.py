@@ -12,7 +12,7 @@ from tidemark.compute.derived.join_rows import estimate_older_rows, join_rows, j
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.compute.derived.versions import keep_versions
-from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
+from tidemark.define.derived.asof_join import AsOfJoin, AsOfSource
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join

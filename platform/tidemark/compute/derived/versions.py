@@ -26,7 +26,7 @@ from tidemark.compute.derived.base_rows import (
     read_between,
 )
 from tidemark.compute.derived.paired_rows import reason_of
-from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
+from tidemark.define.derived.asof_join import AsOfJoin, AsOfSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps

@@ -124,7 +124,7 @@ class WatermarkOfBases(Watermark):
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedSource(Source):
-    """A source that is computed from other sources; `tidemark.derive` creates it.
+    """A source that is computed from other sources: a join, a union, a chain or a row asset.
 
     Args:
         derivation: how the source is computed from its bases.

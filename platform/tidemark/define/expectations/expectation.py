@@ -106,7 +106,7 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """A condition on rows. Created by the functions of `tidemark.quality`.
+    """A condition on rows. Created by the functions of `tidemark.expect`.
 
     Args:
         name: the expectation as code: `between(mean_delay, -60, 600)`.

@@ -179,7 +179,7 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
 def as_expectation(expectation: object) -> General:
     if not any(c.__module__.startswith("great_expectations.") for c in type(expectation).__mro__):
         raise DefinitionError(
-            f"{expectation!r} is not an expectation: use a function of tidemark.quality, or an "
+            f"{expectation!r} is not an expectation: use a function of tidemark.expect, or an "
             "instance of a class of great_expectations.expectations."
         )
     library_expectation: Any = expectation

@@ -26,7 +26,7 @@ from tidemark.base.errors import DataError
 from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
-from tidemark.define.derived.as_of import AsOfSource
+from tidemark.define.derived.asof_join import AsOfSource
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress

@@ -26,7 +26,7 @@ _FUNCTIONS = {
     "top_n": "top_n",
     "last_n": "last_n",
 }
-"""The names of aggregates in a scenario, with their names in `tidemark.aggregate`."""
+"""The names of aggregates in a scenario, with their names in `tidemark.agg`."""
 
 _NUMERIC = ("sum", "avg", "stddev", "variance", "quantile")
 _COUNTS = ("approx_count_distinct", "count_distinct")

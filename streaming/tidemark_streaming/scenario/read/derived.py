@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import ChainRows, chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
 from tidemark.define.derived.join import JOINED_AT, Between, join
@@ -52,7 +52,7 @@ def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
         ("left", "right", "on"),
         ("how", "allowed_lateness", "deleted", "rename", "idle"),
     )
-    return as_of(name=name, **_sides(fields, sources, ("how", "deleted")))
+    return asof_join(name=name, **_sides(fields, sources, ("how", "deleted")))
 
 
 def _sides(fields: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:

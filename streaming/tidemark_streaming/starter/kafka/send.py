@@ -6,9 +6,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tidemark.settings import Settings
+import tidemark as tm
 
-servers = Settings().kafka_servers
+servers = tm.Settings().kafka_servers
 admin = AdminClient({"bootstrap.servers": servers})
 if "orders" not in admin.list_topics(timeout=10).topics:
     admin.create_topics([NewTopic("orders", 2)])["orders"].result()

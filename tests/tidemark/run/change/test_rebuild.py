@@ -26,7 +26,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
-from tidemark.quality import between
+from tidemark.expect import between
 from tidemark.run import swap
 from tidemark.run.change import rebuild as work
 from tidemark.run.runner import backfill, incremental

@@ -21,7 +21,7 @@ from helpers.data.support import (
     renamed,
 )
 from helpers.suite.nightly import mostly_nightly
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.uniqueness import Deduplicate

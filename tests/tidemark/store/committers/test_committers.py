@@ -20,7 +20,7 @@ from helpers.data.support import (
     some_arrivals,
 )
 from helpers.suite.nightly import mostly_nightly
-from tidemark import quality as q
+from tidemark import expect as q
 from tidemark.base.errors import DataError, StoreError
 from tidemark.compute.materialize import TempTables
 from tidemark.define.transform import WindowedTransform

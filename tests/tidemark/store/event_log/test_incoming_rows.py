@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.queries.requests import to_dataframe
-from tidemark.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.incoming_rows import IncomingRows
-from tidemark.watermark import BoundedOutOfOrderness
 
 FARES = Source(
     name="fares",

@@ -21,7 +21,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 DOMAIN = """
 from dataclasses import replace
 from helpers.data import support
-from tidemark.window import Global
+from tidemark import Global
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 

@@ -24,7 +24,7 @@ EARLIER = "from helpers.data.support import PER_MINUTE"
 LATER = """
 from dataclasses import replace
 from helpers.data import support
-from tidemark.window import Tumbling
+from tidemark import Tumbling
 
 per_minute = replace(support.PER_MINUTE, window=Tumbling("2 minutes"))
 """

@@ -27,7 +27,7 @@ TRANSFORMS = """
 import os
 from dataclasses import replace
 from helpers.data import support
-from tidemark import aggregate as agg
+from tidemark import agg
 from tidemark_streaming.kafka import KafkaSink
 
 per_minute = replace(

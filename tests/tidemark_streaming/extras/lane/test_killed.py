@@ -40,9 +40,9 @@ import os
 
 from pyspark.sql import DataFrame
 
-from tidemark.secret import secret
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark import secret
+from tidemark import Source
+from tidemark import BoundedOutOfOrderness
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.extras.lane import Lane
 

@@ -1,7 +1,6 @@
 """The connector: it reads CSV files in `landing/orders`, each of which is one arrival."""
 
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.files import FileConnector
+from tidemark.connectors import FileConnector, Ingestion
 
 from shop.sources import orders
 

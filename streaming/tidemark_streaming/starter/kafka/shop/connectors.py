@@ -1,7 +1,6 @@
 """The connector: it reads JSON objects from the Kafka topic `orders`."""
 
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import Ingestion, KafkaConnector
 
 from shop.sources import orders
 

@@ -1,4 +1,4 @@
-"""Aggregates for definitions: `from tidemark import aggregate as agg`."""
+"""Aggregates of definitions: `tm.agg.mean("delay")`."""
 
 from tidemark.define.aggregates import *
 from tidemark.define.aggregates import __all__ as __all__

@@ -88,7 +88,7 @@ class AsOfSource(DerivedSource):
 
 
 @check_arguments
-def as_of(
+def asof_join(
     *,
     name: str,
     left: Source,
@@ -120,7 +120,7 @@ def as_of(
             event_time="valid_from",
             watermark=BoundedOutOfOrderness("10 minutes"),
         )
-        priced = as_of(name="priced", left=orders, right=rates, on=["currency"])
+        priced = tm.asof_join(name="priced", left=orders, right=rates, on=["currency"])
 
     Args:
         name: the name of the join, with the same rules as for any source.
