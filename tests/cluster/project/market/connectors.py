@@ -2,9 +2,7 @@
 
 import os
 
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.files import FileConnector
-from tidemark_streaming.kafka import KafkaConnector
+from tidemark.connectors import FileConnector, Ingestion, KafkaConnector
 
 from .sources import clicks, orders, payments
 

@@ -2,8 +2,7 @@
 
 import dagster as dg
 
-from tidemark_assets.build import DagsterOptions
-from tidemark_assets.definitions import domain_definitions
+from tidemark.dagster import DagsterOptions, domain_definitions
 
 presentation = DagsterOptions(
     partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"), owners=["team:market"]

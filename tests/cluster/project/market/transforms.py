@@ -3,98 +3,97 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
-from tidemark.derive import chain
-from tidemark.quality import between, matches_log, not_null
-from tidemark.rollup import rollup
-from tidemark.transform import windowed_asset
-from tidemark.window import Session, Tumbling
+import tidemark as tm
 
 from .sources import clicks, orders, orders_in_cents, paid_orders
 from .tax import add_tax
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["city"],
-    window=Tumbling("1 hour"),
+    window=tm.Tumbling("1 hour"),
     allowed_lateness="1 hour",
     aggregates={
-        "total": agg.sum("amount"),
-        "mean": agg.mean("amount"),
-        "highest": agg.max("amount"),
+        "total": tm.agg.sum("amount"),
+        "mean": tm.agg.mean("amount"),
+        "highest": tm.agg.max("amount"),
     },
-    expectations=[matches_log(), not_null("city"), between("highest", 0, 10_000)],
+    expectations=[
+        tm.expect.matches_log(),
+        tm.expect.not_null("city"),
+        tm.expect.between("highest", 0, 10_000),
+    ],
 )
 def orders_hourly(orders: DataFrame) -> DataFrame:
     """Orders by city and hour."""
     return orders
 
 
-orders_daily = rollup(of=orders_hourly, name="orders_daily", window=Tumbling("1 day"))
-hours = chain(name="hours", of=orders_hourly)
+orders_daily = tm.rollup(of=orders_hourly, name="orders_daily", window=tm.Tumbling("1 day"))
+hours = tm.chain(name="hours", of=orders_hourly)
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=hours,
     keys=["city"],
-    window=Tumbling("1 day"),
-    aggregates={"busiest": agg.max("total")},
+    window=tm.Tumbling("1 day"),
+    aggregates={"busiest": tm.agg.max("total")},
 )
 def busiest_hours(hours: DataFrame) -> DataFrame:
     """The busiest hour of a day, by city."""
     return hours
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["city"],
-    window=Session("30 minutes"),
-    aggregates={"orders": agg.count(), "total": agg.sum("amount")},
+    window=tm.Session("30 minutes"),
+    aggregates={"orders": tm.agg.count(), "total": tm.agg.sum("amount")},
 )
 def order_sessions(orders: DataFrame) -> DataFrame:
     """Orders that follow each other within half an hour, by city."""
     return orders
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"gross": agg.sum("gross")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"gross": tm.agg.sum("gross")},
 )
 def orders_taxed(orders: DataFrame) -> DataFrame:
     """Orders with tax, which a function of the project adds."""
     return orders.withColumn("gross", F.udf(add_tax, "double")("amount"))
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=paid_orders,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"orders": agg.count(), "unpaid": agg.count(where="right_arrival IS NULL")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"orders": tm.agg.count(), "unpaid": tm.agg.count(where="right_arrival IS NULL")},
 )
 def unpaid_hourly(paid_orders: DataFrame) -> DataFrame:
     """Orders without a payment, by city and hour."""
     return paid_orders
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=orders_in_cents,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"cents": agg.sum("cents")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"cents": tm.agg.sum("cents")},
 )
 def cents_hourly(orders_in_cents: DataFrame) -> DataFrame:
     """Cents by city and hour."""
     return orders_in_cents
 
 
-@windowed_asset(
+@tm.windowed_asset(
     source=clicks,
     keys=["city"],
-    window=Tumbling("1 hour"),
-    aggregates={"seconds": agg.sum("seconds")},
+    window=tm.Tumbling("1 hour"),
+    aggregates={"seconds": tm.agg.sum("seconds")},
 )
 def clicks_hourly(clicks: DataFrame) -> DataFrame:
     """Clicks by city and hour."""
