@@ -35,9 +35,9 @@ from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers.values import Merge
 from tidemark.store.key_choice import KeyChoice, choose
 from tidemark.store.lineage import demand_current_asset
+from tidemark.store.log_rewrite import wait_for_rewrite
 from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.state import State
-from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
@@ -162,12 +162,19 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
     """Apply a commit's changes to the quarantine table; a repeated call has no effect."""
     table, store = asset.transform.quarantine_table, asset.warehouse
     if (ranges := marker.overwritten) is not None:
-        store.replace(drop_deleted(changes), table, within(ranges), asset.app, marker.commit_number)
+        store.replace(
+            drop_deleted(changes),
+            table,
+            within(ranges),
+            asset.app,
+            marker.commit_number,
+            epoch=asset.epoch,
+        )
     elif isinstance(changes, DataFrame) or changes.num_rows:
         merge = Merge(
             on=asset.transform.by_window, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
         )
-        store.merge(changes, table, merge, asset.app, marker.commit_number)
+        store.merge(changes, table, merge, asset.app, marker.commit_number, epoch=asset.epoch)
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
@@ -192,7 +199,6 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     return rows
 
 
-@shares_source
 def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Publish quarantined windows unchanged, with the quality `released`. Return their starts in
     microseconds.
@@ -207,6 +213,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         ConflictError: the commit that quarantined a chosen window is not completely published. The
             run that publishes this commit might delete the released rows again.
     """
+    wait_for_rewrite(warehouse, transform.source)
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     demand_current_asset(warehouse, transform, asset.state.last())
     rows, starts = _read_chosen(warehouse, transform, choice)
@@ -219,7 +226,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         return rows.append_column("quality", released).select(names)
 
     newer = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
-    warehouse.merge_if(still_held, transform.table, newer, asset.app)
+    warehouse.merge_if(still_held, transform.table, newer, asset.app, asset.epoch)
     leaving = Merge(
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
@@ -230,7 +237,6 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     return starts
 
 
-@shares_source
 def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Keep quarantined windows unpublished until their values change.
 
@@ -240,6 +246,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         DataError: none of the chosen windows is quarantined.
         StaleError: the asset is stale, so its rows may have other keys.
     """
+    wait_for_rewrite(warehouse, transform.source)
     demand_current_asset(warehouse, transform, State(warehouse, transform).last())
     rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(

@@ -164,7 +164,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
     ]
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.create(TABLE, table, "Every result of every expectation")
-    asset.warehouse.append(table, TABLE, asset.app, marker.commit_number)
+    asset.warehouse.append(table, TABLE, asset.app, marker.commit_number, epoch=asset.epoch)
 
 
 def _select_listed(failures: Sequence[Failure]) -> list[Failure]:

@@ -44,7 +44,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """
     assert isinstance(plan.marker, StateCommit)
     pass_fail_point("state")
-    asset.state.commit(partials, plan.marker)
+    asset.state.commit(partials, plan.marker, asset.epoch)
 
 
 def publish(
@@ -102,14 +102,21 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     if isinstance(marker, Following):
         record = lineage.base_run_record(asset, marker.base_run)
     if (ranges := marker.overwritten) is not None:
-        return store_.replace(drop_deleted(rows), table, within(ranges), *place, vouches=record)
+        return store_.replace(
+            drop_deleted(rows),
+            table,
+            within(ranges),
+            *place,
+            vouches=record,
+            epoch=asset.epoch,
+        )
     if is_empty(rows):
         return 0
     by = transform.by_window
     merge = Merge(
         on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
     )
-    return store_.merge(rows, table, merge, *place, vouches=record)
+    return store_.merge(rows, table, merge, *place, vouches=record, epoch=asset.epoch)
 
 
 def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
@@ -122,9 +129,16 @@ def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
     if (ranges := () if marker.begins else output.replaced) is not None:
-        store_.replace(output.rows, output.table, within(ranges), asset.app, marker.commit_number)
+        store_.replace(
+            output.rows,
+            output.table,
+            within(ranges),
+            asset.app,
+            marker.commit_number,
+            epoch=asset.epoch,
+        )
     elif not is_empty(output.rows):
-        store_.append(output.rows, output.table, asset.app, marker.commit_number)
+        store_.append(output.rows, output.table, asset.app, marker.commit_number, epoch=asset.epoch)
 
 
 def build_run_facts(

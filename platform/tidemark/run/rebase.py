@@ -20,6 +20,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.kinds import Cause, Replacement
 from tidemark.store.commits.scope import Scope
+from tidemark.store.epoch import ErasedMeanwhileError
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 
@@ -49,12 +50,15 @@ def store(
         The plan as it was committed.
 
     Raises:
+        ErasedMeanwhileError: events were erased since the plan was made.
         ConflictError: another run committed first, and the plan can't be rebased onto its commits;
             or there were too many conflicts.
     """
     while True:
         try:
             commit.store(asset, todo, partials)
+        except ErasedMeanwhileError:
+            raise
         except ConflictError:
             moved = _rebase(asset, todo, partials, place)
             if moved is None:

@@ -11,8 +11,9 @@ that fired.
 | correction | the windows that lack too-late events, which it replaces |
 | erasure | the windows whose events were erased, which it replaces |
 
-Each kind of run is safe to repeat, to kill at any point, and to run concurrently with the others.
-Only an erasure works alone: the other runs of its source wait (`store.upkeep.source_lock`).
+Each kind of run is safe to repeat, to kill at any point, and to run concurrently with the others,
+on any machine. A run that may have read erased events can't commit, and starts again
+(`store.epoch`).
 
 Every run passes through the same modules: `plan` decides what to do, `compute` computes the rows,
 the gate of `quality` validates them, and `commit` writes them. A run first publishes the commits
@@ -25,8 +26,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+
 from tidemark.base import telemetry
-from tidemark.base.errors import ConflictError, DefinitionError
+from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.compute.materialize import temp_tables
 from tidemark.compute.windowing import check_analysis
 from tidemark.define.definition import Definition
@@ -50,7 +54,6 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep import checkpoints
-from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 MAX_LISTED_CHANGES = 1000
@@ -246,7 +249,6 @@ def refuse_rollup(transform: Definition, verb: str) -> None:
         )
 
 
-@shares_source
 def _run_until_committed(
     warehouse: Warehouse,
     transform: Definition,
@@ -263,12 +265,12 @@ def _run_until_committed(
         planner: returns the run's plan, given the asset and the newest commit of its state.
         full_refresh: true if the run replaces everything that is stored.
     """
-    integrity.demand(warehouse, transform.source, transform)
     conflicts = rebase.Conflicts(transform.name)
     while True:
+        integrity.demand(warehouse, transform.source, transform)
+        asset = Asset(warehouse, transform, recent=recent)
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
-                asset = Asset(warehouse, transform, recent=recent)
                 newest_commit = asset.state.last()
                 if (
                     isinstance(newest_commit, TableSwap)
@@ -297,7 +299,10 @@ def _run_until_committed(
                 if facts is not None:
                     _send_span(asset, facts)
                 return facts
-        except ConflictError:
+        except (TidemarkError, DeltaError, PySparkException) as error:
+            # An erasure may have deleted tables that the run needs.
+            if not isinstance(error, ConflictError) and asset.is_current():
+                raise
             conflicts.add()
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
 

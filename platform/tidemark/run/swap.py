@@ -60,7 +60,7 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
-        asset.state.commit(materialize(rows, place, begun.commit_number), begun)
+        asset.state.commit(materialize(rows, place, begun.commit_number), begun, asset.epoch)
     return begun
 
 
@@ -96,7 +96,9 @@ def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
         # If the swap has no such table, this table gets no rows.
         if warehouse.exists(table):
             empty = warehouse.schema(table).empty_table()
-            warehouse.replace(empty, table, "TRUE", asset.app, marker.commit_number)
+            warehouse.replace(
+                empty, table, "TRUE", asset.app, marker.commit_number, epoch=asset.epoch
+            )
         return 0
     if warehouse.transaction(table, asset.app) >= marker.commit_number:
         return 0
@@ -109,6 +111,7 @@ def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
         renumber=True,
         description=asset.transform.description if published else "",
         feed=published,
+        epoch=asset.epoch,
     )
 
 

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.committers.values import Vouches
+from tidemark.store.epoch import Epoch
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
@@ -20,6 +21,7 @@ def replace_rows(
     description: str = "",
     feed: bool = False,
     vouches: Vouches | None = None,
+    epoch: Epoch | None = None,
 ) -> int:
     """Replace all rows of a table, and return the number of new rows.
 
@@ -31,13 +33,17 @@ def replace_rows(
         renumber: true to set the column `commit_number` to the version of the transaction.
         description, feed: for a table that is created, see `Warehouse.create`.
         vouches: what the commit records in addition (`store.integrity`).
+        epoch: for a table of an asset, the epoch in which the rows were read.
     """
     rows = warehouse.rows_at(*copied)
     warehouse.create(table, rows, description, feed=feed)
     app, number = transaction
     with temp_tables(warehouse) as place:
         ready = materialize(rows, place, number if renumber else None)
-        return warehouse.replace(ready, table, "TRUE", app, number, vouches=vouches) or 0
+        replaced = warehouse.replace(
+            ready, table, "TRUE", app, number, vouches=vouches, epoch=epoch
+        )
+        return replaced or 0
 
 
 def materialize(rows: Rows, place: TempTables, commit_number: int | None = None) -> Rows:

@@ -8,6 +8,7 @@ from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
+from tidemark.store.epoch import Epoch
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
@@ -18,7 +19,8 @@ class Asset:
     """An asset (a transform) in a warehouse.
 
     Args:
-        recent: arrivals of the asset's source that the caller has in memory.
+        recent: arrivals of the asset's source that the caller has in memory. A first run reads its
+            events from the log, because those in memory may have been erased since.
     """
 
     def __init__(
@@ -26,9 +28,14 @@ class Asset:
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
-        self.log = Log(warehouse, transform.source, recent)
         self.state = State(warehouse, transform)
-        self._table_id = self.read_table_id()
+        with warehouse.pin(self.state.table):
+            self._table_id = self.read_table_id()
+            self._erasures_of_state = self.state.epoch()
+        is_first_run = self._table_id is None
+        self.log = Log(warehouse, transform.source, NO_ARRIVALS if is_first_run else recent)
+        # A state that does not exist yet can't be fenced.
+        self._erasures_of_log = self.log.epoch() if is_first_run else None
 
     @property
     def table_id(self) -> str | None:
@@ -61,6 +68,32 @@ class Asset:
             if own is None
             else f"{base}+{own.table_id}{rollup_generation.identity_suffix(own.kind)}"
         )
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch in which this object was created, before it has read any event.
+
+        The asset must have a state.
+        """
+        return Epoch(self._state_id, self._erasures_of_state, self.is_current)
+
+    @property
+    def _state_id(self) -> str:
+        assert self.table_id is not None
+        state_id, _, _ = self.table_id.partition("+")
+        return state_id
+
+    def is_current(self) -> bool:
+        """Return whether the asset is still in the epoch in which this object was created.
+
+        Otherwise events of its source were erased since, or its tables were dropped.
+        """
+        if self._table_id is not None:
+            with self.warehouse.pin(self.state.table):
+                current = self.state.table_id(), self.state.epoch()
+            if current != (self._state_id, self._erasures_of_state):
+                return False
+        return self._erasures_of_log is None or self._erasures_of_log == self.log.epoch()
 
     @property
     def counting(self) -> WindowedTransform:

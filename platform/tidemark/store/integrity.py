@@ -60,7 +60,7 @@ from tidemark.define.tables import (
     Role,
     TableName,
 )
-from tidemark.store import operations
+from tidemark.store import log_rewrite, operations
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import at_least, number_in
@@ -75,6 +75,9 @@ if TYPE_CHECKING:
 
 STATE = "state"
 """The application id of a state's commits."""
+
+ERASURES_APP = "erasures"
+"""The application id that counts the erasures of an event log."""
 
 _DIGEST_BYTES = 7
 """The size of a digest, which must fit into the positive numbers of a transaction's version."""
@@ -207,6 +210,8 @@ def forget_replaced_tables(warehouse: "Warehouse") -> bool:
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> bool:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
+    If a process rewrites the event log of the source, wait until it has ended.
+
     After they have passed, the same process does not check them again, and returns False, until one
     of the tables that it has open is replaced, for example by a restored copy.
 
@@ -216,7 +221,10 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     folder = warehouse.path("").rstrip("/")
     owners = [tables_of.source(source.name)]
     owners += [] if definition is None else [tables_of.asset(definition.name)]
-    operations.check_unfinished(warehouse, owners)
+    if operations.list_unfinished(warehouse):
+        log_rewrite.wait_for_rewrite(warehouse, source)
+        operations.check_unfinished(warehouse, owners)
+        log_rewrite.report_interruption(warehouse, source)
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
     forget_replaced_tables(warehouse)
     if all((folder, name) in checked_nodes for name in wanted):

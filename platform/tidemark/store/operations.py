@@ -3,7 +3,7 @@
 An operation is recorded before its first change, and recorded as finished after its last one. If
 its process is killed or fails in between, the operation is *unfinished*: `tidemark status` names
 it, and the same command finishes it. Until then, runs and ingests of the same asset or source are
-refused, except after an erasure, where they log a warning (`store.upkeep.source_lock`).
+refused, except after an erasure, where they log a warning (`store.log_rewrite`).
 
 The table `operations` has a row for each beginning and each end. Nothing in it reveals the
 condition of an erasure.
@@ -165,20 +165,27 @@ def select_unfinished(rows: pa.Table) -> list[Operation]:
     ]
 
 
-def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
-    """Refuse to work on sources and assets on which an operation is unfinished.
+def list_unfinished(warehouse: "Warehouse") -> list[Operation]:
+    """Return all unfinished operations.
 
-    Runs continue after an interrupted erasure, because no result of theirs is wrong. As long as the
-    table does not change, it is not read again.
+    As long as the table does not change, it is not read again.
     """
     head = warehouse.head(TABLE)
     address = warehouse.path(TABLE)
     if head is None or _all_ended.get(address) == (head.table_id, head.version):
-        return
+        return []
     unfinished = select_unfinished(warehouse.take(TABLE))
     if not unfinished:
         _all_ended[address] = (head.table_id, head.version)
-    for operation in unfinished:
+    return unfinished
+
+
+def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
+    """Refuse to work on sources and assets on which an operation is unfinished.
+
+    Runs continue after an interrupted erasure, because no result of theirs is wrong.
+    """
+    for operation in list_unfinished(warehouse):
         if operation.kind is Kind.ERASE or operation.id in _in_progress:
             continue
         if operation.owner in owners:

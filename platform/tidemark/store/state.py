@@ -30,6 +30,7 @@ from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import number_in, number_is, window_starts_in
 from tidemark.store.commits.kinds import NO_COMMIT, from_json, to_json
 from tidemark.store.commits.ranges import Ranges, within
+from tidemark.store.epoch import Epoch, ErasedMeanwhileError, epoch_app
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 
@@ -117,24 +118,29 @@ class State:
         assert table_id is not None
         return table_id
 
-    def commit(self, partials: Rows, marker: StateCommit) -> None:
+    def commit(self, partials: Rows, marker: StateCommit, epoch: Epoch) -> None:
         """Store a run's partials and its marker.
 
         Args:
             partials: rows with the columns that `create` was given, and with the marker's
                 `commit_number`.
+            epoch: the epoch in which the run began.
 
         Raises:
+            ErasedMeanwhileError: the source's events were erased, or the state was dropped, since
+                the run began; nothing was stored.
             ConflictError: another run committed first; nothing was stored.
         """
         with self.warehouse.pin(self.table):
-            done = self._store(partials, marker)
+            if self.table_id() != epoch.state_id:
+                raise ErasedMeanwhileError(self.table)
+            done = self._store(partials, marker, epoch)
         if done is None:
             raise ConflictError(
                 f"Another run wrote '{self.table}' at the same time. Run the command again."
             )
 
-    def _store(self, partials: Rows, marker: StateCommit) -> int | None:
+    def _store(self, partials: Rows, marker: StateCommit, epoch: Epoch) -> int | None:
         """Store a commit as `commit` does. Return None if another run committed first."""
         where, ranges = "TRUE", marker.recomputed
         commits = [marker]
@@ -158,8 +164,19 @@ class State:
                 marker.commit_number,
                 also=notes_table,
                 vouches=vouches,
+                epoch=epoch,
             )
-        return self.warehouse.append(partials, *place, also=notes_table, vouches=vouches)
+        return self.warehouse.append(
+            partials, *place, also=notes_table, vouches=vouches, epoch=epoch
+        )
+
+    def epoch(self) -> int:
+        """Return how often erasures have fenced the state (`store.epoch`); 0 without a table."""
+        with self.warehouse.pin(self.table):
+            table_id = self.table_id()
+            if table_id is None:
+                return 0
+            return max(self.warehouse.transaction(self.table, epoch_app(table_id)), 0)
 
     def forget(self, commit_number: int) -> None:
         """Record that the backup of a promotion, with this commit number, no longer exists."""

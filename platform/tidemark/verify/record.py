@@ -18,6 +18,7 @@ from tidemark.base.instants import instant
 from tidemark.define import tables
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.committers.values import Merge
+from tidemark.store.epoch import Epoch
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
@@ -80,14 +81,21 @@ class Comparison:
 
 
 def append(
-    warehouse: Warehouse, report: ParityReport, start: int | None = None, end: int | None = None
+    warehouse: Warehouse,
+    report: ParityReport,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    epoch: Epoch | None = None,
 ) -> int:
     """Record a comparison of the windows that start in [start, end), and return its number.
 
     Args:
         start, end: instants in microseconds; None means no bound.
+        epoch: the asset's epoch before the comparison; None if no erasure can run in parallel.
 
     Raises:
+        ErasedMeanwhileError: events were erased since. The comparison may show their values.
         ConflictError: other processes recorded comparisons at the same time, in every attempt.
     """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line")
@@ -106,7 +114,7 @@ def append(
     for _ in range(_MAX_ATTEMPTS):
         number = warehouse.transaction(TABLE, _APP) + 1
         rows = pa.Table.from_pylist([row | {"number": number}], schema=_SCHEMA)
-        if warehouse.append(rows, TABLE, _APP, number) is not None:
+        if warehouse.append(rows, TABLE, _APP, number, epoch=epoch) is not None:
             return number
     raise ConflictError(
         f"The comparison of '{report.asset}' could not be recorded: gave up after {_MAX_ATTEMPTS} "

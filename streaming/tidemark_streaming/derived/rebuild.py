@@ -19,16 +19,17 @@ from tidemark.base.failpoint import pass_fail_point
 from tidemark.define.derived.asof_join import AsOfSource
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import REBUILD, TableName
+from tidemark.engine.process import ignore_progress
 from tidemark.run.table_copy import replace_rows
 from tidemark.store import operations
 from tidemark.store.committers.values import Vouches
 from tidemark.store.event_log.log import Log
 from tidemark.store.graph import Graph
 from tidemark.store.lineage import Lineage, WarehouseReader
+from tidemark.store.log_rewrite import hold_rewrite
 from tidemark.store.operations import Kind
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import drop_event_log
-from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.derived.connector import DerivedConnector
 from tidemark_streaming.ingest.ingest import Ingested, ingest
@@ -100,27 +101,23 @@ def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSour
 def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
     """Replace the tables of a derived source by the rebuilt ones.
 
-    Runs of the source's assets wait until the tables are replaced.
+    New runs of the source's assets wait until the tables are replaced.
 
     Raises:
         DataError: nothing was rebuilt with the present definition.
     """
     side = source.side(REBUILD)
-    if not warehouse.exists(side.timeline_table) or (
-        Lineage(WarehouseReader(warehouse)).of_source(side) is not None
-    ):
-        raise DataError(
-            f"There is nothing to promote: '{source.name}' was not rebuilt with the definition in "
-            f"the code and from its present bases. Run `tidemark rebuild {source.name}` first."
-        )
+    _demand_rebuilt(warehouse, source, side)
     for _ in ingest(warehouse, DerivedConnector(side), batch=None):
         pass
     with (
         lock_ingest(warehouse, source),
-        lock_source(warehouse, source),
-        operations.record(warehouse, Kind.PROMOTE, source.log_table.owner),
+        hold_rewrite(warehouse, source, ignore_progress),
     ):
-        arrivals = _replace_tables(warehouse, side, source)
+        # An erasure may have deleted the rebuilt tables in the meantime.
+        _demand_rebuilt(warehouse, source, side)
+        with operations.record(warehouse, Kind.PROMOTE, source.log_table.owner):
+            arrivals = _replace_tables(warehouse, side, source)
     # A kill from here on leaves only side tables behind, which the next rebuild uses or deletes.
     drop_event_log(warehouse, side)
     below = Graph.of_folder(warehouse.path("").rstrip("/")).below(source.log_table.owner)
@@ -135,6 +132,16 @@ def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     """
     operations.check_unfinished(warehouse, [source.log_table.owner])
     return drop_event_log(warehouse, source.side(REBUILD))
+
+
+def _demand_rebuilt(warehouse: Warehouse, source: DerivedSource, side: DerivedSource) -> None:
+    if not warehouse.exists(side.timeline_table) or (
+        Lineage(WarehouseReader(warehouse)).of_source(side) is not None
+    ):
+        raise DataError(
+            f"There is nothing to promote: '{source.name}' was not rebuilt with the definition in "
+            f"the code and from its present bases. Run `tidemark rebuild {source.name}` first."
+        )
 
 
 def _replace_tables(warehouse: Warehouse, side: DerivedSource, source: DerivedSource) -> int:

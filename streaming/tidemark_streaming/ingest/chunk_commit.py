@@ -100,6 +100,7 @@ def open_new(log: Log) -> None:
     log.open()
     if log.last() is not None:
         raise taken_over(log.source)
+    log.check_bases()
 
 
 def _choose_planning(connector: Connector, chunks: Sequence[Chunk], rows: Rows) -> Planning:

@@ -345,6 +345,7 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
         log.replaced = integrity.newest_read(warehouse, source)
     with warehouse.pin(source.timeline_table):
         if not warehouse.exists(source.timeline_table):
+            log.note_bases()
             return log
         try:
             log.open()

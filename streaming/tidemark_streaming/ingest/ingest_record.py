@@ -17,8 +17,8 @@ from typing import NamedTuple
 from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
+from tidemark.store.log_rewrite import wait_for_rewrite
 from tidemark.store.operations import UnfinishedOperationError
-from tidemark.store.upkeep.source_lock import wait_for_erasure
 from tidemark.store.warehouse import Warehouse
 from tidemark.store.workers.hold import Hold, OwnedElsewhereError, hold_work, is_free
 from tidemark.store.workers.owner import Owner
@@ -33,13 +33,13 @@ _REFUSED = "refused"
 def lock_ingest(warehouse: Warehouse, source: Source) -> Iterator[Hold]:
     """Keep other ingests of a source from running for the duration of a `with` block.
 
-    If the source's events are being erased, wait. If an ingest on another machine may have been
+    If a process rewrites the event log, wait. If an ingest on another machine may have been
     killed, wait until that is known, for less than a minute.
 
     Raises:
         ConflictError: another process ingests the source.
     """
-    wait_for_erasure(warehouse, source)
+    wait_for_rewrite(warehouse, source)
     records = worker_records(warehouse.location, warehouse.database)
     with ExitStack() as stack:
         try:

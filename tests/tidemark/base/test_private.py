@@ -6,8 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,8 +18,6 @@ from tidemark.base.settings import FILE, Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.server import stop
-from tidemark.store import lock_files
-from tidemark.store.upkeep import source_lock
 from tidemark_streaming.base import foreground
 from tidemark_streaming.dbt.marts import Marts
 from tidemark_streaming.home import orchestrator
@@ -87,27 +83,6 @@ def test_a_symbolic_link_is_refused_as_a_lock(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         open_lock(tmp_path / "lock")
     assert not victim.exists()
-
-
-def test_object_store_locks_follow_no_links_in_temporary_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its earlier names in that folder could be guessed."""
-    victim, temporary = tmp_path / "victim", tmp_path / "temporary"
-    victim.mkdir()
-    temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    for name in ("tidemark_s3___bucket_path", "tidemark_s3a___bucket_path"):
-        (temporary / name).symlink_to(victim)
-    monkeypatch.setattr(lock_files, "_SHARED", tmp_path / "own")
-    warehouse: Any = SimpleNamespace(location="s3://bucket/path", database="some")
-    source: Any = SimpleNamespace(name="orders")
-    with source_lock.share_source(warehouse, source):
-        assert [*victim.iterdir(), *temporary.glob("*/*")] == []
-        for lock in (tmp_path / "own").rglob("*.lock"):
-            assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)
-            assert lock.parent.name == "some", "each database has its own"
-        assert (tmp_path / "own").is_dir()
 
 
 def own(path: Path) -> None:

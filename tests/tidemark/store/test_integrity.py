@@ -151,7 +151,8 @@ def run(store: Warehouse, number: int) -> None:
     assert newest is not None
     position = TimelinePosition(newest.arrival, arrival_id=newest.arrival_id)
     marker = Increment(commit_number=number, after=Coverage(position))
-    asset.state.commit(PARTIALS.set_column(0, "commit_number", [[number]]), marker)
+    partials = PARTIALS.set_column(0, "commit_number", [[number]])
+    asset.state.commit(partials, marker, asset.epoch)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)
         store.append(WINDOWS, table, asset.app, number)

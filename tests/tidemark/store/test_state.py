@@ -11,6 +11,7 @@ from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment
+from tidemark.store.epoch import Epoch
 from tidemark.store.state import State, with_commit_number
 from tidemark.store.warehouse import Warehouse
 
@@ -65,12 +66,12 @@ def test_only_the_first_of_two_runs_with_one_number_commits(
 ) -> None:
     state = State(warehouse, PER_MINUTE)
     assert state.last().commit_number == -1
-    state.create(stored(spark, 5))
+    epoch = Epoch(state.create(stored(spark, 5)), 0, lambda: True)
     first = Increment(run="first", commit_number=0)
-    state.commit(stored(spark, 5), first)
+    state.commit(stored(spark, 5), first, epoch)
     assert state.counts(first) == {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(stored(spark, 7), Increment(run="second", commit_number=0))
+        state.commit(stored(spark, 7), Increment(run="second", commit_number=0), epoch)
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5

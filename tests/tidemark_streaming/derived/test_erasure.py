@@ -4,6 +4,7 @@ The event log of a join is then its definition over the bases without the erased
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ import pytest
 from helpers.data.searched import found
 from helpers.model.join_oracle import BaseArrival, join_by_definition
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.errors import DataError
+from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.instants import INFINITY
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
@@ -245,6 +246,45 @@ def test_derived_sources_have_no_row_of_an_erased_event(
         list(purge(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
     assert found(place, "-of-ann-")
     assert found(place, *erased) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", mostly_nightly([("open",), ("append",)]))
+def test_an_ingest_that_has_read_erased_events_appends_none_of_their_rows(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The erasure comes before a first ingest creates the tables, or before a later one appends.
+
+    Nothing but the tables excludes the two, as if the lease of the ingest had ended.
+    """
+    shop = Shop.of(draw(random.Random(3)), "full", "2 seconds")
+    if moment == "append":
+        begun = replace(shop, given=[one[:2] for one in shop.given])
+        begun.ingest_bases(warehouse)
+        list(ingest(warehouse, connect(warehouse, shop.paid), batch=None))
+    shop.ingest_bases(warehouse)
+    (*_, erased) = (id_ for base, id_ in ids(shop) if base is PAYMENTS)
+    done, original = list[str](), getattr(Log, moment)
+
+    def erase_first(log: Log, *args: Any) -> Any:  # noqa: ANN401 (passed on)
+        if log.source is shop.paid and not done:
+            done.append(erased)
+            thread = threading.Thread(target=lambda: shop.erase(warehouse, PAYMENTS, erased))
+            thread.start()
+            thread.join()
+        return original(log, *args)
+
+    with monkeypatch.context() as erasing:
+        erasing.setattr(Log, moment, erase_first)
+        with pytest.raises(ConflictError):
+            list(ingest(warehouse, connect(warehouse, shop.paid), batch=None))
+    assert done
+    shop.fill(warehouse)
+    shop.check(warehouse, {erased})
+
+
+def connect(warehouse: Warehouse, source: DerivedSource) -> DerivedConnector:
+    return DerivedConnector(source, warehouse.location, warehouse.database)
 
 
 @pytest.mark.nightly

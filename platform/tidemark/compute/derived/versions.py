@@ -71,6 +71,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         return
     warehouse = right.warehouse
     table = source.versions_table
+    erasures = right.epoch()
     stored = 0 if before is None else warehouse.at_most(table)
     arrived = right.estimate(-1, taken, BEGINNING if before is None else before, mark)
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
@@ -92,6 +93,9 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         F.col(f"newest.{ROW}").alias("version"),
     )
     warehouse.create(table, rows, f"The newest versions of {right.source.name} for {source.name}.")
+    if right.epoch() != erasures:
+        # The rows may have erased events. An erasure before the creation has not found the table.
+        return
     with warehouse.planning(Planning.MANY):
         warehouse.replace(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
 

@@ -26,8 +26,8 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion, Rollback, TableSwap
 from tidemark.store.ledger import RunFacts
+from tidemark.store.log_rewrite import wait_for_rewrite
 from tidemark.store.upkeep.dropping import drop
-from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 _MAX_ATTEMPTS = 60
@@ -68,7 +68,6 @@ def side_definition(
     return base_transform(transform).side(name)
 
 
-@shares_source
 def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
@@ -96,7 +95,6 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     )
 
 
-@shares_source
 def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True) -> RunFacts:
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
@@ -111,6 +109,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
     """
     side = side_definition(transform)
     for _ in _retry():
+        wait_for_rewrite(warehouse, transform.source)
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
         if isinstance(last, Promotion) and last.definition == fingerprint(side):
@@ -149,7 +148,6 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
-@shares_source
 def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last promotion.
 
@@ -158,6 +156,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """
     _ = side_definition(transform)
     for _ in _retry():
+        wait_for_rewrite(warehouse, transform.source)
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
         promoted = _find_backup(asset, last)
@@ -178,7 +177,6 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
-@shares_source
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Delete rebuilt tables that were not promoted, and the last promotion's backup.
 

@@ -22,7 +22,6 @@ from tidemark.store.event_log.arrival import no_arrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep.dropping import drop
-from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 
@@ -86,7 +85,6 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
     return _report(warehouse, transform, transform, since, facts)
 
 
-@shares_source
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, since: int, name: str
 ) -> ReplayResult:

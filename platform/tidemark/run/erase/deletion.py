@@ -1,27 +1,44 @@
-"""Delete events from the event log, the content of dead letters, and separate copies of windows."""
+"""Delete events from the event log, the content of dead letters, and separate copies of windows.
+
+After the deletion from the event log, the assets of the source are fenced. Runs that have read the
+events before, on any machine, can't commit any more (`store.epoch`).
+"""
+
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import functions as F
 
+from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.compute.affected.by_erasure import PLACE
 from tidemark.compute.materialize import TempTables
 from tidemark.define.definition import Definition
-from tidemark.run.erase.search import SearchResult
+from tidemark.define.source import Source
+from tidemark.define.tables import CHECKS, PARITIES, Role, TableName
+from tidemark.run import swap
+from tidemark.run.erase.search import SearchResult, list_copies
+from tidemark.store import integrity
+from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.kinds import TableSwap
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.epoch import epoch_app
 from tidemark.store.event_log.log import Log
-from tidemark.store.state import State
+from tidemark.store.graph import Graph
+from tidemark.store.rows import Rows
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import BEGUN
+from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
 
 
 def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record an erasure and delete its events.
 
-    The tables of rebuilds and side replays are deleted first. So after the deletion of the events,
-    no such table was computed from an erased event, even if the process is killed.
+    Copies of windows are deleted first. Otherwise, if the process is killed after the deletion of
+    the events, a user could promote a copy that has windows with erased events.
     """
-    _begin(log.warehouse, found)
+    _begin(log, found)
     _empty_letters(log, found, place)
     pass_fail_point("letters")
     _delete_events(log, found, place)
@@ -34,32 +51,85 @@ def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
     The unjoined rows are replaced last. If the process is killed before that, the next search finds
     these rows again.
     """
-    _begin(log.warehouse, found)
+    _begin(log, found)
     _delete_events(log, found, place)
     pass_fail_point("erased")
     _replace_letters(log, found, place)
     pass_fail_point("letters")
 
 
-def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
-    """Discard the backup of an asset's last promotion."""
-    state = State(warehouse, definition)
-    last = state.last()
-    if last.promoted > state.forgotten():
-        state.forget(last.promoted)
+def fence_assets(warehouse: Warehouse, source: Source) -> None:
+    """Refuse the later commits of all runs that may have read events that are deleted now.
 
-
-def _begin(warehouse: Warehouse, found: SearchResult) -> None:
-    """Record an erasure, and delete copies of its windows.
-
-    The copies are the tables of rebuilds and side replays, and the backups of promotions.
+    The module `store.epoch` explains why the states come first, and why tables are listed twice.
     """
-    erasures.record(warehouse, found.erasure, BEGUN)
-    pass_fail_point("erasure")
-    for table in found.copies:
+    epochs = dict[str, int]()
+    states = [table for table in _list_tables_of_assets(warehouse, source) if _is_state(table)]
+    for state in states:
+        if (head := warehouse.head(state)) is not None:
+            app = epoch_app(head.table_id)
+            epochs[app] = max(warehouse.transaction(state, app), 0) + 1
+    for state in states:
+        _append_fence(warehouse, state, epochs)
+    for table in (*_list_tables_of_assets(warehouse, source), CHECKS, PARITIES):
+        if not _is_state(table):
+            _append_fence(warehouse, table, epochs)
+
+
+def remove_copies(warehouse: Warehouse, source: Source, definitions: Sequence[Definition]) -> None:
+    """Delete the copies of windows: tables of rebuilds and side replays, and backups of promotions.
+
+    Runs that are in progress can't add to copies any more, and can't promote any.
+
+    Args:
+        definitions: the assets of the source that may have run.
+    """
+    fence_assets(warehouse, source)
+    for definition in definitions:
+        asset = Asset(warehouse, definition)
+        last = asset.state.last()
+        if isinstance(last, TableSwap) and asset.published_commit_number() < last.commit_number:
+            # It still needs the rebuilt tables.
+            swap.finish(asset, last)
+        if last.promoted > asset.state.forgotten():
+            asset.state.forget(last.promoted)
+    for table in list_copies(warehouse, source):
+        if table.role in (Role.STATE, Role.TIMELINE):
+            warehouse.drop(table)
+    # After that, no process can fill further tables of a copy.
+    for table in list_copies(warehouse, source):
         warehouse.drop(table)
-    for each in found.counted:
-        discard_backup(warehouse, each)
+
+
+def _is_state(table: TableName) -> bool:
+    return table.role is Role.STATE
+
+
+def _list_tables_of_assets(warehouse: Warehouse, source: Source) -> list[TableName]:
+    """Return the tables of the assets that read the event log of a source."""
+    readers = Graph(own_tables(warehouse)).readers(source.log_table.owner)
+    return [table for node in readers if node.is_asset for table in node.tables]
+
+
+def count_erasure(log: Log) -> None:
+    """Count one more erasure of an event log, without a deletion."""
+    nothing = log.warehouse.schema(log.source.log_table).empty_table()
+    _, number = log.epoch()
+    log.warehouse.append(nothing, log.source.log_table, integrity.ERASURES_APP, number + 1)
+
+
+def _append_fence(warehouse: Warehouse, table: str, epochs: Mapping[str, int]) -> None:
+    if epochs and warehouse.exists(table):
+        nothing = warehouse.schema(table).empty_table()
+        warehouse.append(nothing, table, vouches=epochs)
+
+
+def _begin(log: Log, found: SearchResult) -> None:
+    """Record an erasure, and delete copies of its windows."""
+    erasures.record(log.warehouse, found.erasure, BEGUN)
+    pass_fail_point("erasure")
+    if found.erasure.changes_events:
+        remove_copies(log.warehouse, log.source, found.counted)
     pass_fail_point("copies")
 
 
@@ -78,7 +148,7 @@ def _empty_letters(log: Log, found: SearchResult, place: TempTables) -> None:
         for name in ("bytes", "key", "headers", "correlation_id")
     }
     materialized = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
-    log.warehouse.replace(materialized, table, erasures.arrival_condition(ranges), erasure.app, 0)
+    _replace(log, table, materialized, ranges, found)
 
 
 def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
@@ -91,7 +161,7 @@ def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
         staying = staying.unionByName(found.gained)
     rows = place.materialize(staying, few=False)
     # Replace by arrival number, because Delta's transaction log records each commit's condition.
-    log.warehouse.replace(rows, table, erasures.arrival_condition(ranges), erasure.app, 0)
+    _replace(log, table, rows, ranges, found)
 
 
 def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
@@ -103,4 +173,27 @@ def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
     table, bound = log.source.dead_letters_table, InRanges("arrival", ranges, instants=False)
     staying = log.warehouse.read(table, bound).join(found.letters, PLACE, "left_anti")
     rows = place.materialize(staying.unionByName(found.gained_letters), few=False)
-    log.warehouse.replace(rows, table, erasures.arrival_condition(ranges), erasure.app, 0)
+    _replace(log, table, rows, ranges, found)
+
+
+def _replace(log: Log, table: str, rows: Rows, ranges: Ranges, found: SearchResult) -> None:
+    """Replace the rows of some arrivals, unless another erasure has changed the table.
+
+    Raises:
+        ConflictError: another erasure has deleted events since the search. Its events are in
+            `rows`.
+    """
+    erasure = found.erasure
+    replaced = log.warehouse.replace(
+        rows,
+        table,
+        erasures.arrival_condition(ranges),
+        integrity.ERASURES_APP,
+        found.log_erasures + 1,
+        vouches={erasure.app: 0},
+    )
+    if replaced is None:
+        raise ConflictError(
+            f"The erasure of '{erasure.source}' has stopped, because another erasure deleted "
+            "events of it at the same time. Run the command again."
+        )

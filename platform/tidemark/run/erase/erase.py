@@ -6,7 +6,10 @@ that is derived from this source is then changed in the same way. Rows that were
 events are deleted from its event log. Rows that now have another partner, or none, are replaced.
 The windows over these rows are recomputed.
 
-The other runs of these sources wait until the erasure has ended (`store.upkeep.source_lock`).
+Runs of these sources can continue in the meantime, on any machine. Those that may have read erased
+events can't commit any more (`store.epoch`); they start again. New runs wait for the erasure
+(`store.log_rewrite`), so that it does not have to compete with them.
+
 Nothing that Tidemark records about an erasure reveals the events. Neither the condition nor a value
 is in a commit, in the record of erasures (`store.upkeep.erasures`) or in a log file.
 
@@ -47,11 +50,11 @@ from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
 from tidemark.store.graph import Graph
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
+from tidemark.store.log_rewrite import hold_rewrite
 from tidemark.store.operations import Kind
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import ENDED, Erasure
 from tidemark.store.upkeep.maintenance import own_tables
-from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
@@ -86,14 +89,15 @@ def erase(
     _check_current(warehouse, definitions, derived)
     # Check the condition before other runs have to wait.
     affected_by_erasure.find_events(log, last.arrival, where)
-    work = _Work(log, _find_filled(warehouse, derived), definitions, on_progress)
-    for each in work.derived:
+    work = _Work(log, derived, definitions, on_progress)
+    for each in work.list_filled():
         check_continuing(Log(warehouse, each), each)
     if dry_run:
         return work.plan(where, texts)
-    with ExitStack() as locked:
-        for each in (source, *work.derived):
-            locked.enter_context(lock_source(warehouse, each, on_progress, erased=source))
+    operations.check_unfinished(warehouse, [each.log_table.owner for each in derived])
+    with ExitStack() as held:
+        for each in (source, *derived):
+            held.enter_context(hold_rewrite(warehouse, each, on_progress))
         # Another project may have computed its first rows while the erasure waited.
         _check_definitions(warehouse, source, definitions, derived)
         return work.erase(where, texts, then)
@@ -111,8 +115,7 @@ class _Work:
 
     Args:
         log: the source's event log.
-        derived: the sources that are derived from the source and have arrivals, each after its
-            bases.
+        derived: the sources that are derived from the source, each after its bases.
         definitions: all assets of these sources.
     """
 
@@ -131,15 +134,20 @@ class _Work:
 
     @property
     def logs(self) -> list[Log]:
-        return [self.log, *(Log(self.warehouse, each) for each in self.derived)]
+        return [self.log, *(Log(self.warehouse, each) for each in self.list_filled())]
+
+    def list_filled(self) -> list[DerivedSource]:
+        """Return the derived sources that have arrivals now."""
+        existing = [d for d in self.derived if self.warehouse.exists(d.timeline_table)]
+        return [each for each in existing if Log(self.warehouse, each).last() is not None]
 
     def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
         """Return the report of a dry run, with the changes that an erasure would make."""
         with temp_tables(self.warehouse) as place:
-            found = search(self.log, self.definitions, where, texts, place)
+            found = search(self.log, self.definitions, where, texts, place, self._last_arrival())
             report = build_report(self.log, self.definitions, found, dry_run=True, resumed=0)
             planned = {self.log.source.name: (self.log, found)}
-            for each in self.derived if found.erasure.events else ():
+            for each in self.list_filled() if found.erasure.events else ():
                 log = Log(self.warehouse, each)
                 found = search_derived_source(log, each, self.definitions, place, planned)
                 planned[each.name] = log, found
@@ -153,6 +161,8 @@ class _Work:
         warehouse, resumed = self.warehouse, 0
         for log in self.logs:
             log.recover()
+        # Later arrivals are not searched: no ingest may have their rows in memory any more.
+        through = self._last_arrival()
         if left := self._list_unfinished():
             self.on_progress("finish an interrupted erasure")
             for log, erasure in left:
@@ -168,7 +178,7 @@ class _Work:
                 runner.incremental(warehouse, asset)
         with temp_tables(warehouse) as place:
             self.on_progress("search for the events")
-            found = search(self.log, self.definitions, where, texts, place)
+            found = search(self.log, self.definitions, where, texts, place, through)
             report = build_report(self.log, self.definitions, found, dry_run=False, resumed=resumed)
             if not found.is_empty:
                 self.on_progress("delete the events from the event log")
@@ -183,6 +193,10 @@ class _Work:
         # Sweep last: the engine may continue for a moment with queries of a killed process.
         swept = claims.sweep(warehouse.path(SCRATCH))
         return replace(report, swept=swept.removed, unswept=swept.left)
+
+    def _last_arrival(self) -> int:
+        last = self.log.last()
+        return -1 if last is None else last.arrival
 
     def _drop_versions(self) -> None:
         """Drop the versions tables of as-of joins, which have copies of events.
@@ -204,8 +218,16 @@ class _Work:
         Returns:
             `report` with the changes to derived sources; None if `report` is None.
         """
+        # An ingest may have written these tables again, before it could see the deletion.
+        self._drop_versions()
         for each in self.derived:
+            if not self.warehouse.exists(each.timeline_table):
+                continue
             log = Log(self.warehouse, each)
+            # An ingest that has read erased events can't append their rows any more.
+            log.recover()
+            if log.last() is None:
+                continue
             with temp_tables(self.warehouse) as place:
                 self.on_progress(f"search {each.name}")
                 found = search_derived_source(log, each, self.definitions, place, {})
@@ -301,11 +323,3 @@ def _check_current(
         last = asset.state.last()
         if last.commit_number >= 0:
             takeover.check_definition(asset, last, pinned_definition=False)
-
-
-def _find_filled(warehouse: Warehouse, derived: Sequence[DerivedSource]) -> list[DerivedSource]:
-    return [
-        each
-        for each in derived
-        if warehouse.exists(each.timeline_table) and Log(warehouse, each).last() is not None
-    ]

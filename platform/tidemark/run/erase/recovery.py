@@ -20,7 +20,7 @@ from tidemark.engine.process import ProgressCallback
 from tidemark.quality import results
 from tidemark.quality.quarantine import RELEASED
 from tidemark.run import runner
-from tidemark.run.erase.deletion import discard_backup
+from tidemark.run.erase.deletion import count_erasure, remove_copies
 from tidemark.run.erase.search import list_owned
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import Equals, InRanges
@@ -44,6 +44,9 @@ def recompute(
 ) -> bool:
     """Recompute the windows of an erasure that was recorded, and return True.
 
+    Runs that have read the events can't commit any more. Tables of rebuilds and side replays are
+    deleted.
+
     If the erasure was killed before its commit to the event log, record it as void instead, and
     return False.
 
@@ -52,15 +55,20 @@ def recompute(
     """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
+        # If its process is only paused, it can't delete the events any more.
+        count_erasure(log)
         erasures.record(warehouse, erasure, VOID)
         return False
-    _count_added(log, erasure)
-    pass_fail_point("added")
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
+    if erasure.changes_events:
+        remove_copies(warehouse, log.source, list(known.values()))
+        pass_fail_point("fenced")
+    _count_added(log, erasure)
+    pass_fail_point("added")
     for name, ranges in erasure.windows.items():
         definition = known.get(name)
-        if definition is None or State(warehouse, definition).table_id() is None:
+        if definition is None or State(warehouse, definition).last().commit_number < 0:
             _drop_remains(warehouse, name, erasure, defined=definition is not None)
             continue
         on_progress(f"recompute {name}")
@@ -70,23 +78,21 @@ def recompute(
             on_progress(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
             _remove_old_values(warehouse, roll, ranges)
+    # A chain that began after the deletion may have read windows from before the recomputation.
+    count_erasure(log)
     return True
 
 
 def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    # After an interruption, a promotion may have kept the old windows as a backup.
-    discard_backup(warehouse, definition)
-    if State(warehouse, definition).last().commit_number < 0:
-        runner.backfill(warehouse, definition)
-    else:
-        runner.recompute_erased(warehouse, definition, ranges)
+    runner.recompute_erased(warehouse, definition, ranges)
     _remove_old_values(warehouse, definition, ranges)
 
 
 def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
     """Delete the tables that an interrupted drop of an asset has left.
 
-    The next run of the asset counts all events from the log again.
+    Do nothing if the asset has not run yet. The next run of the asset counts all events from the
+    log.
 
     Args:
         defined: true if the asset is still defined.

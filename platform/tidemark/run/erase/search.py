@@ -41,6 +41,7 @@ class SearchResult:
         counted: the assets of the source that have run, other than roll-ups.
         rolled: the roll-ups of the source that have run.
         copies: the tables of rebuilds and side replays; empty if no event is erased.
+        log_erasures: the number of erasures of the event log before this one.
         gained: for a derived source, the events to add to its event log; otherwise None.
         gained_letters: for a derived source, the unjoined rows to add; otherwise None.
     """
@@ -51,6 +52,7 @@ class SearchResult:
     counted: Sequence[Definition]
     rolled: Sequence[Definition]
     copies: Sequence[TableName]
+    log_erasures: int
     gained: DataFrame | None = None
     gained_letters: DataFrame | None = None
 
@@ -68,7 +70,12 @@ class SearchResult:
 
 
 def search(
-    log: Log, definitions: Sequence[Definition], where: str, texts: Sequence[str], place: TempTables
+    log: Log,
+    definitions: Sequence[Definition],
+    where: str,
+    texts: Sequence[str],
+    place: TempTables,
+    through: int,
 ) -> SearchResult:
     """Search a source's log, dead letters and assets. Return the changes of an erasure.
 
@@ -77,10 +84,10 @@ def search(
         where: SQL condition on the columns of the log.
         texts: the texts to search for in dead letters.
         place: the temporary tables for `arrival` and `position` of the events and dead letters.
+        through: the last arrival to search.
     """
     warehouse, source = log.warehouse, log.source
-    last = log.last()
-    through = -1 if last is None else last.arrival
+    _, log_erasures = log.epoch()
     events = place.materialize_frame(affected_by_erasure.find_events(log, through, where))
     letters = place.materialize_frame(
         affected_by_erasure.find_dead_letters(warehouse, log, through, texts)
@@ -91,7 +98,7 @@ def search(
         through=through,
         events=_count_by_arrival(events),
         letters=_count_by_arrival(letters),
-        windows=_find_affected_windows(log, counted, events, through),
+        windows=_find_affected_windows(log, definitions, counted, events),
     )
     return SearchResult(
         erasure,
@@ -99,7 +106,8 @@ def search(
         letters,
         counted,
         _find_rolled(warehouse, source, definitions),
-        _find_copies(warehouse, source) if erasure.events else [],
+        list_copies(warehouse, source) if erasure.changes_events else [],
+        log_erasures,
     )
 
 
@@ -119,6 +127,7 @@ def search_derived_source(
             otherwise empty.
     """
     warehouse = log.warehouse
+    _, log_erasures = log.epoch()
     last = log.last()
     through = -1 if last is None else last.arrival
     bases, gained = list[Log](), list[DataFrame | None]()
@@ -149,7 +158,7 @@ def search_derived_source(
         through=through,
         events=_count_by_arrival(changed.lost),
         letters=_count_by_arrival(changed.lost_letters),
-        windows=_find_affected_windows(after, counted, events, through),
+        windows=_find_affected_windows(after, definitions, counted, events),
         added={int(r[0]): int(r[1]) for r in first.collect()},
     )
     return SearchResult(
@@ -158,7 +167,8 @@ def search_derived_source(
         changed.lost_letters,
         counted,
         _find_rolled(warehouse, source, definitions),
-        _find_copies(warehouse, source) if erasure.events or erasure.added else [],
+        list_copies(warehouse, source) if erasure.changes_events else [],
+        log_erasures,
         changed.gained,
         changed.gained_letters,
     )
@@ -228,16 +238,13 @@ def list_owned(warehouse: Warehouse, asset: str) -> list[TableName]:
     return sorted(found, key=lambda table: (table.role is not Role.STATE, table))
 
 
-def _find_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
-    """Return the tables of rebuilds and side replays of a source and of everything below it.
+def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
+    """Return the tables of rebuilds and side replays that were computed from a source's log.
 
     They are in the order in which to drop them: states and timelines first.
     """
-    graph = Graph(own_tables(warehouse))
-    owner = source.log_table.owner
-    node = graph.node(owner)
-    nodes = [*([] if node is None else [node]), *graph.below(owner)]
-    copies = [table for each in nodes for table in each.tables if table.side]
+    readers = Graph(own_tables(warehouse)).readers(source.log_table.owner)
+    copies = [table for node in readers for table in node.tables if table.side]
     first = (Role.STATE, Role.TIMELINE)
     return sorted(copies, key=lambda table: (table.role not in first, table))
 
@@ -258,12 +265,29 @@ def _find_gained(log: Log) -> DataFrame | None:
 
 
 def _find_affected_windows(
-    log: Log, counted: Sequence[Definition], events: DataFrame, through: int
+    log: Log, definitions: Sequence[Definition], counted: Sequence[Definition], events: DataFrame
 ) -> dict[str, Ranges]:
-    found = {
-        d.name: affected_by_erasure.find_affected_windows(log, d, events, through) for d in counted
-    }
-    return {name: ranges for name, ranges in found.items() if ranges is not None}
+    """Return the ranges of the windows to recompute, by asset.
+
+    For an asset that has not run, these are all windows: its first run may be in progress.
+
+    Args:
+        definitions: all assets of the source.
+        counted: those that have run.
+        events: `arrival` and `position` of the events that the erasure deletes or adds.
+    """
+    last = log.last()
+    through = -1 if last is None else last.arrival
+    ranges = dict[str, Ranges]()
+    for definition in definitions:
+        if definition.source.name != log.source.name or definition.follows is not None:
+            continue
+        found: Ranges | None = ()
+        if definition in counted:
+            found = affected_by_erasure.find_affected_windows(log, definition, events, through)
+        if found is not None:
+            ranges[definition.name] = found
+    return ranges
 
 
 def _count_by_arrival(places: DataFrame) -> dict[int, int]:

@@ -41,6 +41,7 @@ from tidemark.store.committers.values import (
     VacuumResult,
     Vouches,
 )
+from tidemark.store.epoch import Epoch, ErasedMeanwhileError
 from tidemark.store.refusals import busy_error, history_expired_error, translate_refusals
 from tidemark.store.rows import (
     Rows,
@@ -241,6 +242,7 @@ class Committer:
         *,
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
+        epoch: Epoch | None = None,
     ) -> int | None:
         """Append rows, once for each (app, version). Return the number of rows.
 
@@ -250,6 +252,8 @@ class Committer:
         Args:
             also: a few additional rows with the table's columns.
             vouches: the versions of other tables that the commit vouches for (`store.integrity`).
+            epoch: the epoch in which the caller has read its data. If an erasure has fenced the
+                table since, `ErasedMeanwhileError` is raised.
         """
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
@@ -261,7 +265,7 @@ class Committer:
 
         with self._pinned_for(rows, table):
             ready = self._ready(table, rows, also)
-            return self._commit_once(table, app, version, write, vouches=vouches)
+            return self._commit_once(table, app, version, write, vouches=vouches, epoch=epoch)
 
     def replace(
         self,
@@ -273,6 +277,7 @@ class Committer:
         *,
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
+        epoch: Epoch | None = None,
     ) -> int | None:
         """Replace the rows for which the SQL condition `where` is true. Otherwise like `append`.
 
@@ -304,6 +309,7 @@ class Committer:
                 upon=everything,
                 reads_rows=not everything,
                 vouches=vouches,
+                epoch=epoch,
             )
 
     def merge(
@@ -315,6 +321,7 @@ class Committer:
         version: int = 0,
         *,
         vouches: Vouches | None = None,
+        epoch: Epoch | None = None,
     ) -> int | None:
         """Merge rows into a table, and return the number of rows inserted, updated or deleted.
 
@@ -328,9 +335,12 @@ class Committer:
             lambda opened, properties: merge_rows(opened, source, merge, properties),
             reads_rows=True,
             vouches=vouches,
+            epoch=epoch,
         )
 
-    def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
+    def merge_if(
+        self, rows: Callable[[], Rows], table: str, merge: Merge, app: str, epoch: Epoch
+    ) -> int:
         """Merge the result of `rows` into a table. Return the number of rows written.
 
         The table is opened first, and then `rows` is called. If another commit conflicts with the
@@ -341,7 +351,9 @@ class Committer:
             opened = self._tables.reopen(table)
             # This transaction makes any other commit of the application in between a conflict.
             newest = opened.transaction_version(app)
-            transactions = None if newest is None else [Transaction(app, newest)]
+            recorded = {} if newest is None else {app: newest}
+            recorded |= epoch.demand(table, opened)
+            transactions = [Transaction(*each) for each in recorded.items()]
             found = rows()
             source = fetch_rows(found)
             try:
@@ -557,6 +569,7 @@ class Committer:
         upon: bool = False,
         reads_rows: bool = False,
         vouches: Vouches | None = None,
+        epoch: Epoch | None = None,
     ) -> _T | None:
         """Call `write`, and return its result. After a conflict with another commit, call it again.
 
@@ -575,11 +588,14 @@ class Committer:
                     if done is not None and done >= version:
                         return None
                     named = {} if app is None else {app: version}
-                    recorded = {**named, **(vouches or {})}
+                    fenced = {} if epoch is None else epoch.demand(table, opened)
+                    recorded = {**named, **(vouches or {}), **fenced}
                     transactions = [Transaction(*each) for each in recorded.items()]
                     properties = CommitProperties(None, 0 if upon else None, transactions or None)
                     with self._tables.commit(table, opened, reads_rows=reads_rows) as committed:
                         written_rows = write(committed, properties)
+            except ErasedMeanwhileError:
+                raise
             except ConflictError:
                 _wait(n)
                 continue

@@ -80,6 +80,7 @@ class Log:
         self.replaced: int | None = None
         """The newest arrival that has been read, for the record of replaced arrivals
         (`integrity.replaced_app`); None keeps the existing record."""
+        self._epochs_of_bases = list[tuple[str, int]]()
         self.is_open = False
         """True after a call of `open`."""
         self._recent = recent
@@ -305,6 +306,37 @@ class Log:
             F.lead("first").over(order).alias("arrival"),
             F.lead("before").over(order).alias("watermark"),
         )
+
+    def epoch(self) -> tuple[str, int]:
+        """Return the identity of the event log, and how often events were erased from it."""
+        log = self.source.log_table
+        with self.warehouse.pin(log):
+            head = self.warehouse.head(log)
+            if head is None:
+                return "", 0
+            return head.table_id, max(self.warehouse.transaction(log, integrity.ERASURES_APP), 0)
+
+    def note_bases(self) -> None:
+        """Note the epochs of the bases before their events are read, if the log does not exist."""
+        self._epochs_of_bases = self._read_epochs_of_bases()
+
+    def check_bases(self) -> None:
+        """Check that no events were erased from the bases since `note_bases`.
+
+        An erasure can't refuse the appends to a log that did not exist.
+        """
+        epochs = zip(self._epochs_of_bases, self._read_epochs_of_bases(), strict=True)
+        for before, now in epochs:
+            # A base that had no event log may have one now.
+            if now != before and (before[0] or now[1]):
+                raise ConflictError(
+                    f"Events of a source of '{self.source.name}' were erased at the same time. "
+                    "Nothing was ingested. Run the command again."
+                )
+
+    def _read_epochs_of_bases(self) -> list[tuple[str, int]]:
+        bases = self.source.bases if isinstance(self.source, DerivedSource) else ()
+        return [Log(self.warehouse, base).epoch() for base in bases]
 
     def recover(self) -> None:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""

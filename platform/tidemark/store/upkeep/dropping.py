@@ -23,7 +23,6 @@ from tidemark.store import operations
 from tidemark.store.graph import Graph, Node
 from tidemark.store.operations import Kind
 from tidemark.store.upkeep import checkpoints
-from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 _FIRST = (Role.TIMELINE, Role.STATE)
@@ -59,7 +58,6 @@ def check_droppable(graph: Graph, owner: str) -> None:
     )
 
 
-@shares_source
 def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Remove the tables of one definition, and return those that existed.
 

@@ -13,6 +13,10 @@ An erasure is recorded before anything is deleted, with the windows to recompute
 deletes the events carries the erasure's id. When everything is done, the erasure is recorded as
 finished. A later process can therefore finish an erasure that was killed, without knowing which
 events the user wanted to erase.
+
+The event log counts its erasures, as a Delta transaction of the commits that delete events
+(`Log.epoch`). Of two erasures that have searched the log at the same time, only the first can
+delete. Runs that have read the events before can't commit after it (`store.epoch`).
 """
 
 import json
@@ -87,9 +91,14 @@ class Erasure:
         return integrity.erasure_app(self.id)
 
     @property
+    def changes_events(self) -> bool:
+        """True if the erasure deletes or adds any event."""
+        return bool(self.events or self.added)
+
+    @property
     def changes(self) -> bool:
         """True if the erasure deletes, empties or adds any row."""
-        return bool(self.events or self.letters or self.added)
+        return self.changes_events or bool(self.letters)
 
 
 def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:

@@ -24,6 +24,9 @@ _LISTING_SECONDS = 30.0
 INGEST = "ingest"
 """The kind of the work that only one process does for a source: it changes the event log."""
 
+REWRITE = "rewrite"
+"""The kind of the work that rewrites the event log of a source: an erasure, or a promotion."""
+
 POLL = "poll"
 """The kind of the sensor that polls a source."""
 

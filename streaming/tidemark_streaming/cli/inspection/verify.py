@@ -53,7 +53,8 @@ def parity(
 
     Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
-    from tidemark.store.upkeep.source_lock import share_source
+    from tidemark.store.asset import Asset
+    from tidemark.store.log_rewrite import wait_for_rewrite
     from tidemark.verify import record
     from tidemark.verify.parity import parity as compare
 
@@ -68,7 +69,9 @@ def parity(
     transform = home.asset(asset)
     store = home.warehouse()
     start, stop = resolve_windows(store, transform, first, last)
-    with step(f"parity {asset}") as work, share_source(store, transform.source):
+    with step(f"parity {asset}") as work:
+        wait_for_rewrite(store, transform.source)
+        compared = Asset(store, transform)
         report = compare(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
         if report.windows == 0:
@@ -77,7 +80,7 @@ def parity(
                 f"Nothing to compare: neither the event log nor the published table of '{asset}' "
                 f"has a window{where}."
             )
-        record.append(store, report, start, stop)
+        record.append(store, report, start, stop, epoch=compared.epoch)
     return Output(
         {"equal": report.equal, **asdict(report)},
         lambda: print_report(report, show),
@@ -86,11 +89,12 @@ def parity(
 
 
 def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Output:
-    from tidemark.store.upkeep.source_lock import share_source
+    from tidemark.store.log_rewrite import wait_for_rewrite
     from tidemark.verify.derived_parity import derived_parity
 
     store = home.warehouse()
-    with step(f"parity {source.name}") as work, share_source(store, source):
+    with step(f"parity {source.name}") as work:
+        wait_for_rewrite(store, source)
         report = derived_parity(store, source)
         work.note = format_count(report.rows, "row")
 

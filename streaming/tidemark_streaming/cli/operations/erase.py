@@ -53,7 +53,8 @@ def command(
     The command deletes the events from the event log in one commit, then recomputes their windows
     and deletes their late events, quarantined rows, check results and mart rows. If it is killed,
     run it again. Stop the source's ingest first, and with **--vacuum** its streaming queries.
-    Other runs and queries pause until the command ends. The report lists what was deleted and what
+    Other runs and queries need not be stopped: those that began before start again, and new ones
+    wait until the command ends. The report lists what was deleted and what
     the command cannot reach.
 
     Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`

@@ -133,7 +133,7 @@ def _defined_tables(home: Home, owner: str) -> "list[TableName]":
 def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
     """Wait for an erasure, and keep ingests of a derived source from running, while tables are
     dropped. Nothing can run on tables without a definition."""
-    from tidemark.store.upkeep.source_lock import share_source
+    from tidemark.store.log_rewrite import wait_for_rewrite
     from tidemark_streaming.ingest.ingest_record import lock_ingest
 
     kind, _, name = owner.partition(" ")
@@ -141,7 +141,7 @@ def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
         if kind == "source" and (derived := home.find_derived(name)) is not None:
             locks.enter_context(lock_ingest(store, derived))
         elif (transform := home.known.transforms.get(name)) is not None:
-            locks.enter_context(share_source(store, transform.source))
+            wait_for_rewrite(store, transform.source)
         yield
 
 

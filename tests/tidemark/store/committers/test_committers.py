@@ -32,6 +32,7 @@ from tidemark.run.plan import Plan
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.committers.values import Merge
+from tidemark.store.epoch import Epoch
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -146,7 +147,7 @@ def test_rows_are_reread_if_the_application_commits_in_between(
         return pa.table({"k": ["person"], "n": found["n"]})
 
     commit(0)
-    assert store.merge_if(rows, "t", Merge(on=("k",)), "app") == 1
+    assert store.merge_if(rows, "t", Merge(on=("k",)), "app", Epoch("s", 0, lambda: True)) == 1
     assert read == [0, 1]
     assert sorted(store.take("t").to_pylist(), key=str) == [
         {"k": "person", "n": 1},
