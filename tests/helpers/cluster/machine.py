@@ -91,18 +91,14 @@ class Machine:
                 if process.poll() is None:
                     process.kill()
 
-    @property
-    def database(self) -> str:
-        """The address or path of the database's tables."""
-        return f"{self.environment['TIDEMARK_WAREHOUSE']}/tidemark"
-
-    def rows(self, table: str) -> list[str]:
+    def rows(self, table: str, database: str = "tidemark") -> list[str]:
         """Return the rows of a table as sorted texts; none if the table does not exist.
 
         The time of an arrival, at which a command ran, is left out.
         """
+        place = f"{self.environment['TIDEMARK_WAREHOUSE']}/{database}/{table}"
         try:
-            found = DeltaTable(f"{self.database}/{table}").to_pyarrow_table()
+            found = DeltaTable(place).to_pyarrow_table()
         except TableNotFoundError:
             return []
         columns = [name for name in found.column_names if name != "arrived_at"]

@@ -10,7 +10,7 @@ ASSETS = (
     "orders_hourly",
     "order_sessions",
     "orders_taxed",
-    "orders_daily",
+    "orders_two_hourly",
     "unpaid_hourly",
     "cents_hourly",
     "busiest_hours",
@@ -42,11 +42,11 @@ class Site:
         next(self._turns).materialize(asset, partition)
 
     def land_orders(self, name: str, first_hour: int, last_hour: int, further: str = "") -> None:
-        """Write a file with three orders in each hour, by city, and further lines."""
+        """Write a file with a session of three orders in each hour, by city, and further lines."""
         lines = [
             f"2026-01-01T{hour:02}:{minute:02}:00Z,{city},{hour * 10 + minute}\n"
             for hour in range(first_hour, last_hour)
-            for minute in (5, 25, 45)
+            for minute in (5, 15, 25)
             for city in _CITIES
         ]
         self.machines[0].land("orders", name, f"{_ORDER_HEADER}{''.join(lines)}{further}")

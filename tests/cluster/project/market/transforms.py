@@ -30,18 +30,20 @@ def orders_hourly(orders: DataFrame) -> DataFrame:
     return orders
 
 
-orders_daily = tm.rollup(of=orders_hourly, name="orders_daily", window=tm.Tumbling("1 day"))
+orders_two_hourly = tm.rollup(
+    of=orders_hourly, name="orders_two_hourly", window=tm.Tumbling("2 hours")
+)
 hours = tm.chain(name="hours", of=orders_hourly)
 
 
 @tm.windowed_asset(
     source=hours,
     keys=["city"],
-    window=tm.Tumbling("1 day"),
+    window=tm.Tumbling("2 hours"),
     aggregates={"busiest": tm.agg.max("total")},
 )
 def busiest_hours(hours: DataFrame) -> DataFrame:
-    """The busiest hour of a day, by city."""
+    """The busier one of two hours, by city."""
     return hours
 
 
