@@ -101,9 +101,15 @@ VERBS = re.compile(
 )
 """First words of a name that may end with a participle, as in `select_changed` or `is_locked`."""
 WITHOUT_FILLERS = (
-    *(f"platform/tidemark/{name}" for name in ("compute", "verify")),
-    *(f"streaming/tidemark_streaming/{name}" for name in ("derived", "files", "kafka", "scenario")),
-    *(f"assets/tidemark_assets/{name}" for name in ("base", "checks", "metadata", "tables")),
+    *(f"platform/tidemark/{name}/" for name in ("charts", "compute", "verify")),
+    *(
+        f"streaming/tidemark_streaming/{name}/"
+        for name in ("cli", "derived", "files", "kafka", "scenario")
+    ),
+    *(
+        f"assets/tidemark_assets/{name}/"
+        for name in ("base", "checks", "jobs", "metadata", "tables")
+    ),
 )
 """Packages whose variables and parameters all say what they are."""
 SIDES = frozenset({"left", "other", "others"})

@@ -34,16 +34,17 @@ def corrections(
         """The assets to correct."""
 
     def correct(step: Step[CorrectConfig], transform: Definition) -> Correction | None:
-        found = run.correct(step.tidemark.warehouse, transform, max_listed=_SHOWN, reported=True)
-        if found is None:
+        warehouse = step.tidemark.warehouse
+        correction = run.correct(warehouse, transform, max_listed=_SHOWN, reported=True)
+        if correction is None:
             step.context.log.info(f"No window of {transform.name} is missing a too-late event.")
         else:
-            step.log_run(transform, partitions(transform.name), found.facts)
-        return found
+            step.log_run(transform, partitions(transform.name), correction.facts)
+        return correction
 
     def describe(results: Mapping[str, Correction | None]) -> dict[str, dg.MetadataValue[Any]]:
-        done = {asset: found for asset, found in results.items() if found is not None}
-        return {"corrected": _table(done), **_changes(done)}
+        corrected = {asset: result for asset, result in results.items() if result is not None}
+        return {"corrected": _table(corrected), **_changes(corrected)}
 
     job = asset_job(
         names,

@@ -14,14 +14,14 @@ _PART = r"/(?!\.{1,2}(/|$))[^/]+"
 _ADDRESS = re.compile(rf"(s3a?|gs|az|abfss?)://[^/\s]+({_PART})*/*")
 
 
-def is_address(place: str) -> bool:
+def is_address(location: str) -> bool:
     """Return whether a place is an address, and not a path on this machine.
 
     Raises:
         ValueError: the address is not one of an object store.
     """
-    if "://" not in place:
+    if "://" not in location:
         return False
-    if _ADDRESS.fullmatch(place) is None:
+    if _ADDRESS.fullmatch(location) is None:
         raise ValueError(f"it must be {ADDRESS_FORM} such as s3://bucket/folder")
     return True

@@ -68,25 +68,25 @@ def checked_class(kind: _C) -> _C:
     return kind
 
 
-def parameters(what: str, function: Callable[..., object]) -> list[str]:
+def parameters(owner: str, function: Callable[..., object]) -> list[str]:
     """Return the names of the parameters of a user's function. The first parameter takes the rows.
 
     Args:
-        what: the owner of the function, as in `Asset 'orders_hourly'`.
+        owner: the owner of the function, as in `Asset 'orders_hourly'`.
 
     Raises:
         DefinitionError: the function has no parameters.
     """
     try:
-        found = list(inspect.signature(function).parameters)
+        names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        found = []
-    if not found:
+        names = []
+    if not names:
         raise DefinitionError(
-            f"{what}: its function must have a parameter for the rows, as in `def prepare(rows)` "
+            f"{owner}: its function must have a parameter for the rows, as in `def prepare(rows)` "
             f"(got {_describe_value(function)})."
         )
-    return found
+    return names
 
 
 def _check(

@@ -140,7 +140,7 @@ def list_sql(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 (an ann
 
 
 def _list_tokens(sql: str) -> list[str]:
-    return [found[0] for found in _TOKEN.finditer(sql) if found["comment"] is None]
+    return [token[0] for token in _TOKEN.finditer(sql) if token["comment"] is None]
 
 
 def _is_call_nondeterministic(function: str, first_argument: str) -> bool:

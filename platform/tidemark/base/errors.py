@@ -84,9 +84,9 @@ def summarize(error: BaseException) -> str:
     return lines[0].rstrip(".;")
 
 
-def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
+def describe_unknown(kind: str, name: str, names: Iterable[str]) -> str:
     """Return the error message for an unknown name, with the known names and the closest match."""
-    available = sorted(known)
+    available = sorted(names)
     close = get_close_matches(name, available, n=1)
     meant = f" Did you mean '{close[0]}'?" if close else ""
-    return f"There is no {what} '{name}'. Available: {', '.join(available) or 'none'}.{meant}"
+    return f"There is no {kind} '{name}'. Available: {', '.join(available) or 'none'}.{meant}"

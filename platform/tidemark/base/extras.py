@@ -22,9 +22,9 @@ def require(extra: str, *packages: str) -> None:
     """
     absent = [name for name in missing_packages(extra) if not packages or name in packages]
     if absent:
-        others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        further = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise MissingDependencyError(
-            f"This needs packages that are not installed: '{absent[0]}'{others}. Install them "
+            f"This needs packages that are not installed: '{absent[0]}'{further}. Install them "
             f"with `pip install '{_OWN}[{extra}]'`."
         )
 
@@ -36,9 +36,9 @@ def missing_packages(extra: str) -> list[str]:
 
 def _packages(extra: str) -> Iterator[str]:
     for text in requires(_OWN) or ():
-        one = Requirement(text)
-        if one.marker is not None and one.marker.evaluate({"extra": extra}):
-            yield one.name
+        requirement = Requirement(text)
+        if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):
+            yield requirement.name
 
 
 def _is_installed(name: str) -> bool:

@@ -47,7 +47,7 @@ def duration(text: str | timedelta) -> int:
     day is 24 hours; use calendar windows for calendar days.
     """
     if isinstance(text, timedelta):
-        found = text // timedelta(microseconds=1)
+        micros = text // timedelta(microseconds=1)
     else:
         match = _DURATION.fullmatch(text.lower()) if isinstance(text, str) else None
         if match is None or match[2] not in _UNITS:
@@ -56,23 +56,23 @@ def duration(text: str | timedelta) -> int:
                 f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS)}, "
                 f"as in '90 seconds'.{hint}"
             )
-        found = round(float(match[1]) * _UNITS[match[2]])
-    if abs(found) > INFINITY - BEGINNING:
+        micros = round(float(match[1]) * _UNITS[match[2]])
+    if abs(micros) > INFINITY - BEGINNING:
         raise DefinitionError(f"{text!r} is too long: a duration must be at most 9,999 years.")
-    return found
+    return micros
 
 
-def checked_duration(what: str, text: str | timedelta, *, zero: bool = False) -> int:
+def checked_duration(subject: str, text: str | timedelta, *, zero: bool = False) -> int:
     """Return a duration in microseconds. Raise an error if it is not greater than zero.
 
     Args:
-        what: the subject of the error message, such as the name of the parameter.
+        subject: the subject of the error message, such as the name of the parameter.
         zero: true if a duration of zero is also valid.
     """
     length = duration(text)
     if length < 0 or not (length or zero):
         rule = "must not be negative" if zero else "must be greater than zero"
-        raise DefinitionError(f"{what} {rule} (got '{text}').")
+        raise DefinitionError(f"{subject} {rule} (got '{text}').")
     return length
 
 
@@ -143,7 +143,7 @@ def earliest(*marks: int | None) -> int | None:
 
     Return None also without watermarks.
     """
-    known = [mark for mark in marks if mark is not None]
-    if len(known) == len(marks):
-        return min(known, default=None)
+    defined = [mark for mark in marks if mark is not None]
+    if len(defined) == len(marks):
+        return min(defined, default=None)
     return None

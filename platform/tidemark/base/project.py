@@ -17,9 +17,9 @@ def find_project() -> None:
 
     The folder is not added if another user can change the settings file or the packages.
     """
-    here = _here()
-    if here is not None and here not in sys.path:
-        sys.path.append(here)
+    folder = _here()
+    if folder is not None and folder not in sys.path:
+        sys.path.append(folder)
 
 
 def python_path() -> dict[str, str]:
@@ -28,8 +28,8 @@ def python_path() -> dict[str, str]:
     The variable keeps this process's `PYTHONPATH`, before the project. Return an empty mapping if
     this process has no `PYTHONPATH` and there is no project.
     """
-    given = os.environ.get("PYTHONPATH")
-    parts = [part for part in (given, _here()) if part]
+    existing = os.environ.get("PYTHONPATH")
+    parts = [part for part in (existing, _here()) if part]
     if parts:
         return {"PYTHONPATH": os.pathsep.join(parts)}
     return {}
@@ -37,11 +37,11 @@ def python_path() -> dict[str, str]:
 
 def find_modules() -> list[str]:
     """Return the names of the packages and modules in the project's folder, if there is one."""
-    here = _here()
-    if here is None:
+    folder = _here()
+    if folder is None:
         return []
-    modules = [path.stem for path in Path(here).glob("*.py")]
-    return modules + [path.parent.name for path in Path(here).glob("*/__init__.py")]
+    modules = [path.stem for path in Path(folder).glob("*.py")]
+    return modules + [path.parent.name for path in Path(folder).glob("*/__init__.py")]
 
 
 def _here() -> str | None:

@@ -59,17 +59,18 @@ class Secret:
             DefinitionError: the secret does not exist, is empty or is not text, users other than
                 the owner of the secret file may access the file, or the command fails.
         """
-        kind, _, place = self.reference.partition(":")
+        kind, _, location = self.reference.partition(":")
         if kind == "file":
-            return read(Path(place).expanduser())
+            return read(Path(location).expanduser())
         if kind == "command":
-            return _read_output(place)
-        found = os.environ.get(place)
-        if not found:
+            return _read_output(location)
+        value = os.environ.get(location)
+        if not value:
             raise DefinitionError(
-                f"The secret '{self.reference}' is not set: set the environment variable {place}."
+                f"The secret '{self.reference}' is not set: set the environment variable "
+                f"{location}."
             )
-        return found
+        return value
 
 
 @check_arguments
@@ -94,20 +95,20 @@ def secret(reference: str) -> Secret:
 def read(file: Path) -> str:
     """Return the secret that a file contains, without final line breaks."""
     try:
-        found = _private(file).decode().rstrip("\r\n")
+        content = _private(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise DefinitionError(
             f"The secret file '{file}' is not text: it must contain only the secret, as UTF-8."
         ) from None
-    if not found:
+    if not content:
         raise DefinitionError(f"The secret file '{file}' is empty: write the secret into it.")
-    return found
+    return content
 
 
 def _read_output(command: str) -> str:
     """Return the secret that a command prints, without final line breaks."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             shlex.split(command), capture_output=True, text=True, timeout=_COMMAND_SECONDS
         )
     except subprocess.TimeoutExpired:
@@ -119,18 +120,19 @@ def _read_output(command: str) -> str:
             f"The secret's command '{command}' can't be run ({error}): write the program and its "
             "arguments as in a shell, but without variables and pipes."
         ) from None
-    if done.returncode != 0:
-        last = "".join(done.stderr.strip().splitlines()[-1:]) or "no message"
+    if process.returncode != 0:
+        last = "".join(process.stderr.strip().splitlines()[-1:]) or "no message"
         raise DefinitionError(
-            f"The secret's command '{command}' failed with exit code {done.returncode} ({last}): "
+            f"The secret's command '{command}' failed with exit code {process.returncode} "
+            f"({last}): "
             "run it yourself to find out why."
         )
-    found = done.stdout.rstrip("\r\n")
-    if not found:
+    output = process.stdout.rstrip("\r\n")
+    if not output:
         raise DefinitionError(
             f"The secret's command '{command}' prints nothing: it must print only the secret."
         )
-    return found
+    return output
 
 
 def check_mode(file: Path) -> None:

@@ -63,13 +63,13 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().resolve()
 
 
-def _absolute_or_address(place: object) -> object:
+def _absolute_or_address(location: object) -> object:
     """Return a path as an absolute path, and an address without a `/` at its end."""
-    if not isinstance(place, str | Path):
-        return place
-    if is_address(str(place)):
-        return str(place).rstrip("/")
-    return str(_absolute(Path(place)))
+    if not isinstance(location, str | Path):
+        return location
+    if is_address(str(location)):
+        return str(location).rstrip("/")
+    return str(_absolute(Path(location)))
 
 
 def _no_memory(options: str) -> str:
@@ -90,10 +90,10 @@ def _marts(data: Mapping[str, Any]) -> Path | None:
     The bundled project is returned only if `domains` contains the domains that the project reads.
     In a checkout, the project of the working folder is the bundled project.
     """
-    own = Path("dbt_project").resolve()
+    folder = Path("dbt_project").resolve()
     bundled = bundled_dbt_project()
-    if own.exists() and own != bundled:
-        return own
+    if folder.exists() and folder != bundled:
+        return folder
     if set(RECORDED) <= set(data["domains"]):
         return bundled
     return None
@@ -406,8 +406,8 @@ class _File(TomlConfigSettingsSource):
                 "with `chmod go-w`."
             )
         values = super().__call__()
-        given = (str(values.get("token", "file:")), str(values.get("remote", "")))
-        if not given[0].startswith(("env:", "file:", "command:")) or _SECRET.search(given[1]):
+        secrets = (str(values.get("token", "file:")), str(values.get("remote", "")))
+        if not secrets[0].startswith(("env:", "file:", "command:")) or _SECRET.search(secrets[1]):
             check_mode(Path(FILE))
         return values
 
@@ -415,17 +415,17 @@ class _File(TomlConfigSettingsSource):
 def _sentence(error: ErrorDetails) -> str:
     name = str(error["loc"][0])
     if name not in Settings.model_fields:
-        known = ", ".join(Settings.model_fields)
-        return f"There is no setting '{name}' (in {FILE}). Available: {known}."
-    given = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
+        available = ", ".join(Settings.model_fields)
+        return f"There is no setting '{name}' (in {FILE}). Available: {available}."
+    entry = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
     # For an item of a list, show the item itself and not its index.
-    return _wrong(name, repr(str(given) if isinstance(given, Path) else given))
+    return _wrong(name, repr(str(entry) if isinstance(entry, Path) else entry))
 
 
-def _wrong(name: str, given: str) -> str:
+def _wrong(name: str, value: str) -> str:
     extra = Settings.model_fields[name].json_schema_extra
     allowed = extra["allowed"] if isinstance(extra, dict) else ""
     return (
-        f"Setting {name} ({PREFIX}{name.upper()}, or {name} in {FILE}) is {given}: "
+        f"Setting {name} ({PREFIX}{name.upper()}, or {name} in {FILE}) is {value}: "
         f"it must be {allowed}."
     )

@@ -55,20 +55,20 @@ _OWN = (
 """The Spark settings that Tidemark depends on. A name that ends with a dot is a prefix."""
 
 
-def parse(given: object) -> object:
+def parse(conf: object) -> object:
     """Return a mapping from the names of settings to their values, as text.
 
     Args:
-        given: `name=value` pairs separated by semicolons, or a TOML table. TOML turns an unquoted
+        conf: `name=value` pairs separated by semicolons, or a TOML table. TOML turns an unquoted
             name with dots, such as `spark.sql.shuffle.partitions`, into nested tables; this
             function joins the parts again. Any other object is returned as it is.
     """
-    if isinstance(given, str):
-        pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
+    if isinstance(conf, str):
+        pairs = [pair.partition("=") for pair in conf.split(";") if pair.strip()]
         return {name.strip(): value.strip() for name, _, value in pairs}
-    if isinstance(given, Mapping):
-        return dict(_flat(given))
-    return given
+    if isinstance(conf, Mapping):
+        return dict(_flat(conf))
+    return conf
 
 
 def check(conf: Mapping[str, str]) -> None:
@@ -84,17 +84,17 @@ def check(conf: Mapping[str, str]) -> None:
                 f"Setting engine_conf has '{name}', which Tidemark's setting {instead} specifies: "
                 "use that setting instead."
             )
-        if any(_is(name, own) for own in _OWN):
+        if any(_is(name, reserved) for reserved in _OWN):
             raise DefinitionError(
                 f"Setting engine_conf has '{name}', which Tidemark depends on and which can't be "
                 "changed: remove it."
             )
 
 
-def _is(name: str, own: str) -> bool:
-    if own.endswith("."):
-        return name.startswith(own)
-    return name == own
+def _is(name: str, reserved: str) -> bool:
+    if reserved.endswith("."):
+        return name.startswith(reserved)
+    return name == reserved
 
 
 def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:

@@ -51,8 +51,8 @@ class TracedArrival:
     def ids(self) -> tuple[int, int]:
         """The id of the arrival's trace, and the id of the root span of that trace."""
         identity = "\n".join((self.place, self.source, str(self.number), str(self.at)))
-        made = sha256(identity.encode()).digest()
-        return int.from_bytes(made[:16]), int.from_bytes(made[16:24])
+        digest = sha256(identity.encode()).digest()
+        return int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
 
 
 @dataclass(frozen=True)
@@ -121,19 +121,19 @@ def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = Fals
             emit(part, within, {})
         begun.end(end_time=span.end * 1000)
 
-    for one in arrivals[-MAX_TRACED_ARRIVALS:]:
-        trace_id, span_id = one.ids
-        own = {"source": one.source, "arrival": one.number}
+    for arrival in arrivals[-MAX_TRACED_ARRIVALS:]:
+        trace_id, span_id = arrival.ids
+        arrival_facts = {"source": arrival.source, "arrival": arrival.number}
         if begins:
             token = _root.set((trace_id, span_id))
-            emit(Span(span.name, span.start, span.end, span.facts), Context(), own)
+            emit(Span(span.name, span.start, span.end, span.facts), Context(), arrival_facts)
             _root.reset(token)
         above = trace.SpanContext(
             trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(0x01)
         )
         parent = trace.set_span_in_context(trace.NonRecordingSpan(above), Context())
         for part in span.parts if begins else (span,):
-            emit(part, parent, {} if begins else own)
+            emit(part, parent, {} if begins else arrival_facts)
 
 
 def flush() -> None:
@@ -155,19 +155,19 @@ def _provider() -> "TracerProvider":
         """A generator of ids: a root span gets the ids of its arrival, other spans random ids."""
 
         def generate_trace_id(self) -> int:
-            given = _root.get()
-            if given is None:
+            root_ids = _root.get()
+            if root_ids is None:
                 return super().generate_trace_id()
-            return given[0]
+            return root_ids[0]
 
         def generate_span_id(self) -> int:
-            given = _root.get()
-            if given is None:
+            root_ids = _root.get()
+            if root_ids is None:
                 return super().generate_span_id()
-            return given[1]
+            return root_ids[1]
 
-    own = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "tidemark"}
-    provider = TracerProvider(resource=Resource.create(own), id_generator=Ids())
+    attributes = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "tidemark"}
+    provider = TracerProvider(resource=Resource.create(attributes), id_generator=Ids())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 

@@ -56,8 +56,8 @@ def _is_theirs(file: str) -> bool:
 
 def _at(file: str, line: int | None) -> str:
     path = Path(PATH.sub("", file, count=1))
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    working_directory = Path.cwd()
+    shown = path.relative_to(working_directory) if path.is_relative_to(working_directory) else path
     if line is not None:
         return f"{shown}, line {line}"
     return str(shown)
@@ -69,8 +69,8 @@ def find_in_text(text: str) -> str | None:
     For example: `at shop/transforms.py, line 12: KeyError: 'x'`. The engine's Python workers report
     their exceptions as text. Return None if the text has no traceback.
     """
-    _, found, trace = text.rpartition("Traceback (most recent call last):\n")
-    if not found:
+    _, marker, trace = text.rpartition("Traceback (most recent call last):\n")
+    if not marker:
         return None
     where: str | None = None
     for line in trace.splitlines():

@@ -105,10 +105,10 @@ def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataF
         }
     )
     rows = events.merge(facts, on="arrival")
-    at = rows["begin"] + (rows["position"] + 1) * rows["span"] // rows["rows"]
+    arrived = rows["begin"] + (rows["position"] + 1) * rows["span"] // rows["rows"]
     return pd.DataFrame(
         {
-            "at": _times(at),
+            "at": _times(arrived),
             "event": _times(rows["event_time"]),
             "arrival": rows["arrival"],
             "verdict": rows["verdict"],
@@ -117,20 +117,24 @@ def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataF
 
 
 def _arrival_starts(timeline: Sequence[Arrival]) -> list[int]:
-    at = [a.arrived_at for a in timeline]
+    instants = [a.arrived_at for a in timeline]
     # The arrival before the first one is unknown here, so use the time between the first two.
-    usual = at[1] - at[0] if len(at) > 1 else 0
-    return [at[0] - usual, *at[:-1]]
+    usual = instants[1] - instants[0] if len(instants) > 1 else 0
+    return [instants[0] - usual, *instants[:-1]]
 
 
 def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
     ends = [(_arrival_starts(timeline)[0], timeline[0].before)]
     ends += [(a.arrived_at, a.after) for a in timeline]
-    known = [(at, mark) for at, mark in ends if mark is not None and mark < INFINITY]
+    watermarks = [(instant, mark) for instant, mark in ends if mark is not None and mark < INFINITY]
     behind = f"watermark \N{MINUS SIGN} {describe(allowed_lateness)}"
     lines = {"watermark": 0, behind: allowed_lateness}
     return pd.DataFrame(
-        [(at, mark - back, name) for name, back in lines.items() for at, mark in known],
+        [
+            (instant, mark - back, name)
+            for name, back in lines.items()
+            for instant, mark in watermarks
+        ],
         columns=["at", "event", "line"],
     ).assign(at=lambda d: _times(d["at"]), event=lambda d: _times(d["event"]))
 

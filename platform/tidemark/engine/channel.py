@@ -39,16 +39,18 @@ class Channel(DefaultChannelBuilder):
 
     def _current_metadata(self) -> list[tuple[str, str]]:
         token = self.token if self._read_token is None else self._read_token()
-        given = [] if token is None else [("authorization", f"Bearer {token}")]
-        return [*super().metadata(), *given]
+        authorization = [] if token is None else [("authorization", f"Bearer {token}")]
+        return [*super().metadata(), *authorization]
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 (the name that it has)
         """Open the gRPC channel. Callers must pass `metadata()` to every call on the channel."""
         if not self.secure:
             return self._insecure_channel(self.endpoint)
-        here = not self.use_ssl and self.host == "localhost"
-        known = grpc.local_channel_credentials() if here else grpc.ssl_channel_credentials()
-        return self._secure_channel(self.endpoint, known)
+        is_local = not self.use_ssl and self.host == "localhost"
+        credentials = (
+            grpc.local_channel_credentials() if is_local else grpc.ssl_channel_credentials()
+        )
+        return self._secure_channel(self.endpoint, credentials)
 
 
 class _Metadata:

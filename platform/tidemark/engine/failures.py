@@ -23,10 +23,10 @@ def translate_failures(asset: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = find_cause(error)
-        if found is None:
+        cause = find_cause(error)
+        if cause is None:
             raise
-        raise DataError(f"Asset '{asset}': {found}") from error
+        raise DataError(f"Asset '{asset}': {cause}") from error
 
 
 def is_expression_invalid(error: PySparkException) -> bool:

@@ -108,8 +108,8 @@ def _check_trusted(builder: "Channel", name: str) -> None:
         return
     import grpc
 
-    own = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
-    file = Path(os.environ.get(AUTHORITIES) or own)
+    bundled = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
+    file = Path(os.environ.get(AUTHORITIES) or bundled)
     try:
         reason = find_trust_problem(*host_and_port(builder), file, ["h2"])
     except OSError as error:

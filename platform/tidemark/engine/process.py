@@ -251,7 +251,7 @@ def summarize_output(lines: Iterable[str]) -> str:
     period.
     """
     messages = [line for line in lines if line.strip() and not _FRAME.match(line)]
-    failures = [at for at, line in enumerate(messages) if _FAILURE.match(line)]
+    failures = [index for index, line in enumerate(messages) if _FAILURE.match(line)]
     if not failures:
         relevant = messages[-3:]
     else:
@@ -364,9 +364,9 @@ def _has_running(group: int) -> bool:
 
 def _await(ended: Callable[[], bool], deadline: float) -> bool:
     begun = time.monotonic()
-    while not (done := ended()) and time.monotonic() - begun < deadline:
+    while not (has_ended := ended()) and time.monotonic() - begun < deadline:
         time.sleep(0.02)
-    return done
+    return has_ended
 
 
 def _tail(file: Path) -> list[str]:

@@ -173,8 +173,8 @@ def managed_of(settings: Settings) -> ManagedProcess:
 
 
 def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
-    at = (settings.engine_port, "engine", "engine_port", "tidemark down")
-    return managed.running_at(*at) is not None
+    port = (settings.engine_port, "engine", "engine_port", "tidemark down")
+    return managed.running_at(*port) is not None
 
 
 def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:

@@ -23,14 +23,14 @@ def token_of(settings: Settings) -> str:
     A command runs once in a process, until `renew_token`.
     """
     if settings.token is not None:
-        given = settings.token.get_secret_value()
-        if given.startswith(_COMMAND):
-            if given not in _printed:
-                _printed[given] = secret(given).reveal()
-            return _printed[given]
-        if given.startswith(_REFERENCES):
-            return secret(given).reveal()
-        return given
+        configured = settings.token.get_secret_value()
+        if configured.startswith(_COMMAND):
+            if configured not in _printed:
+                _printed[configured] = secret(configured).reveal()
+            return _printed[configured]
+        if configured.startswith(_REFERENCES):
+            return secret(configured).reveal()
+        return configured
     file = settings.home / "token"
     if not file.exists():
         make_folder(settings.home)
@@ -50,8 +50,8 @@ def token_of(settings: Settings) -> str:
 
 def is_renewable(settings: Settings) -> bool:
     """Return whether a command prints the token, so that it can be read again."""
-    given = settings.token
-    return given is not None and given.get_secret_value().startswith(_COMMAND)
+    token = settings.token
+    return token is not None and token.get_secret_value().startswith(_COMMAND)
 
 
 def renew_token(settings: Settings) -> bool:

@@ -62,8 +62,8 @@ class Entry:
             kind and name has the record, or if it can't be written: nothing is recorded then.
     """
 
-    def __init__(self, held: Hold | None) -> None:
-        self._held = held
+    def __init__(self, hold: Hold | None) -> None:
+        self._held = hold
         self._report = _Report()
 
     def begin(self, wish: Mapping[str, Any]) -> None:
@@ -105,8 +105,8 @@ def running(
     machine may still run the command, wait until that is known.
     """
     wish = {"since": time.time_ns() // 1000, "assets": assets}
-    with _try_hold(records_of(settings), kind, name) as held:
-        entry = Entry(held)
+    with _try_hold(records_of(settings), kind, name) as hold:
+        entry = Entry(hold)
         entry.begin(wish)
         try:
             yield entry
@@ -160,7 +160,7 @@ def _try_hold(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold | N
     """Hold the record of a command for the duration of a `with` block. Yield None if this process
     can't have it."""
     with ExitStack() as stack:
-        held: Hold | None = None
+        hold: Hold | None = None
         with suppress(OwnedElsewhereError, TidemarkError):
-            held = stack.enter_context(hold_work(records, f"{COMMAND}{kind}", name))
-        yield held
+            hold = stack.enter_context(hold_work(records, f"{COMMAND}{kind}", name))
+        yield hold

@@ -89,19 +89,19 @@ def split(position: Position, rows: int) -> list[Position]:
     ]
 
 
-def _part(whole: Range, n: int, pieces: int) -> Range:
-    start = whole[0]
-    length = whole[1] - whole[0]
+def _part(offsets: Range, n: int, pieces: int) -> Range:
+    start = offsets[0]
+    length = offsets[1] - offsets[0]
     # The bounds are rounded up, so that a range shorter than the number of pieces has an offset in
     # the first piece.
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
 
 
-def unfinished_partitions(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
-    """Yield topic and partition of the ranges in `whole` that continue after the piece."""
+def unfinished_partitions(piece: Position, ranges: Position) -> Iterator[tuple[str, int]]:
+    """Yield topic and partition of the ranges in `ranges` that continue after the piece."""
     for name, topic in piece.items():
         for partition, (_, end) in topic.offsets.items():
-            if end < whole[name].offsets[partition][1]:
+            if end < ranges[name].offsets[partition][1]:
                 yield name, partition
 
 

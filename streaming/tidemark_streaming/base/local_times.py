@@ -14,17 +14,17 @@ from tidemark.store.rows import INSTANT, OUT_OF_RANGE_ERRORS
 from tidemark.store.rows import compute as pc
 
 
-def zone_of(name: str, what: str) -> ZoneInfo:
+def zone_of(name: str, owner: str) -> ZoneInfo:
     """Return a time zone by its name.
 
     Args:
-        what: the option or object that has the name, for the error message.
+        owner: the option or object that has the name, for the error message.
     """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise DefinitionError(
-            f"{what} has an unknown time zone, '{name}': use a name of the IANA database, such as "
+            f"{owner} has an unknown time zone, '{name}': use a name of the IANA database, such as "
             "'UTC' or 'Europe/Berlin'."
         ) from None
 

@@ -55,8 +55,8 @@ def is_structured() -> bool:
 def log(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
     """Log an event with named fields. Fields that are None are left out."""
     if _log is not None:
-        known = {name: fact for name, fact in facts.items() if fact is not None}
-        _log.log(level, event, extra=known)
+        defined = {name: fact for name, fact in facts.items() if fact is not None}
+        _log.log(level, event, extra=defined)
 
 
 def warn(event: str, /, **facts: object) -> None:
@@ -72,10 +72,10 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     from tidemark.store.ledger import spans
 
-    kept = ("asset", "run", "mode", "commit_number", "from_arrival", "through_arrival", "windows")
+    names = ("asset", "run", "mode", "commit_number", "from_arrival", "through_arrival", "windows")
     counted = ("on_time", "late", "too_late", "no_event_time", "duplicate", "quarantined")
     return {
-        **{name: row[name] for name in kept},
+        **{name: row[name] for name in names},
         **{name: row[name] for name in counted},
         "watermark": iso(row["watermark"]),
         "seconds": (row["ended_at"] - row["started_at"]) / 1e6,

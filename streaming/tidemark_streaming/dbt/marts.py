@@ -262,9 +262,9 @@ class Marts:
             output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables, warehouse.spark)
             if _has_failed(Path(scratch)):
                 raise_if_lost(warehouse.spark)
-            found = outcomes(Path(scratch), output)
-        self._note(found)
-        return found
+            finished = outcomes(Path(scratch), output)
+        self._note(finished)
+        return finished
 
     def builds(self, after: int) -> list[Build]:
         """Return the builds that `build` has finished since an instant in nanoseconds, in order."""

@@ -201,15 +201,15 @@ def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
         seed: the seed of the random numbers; the same seed gives the same divisions.
         count: the number of random divisions; fewer if there are not that many.
     """
-    found: list[tuple[int, ...]] = [(1,) * arrivals]
-    others = 2 ** max(arrivals - 1, 0) - 1
+    cuts: list[tuple[int, ...]] = [(1,) * arrivals]
+    possible = 2 ** max(arrivals - 1, 0) - 1
     chance = Random(seed)
-    while len(found) <= min(count, others):
-        places = [place for place in range(1, arrivals) if chance.random() < 0.5]
-        cut = tuple(after - before for before, after in pairwise([0, *places, arrivals]))
-        if cut not in found:
-            found.append(cut)
-    return found
+    while len(cuts) <= min(count, possible):
+        boundaries = [boundary for boundary in range(1, arrivals) if chance.random() < 0.5]
+        cut = tuple(after - before for before, after in pairwise([0, *boundaries, arrivals]))
+        if cut not in cuts:
+            cuts.append(cut)
+    return cuts
 
 
 def _write_scenario(path: Path, content: Row) -> None:
@@ -228,9 +228,9 @@ def _items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
 def _plain(value: Any) -> Any:  # noqa: ANN401
     match value:
         case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {str(name): _plain(part) for name, part in value.items()}
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(part) for part in value]
         case datetime():
             return iso(instant(value))
         case date() | Decimal():

@@ -104,8 +104,8 @@ def paired_columns(
         ones. Then, for each side, its columns except the keys, mapped to their new names.
     """
     sides = {left.name: left, right.name: right}
-    others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
-    names = name_columns(name, others, rename, (*keys, *added))
+    further = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
+    names = name_columns(name, further, rename, (*keys, *added))
     columns = {key: simple_type(left.columns[key]) for key in keys}
     columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
     left_names, right_names = (

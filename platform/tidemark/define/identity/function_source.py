@@ -163,7 +163,7 @@ def _describe(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
                 fields.append([name, described])
         return [type(part).__name__, *fields]
     if isinstance(part, list):
-        return [_describe(each) for each in part]
+        return [_describe(element) for element in part]
     if part is None or isinstance(part, str):
         return part
     return [type(part).__name__, repr(part)]
@@ -184,7 +184,7 @@ def _describe_pieces(values: list[ast.expr]) -> list[Any]:
 
 def _describe_body(statements: list[ast.stmt]) -> list[Any]:
     """Describe statements without a docstring, which is a text that nothing reads."""
-    return [_describe(each) for each in statements if not _is_text(each)]
+    return [_describe(statement) for statement in statements if not _is_text(statement)]
 
 
 def _is_text(statement: ast.stmt) -> bool:

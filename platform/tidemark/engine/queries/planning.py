@@ -83,33 +83,38 @@ class Planner:
         try:
             if self._own is None:
                 self._own = read_settings(self._spark, [*_PLAIN, *_INTERPRETED, *CHANGED_SETTINGS])
-            own = self._own
+            own_settings = self._own
             with override_settings(
                 self._spark,
-                _replacement_settings(before, own),
-                _replacement_settings(planning, own),
+                _replacement_settings(before, own_settings),
+                _replacement_settings(planning, own_settings),
             ):
                 yield
         finally:
             self._now = before
 
 
-def share_compiled_code(own: Settings) -> Settings:
+def share_compiled_code(own_settings: Settings) -> Settings:
     """Return settings with which queries share compiled code if only their numbers differ.
 
     The numbers must be passed by `plan_literals`. Rules that the session already excludes stay
     excluded.
 
     Args:
-        own: the session's own values of these settings.
+        own_settings: the session's own values of these settings.
     """
     # Subexpression elimination depends on numbers that differ between queries.
-    return {_EXCLUDED: with_excluded_rule(own[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}
+    return {_EXCLUDED: with_excluded_rule(own_settings[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}
 
 
-def _replacement_settings(planning: Planning, own: Settings) -> Settings:
+def _replacement_settings(planning: Planning, own_settings: Settings) -> Settings:
     if planning is Planning.FEW:
-        return {**own, **_PLAIN, **_INTERPRETED}
+        return {**own_settings, **_PLAIN, **_INTERPRETED}
     if planning is Planning.SOME:
-        return {**own, **_PLAIN, **share_compiled_code(own), "spark.sql.shuffle.partitions": "2"}
-    return own
+        return {
+            **own_settings,
+            **_PLAIN,
+            **share_compiled_code(own_settings),
+            "spark.sql.shuffle.partitions": "2",
+        }
+    return own_settings

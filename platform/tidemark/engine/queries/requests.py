@@ -73,8 +73,8 @@ def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """
     if rows.nbytes >= thresholds.INLINE_BYTES:
         return spark.createDataFrame(rows)
-    made: Any = ConnectDataFrame(LocalRelation(rows), _own(spark))
-    return made.coalesce(1)
+    frame: Any = ConnectDataFrame(LocalRelation(rows), _own(spark))
+    return frame.coalesce(1)
 
 
 def observe(rows: DataFrame, observation: Observation, column: Column) -> DataFrame:
@@ -91,8 +91,8 @@ def observe(rows: DataFrame, observation: Observation, column: Column) -> DataFr
 def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:
     """Return a session's values of some settings, in one request."""
     config = proto.ConfigRequest
-    asked = config.Operation(get_option=config.GetOption(keys=[*names]))
-    return dict(_own(spark).client.config(asked).pairs)
+    request = config.Operation(get_option=config.GetOption(keys=[*names]))
+    return dict(_own(spark).client.config(request).pairs)
 
 
 @contextmanager

@@ -34,7 +34,9 @@ _Reason = Annotated[
         "--reason", metavar="TEXT", help="Only dead letters with this text in their reason."
     ),
 ]
-_Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were not replayed.")]
+_AllLetters = Annotated[
+    bool, typer.Option("--all", help="All dead letters that were not replayed.")
+]
 
 _SHOWN = 10
 _STILL_INVALID = 1
@@ -110,7 +112,7 @@ def replay(
     source: SourceName,
     letters: _Letters = None,
     reason: _Reason = None,
-    whole: _Whole = False,
+    all_letters: _AllLetters = False,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -134,7 +136,7 @@ def replay(
 
     Example: `tidemark dead-letters replay clicks 3:17 --payload-file fixed.json`
     """
-    if whole == bool(letters or reason):
+    if all_letters == bool(letters or reason):
         raise DefinitionError(
             "Specify which dead letters to replay: ARRIVAL:POSITION, --reason, or --all alone."
         )

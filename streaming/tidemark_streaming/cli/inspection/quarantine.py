@@ -29,7 +29,7 @@ Keys = Annotated[
         help="Only windows of this key, or with NAME alone, of a null key; may be repeated.",
     ),
 ]
-_Whole = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
+_AllWindows = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -118,7 +118,7 @@ def release(
     begin: From = None,
     end: To = None,
     key: Keys = None,
-    whole: _Whole = False,
+    all_windows: _AllWindows = False,
 ) -> Output:
     """Publish quarantined windows unchanged, marked `released`.
 
@@ -128,7 +128,9 @@ def release(
     """
     from tidemark.quality import quarantine
 
-    return _decide(asset, "release", quarantine.release, (begin, end), key, is_whole=whole)
+    return _decide(
+        asset, "release", quarantine.release, (begin, end), key, has_no_choice=all_windows
+    )
 
 
 @app.command("discard")
@@ -138,7 +140,7 @@ def discard(
     begin: From = None,
     end: To = None,
     key: Keys = None,
-    whole: _Whole = False,
+    all_windows: _AllWindows = False,
 ) -> Output:
     """Discard quarantined windows until their values change.
 
@@ -146,7 +148,9 @@ def discard(
     """
     from tidemark.quality import quarantine
 
-    return _decide(asset, "discard", quarantine.discard, (begin, end), key, is_whole=whole)
+    return _decide(
+        asset, "discard", quarantine.discard, (begin, end), key, has_no_choice=all_windows
+    )
 
 
 def _decide(
@@ -156,13 +160,13 @@ def _decide(
     span: tuple[str | None, str | None],
     key: list[str] | None,
     *,
-    is_whole: bool,
+    has_no_choice: bool,
 ) -> Output:
     from tidemark.quality.quarantine import Choice
 
     home = Home()
     chosen = Choice(*parse_range(*span), parse_keys(key))
-    if is_whole == (chosen != Choice()):
+    if has_no_choice == (chosen != Choice()):
         raise DefinitionError(
             f"Specify which windows to {verb}: --from and --to, --key, or --all alone."
         )
