@@ -24,17 +24,7 @@ TEMPLATE = {
 _FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
 """Names that the project's package can't have: those of files and folders next to the package, and
 `marts`, which is a code location in Dagster."""
-_USED_NAMES = (
-    "agg",
-    "between",
-    "hours",
-    "ingestion",
-    "matches_log",
-    "not_null",
-    "order",
-    "presentation",
-    "windowed_asset",
-)
+_USED_NAMES = ("hours", "ingestion", "order", "presentation", "tm")
 """Names that the project's modules already use."""
 _COLUMNS = ("counted", "day", "highest", "mean", "total")
 """Names of columns that the template computes."""

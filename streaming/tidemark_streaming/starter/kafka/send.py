@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
+import tidemark as tm
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-import tidemark as tm
 
 servers = tm.Settings().kafka_servers
 admin = AdminClient({"bootstrap.servers": servers})

@@ -1,8 +1,8 @@
 """The windows that are computed from the events."""
 
+import tidemark as tm
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-import tidemark as tm
 
 from shop.sources import orders
 
