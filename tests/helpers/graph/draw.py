@@ -20,7 +20,7 @@ FAIL_POINTS = (
     *("published", "ledger", "erased", "erasure", "copies", "added", "counted", "watermarks"),
     *("schema", "columns", "letters", "promoted_log", "promoted_rows", "promoted_timeline"),
     *("promoted_begun", "promoted_end"),
-    *("send", "sent", "committed"),
+    *("send", "sent", "committed", "fenced"),
 )
 
 
