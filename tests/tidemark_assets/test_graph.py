@@ -321,7 +321,7 @@ def test_an_asset_links_to_its_transform_by_file_and_line() -> None:
     assert place.line_number is not None
     # The line is that of the decorator.
     there = "\n".join(lines[place.line_number - 1 :])
-    assert there.startswith("@windowed_asset(")
+    assert there.startswith("@tm.windowed_asset(")
     assert there.partition("\ndef ")[2].startswith("departures_hourly(")
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from helpers.processes.commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 
@@ -157,14 +157,15 @@ def test_status_works_without_processes_and_data(monkeypatch: pytest.MonkeyPatch
 def test_status_shows_why_a_source_is_blocked() -> None:
     """An ingest was refused, and waits for an operator."""
     settings = Settings()
-    place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
-    with pytest.raises(DataError), lock_ingest(place, flights) as held, record_error(held):
+    no_session: Any = None
+    warehouse = Warehouse(no_session, settings.warehouse, settings.database, registered=False)
+    with pytest.raises(DataError), lock_ingest(warehouse, flights) as held, record_error(held):
         raise DataError("File '[b].csv' of source 'flights' can't be read.")
     shown = " ".join(call("status").stdout.split())
     assert "flights is blocked: File '[b].csv' of source 'flights' can't be read." in shown
     (finding,) = json.loads(call("status", "--json").stdout)["findings"]
     assert (finding["kind"], finding["node"]) == ("blocked_source", "source flights")
-    with lock_ingest(place, flights) as held, record_error(held):
+    with lock_ingest(warehouse, flights) as held, record_error(held):
         pass
     assert "is blocked" not in call("status").stdout
 

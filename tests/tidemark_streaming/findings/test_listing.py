@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment, Promotion, Rollback
 from tidemark.store.lineage import Lineage
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
@@ -120,9 +120,10 @@ def test_commands_that_ended_with_an_error_are_findings(settings: Settings) -> N
 def test_a_blocked_source_is_one_finding_although_its_ingest_has_stopped(
     settings: Settings,
 ) -> None:
-    place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
+    no_session: Any = None
+    warehouse = Warehouse(no_session, settings.warehouse, settings.database, registered=False)
     end_with_an_error(settings, INGEST, "orders")
-    with pytest.raises(DataError), lock_ingest(place, orders) as held, record_error(held):
+    with pytest.raises(DataError), lock_ingest(warehouse, orders) as held, record_error(held):
         raise DataError("All rows of 1.csv fail.")
     assert found_in(settings) == [("blocked_source", "error", "source orders")]
 
@@ -267,7 +268,7 @@ def test_status_shows_all_else_if_a_module_has_a_definition_error(
     package = tmp_path / "half_broken"
     package.mkdir()
     (package / "__init__.py").touch()
-    source = (ROOT / "tests/till/sources.py").read_text().partition("paid_orders = join(")[0]
+    source = (ROOT / "tests/till/sources.py").read_text().partition("paid_orders = tm.join(")[0]
     for name in ("orders", "payments"):
         source = source.replace(f'name="{name}"', f'name="half_{name}"')
     (package / "sources.py").write_text(source)
