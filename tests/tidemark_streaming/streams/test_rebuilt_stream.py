@@ -167,7 +167,10 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
         ):
             return
         assert query.exception() is None
-        assert time.monotonic() < deadline, "the stream does not get on"
+        assert time.monotonic() < deadline, (
+            f"the stream does not get on: {query.status}, last progress {query.lastProgress}, "
+            f"processed {last}, published {asset.published_commit_number()}"
+        )
         time.sleep(0.2)
 
 
