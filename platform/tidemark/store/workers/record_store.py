@@ -49,13 +49,14 @@ class WorkerRecords:
     Each method raises `StoreError` if an object store fails, and `DataError` if a disk does.
 
     Args:
-        place: the path or address of the database's folder.
+        location: the folder (or bucket) of the warehouse.
+        database: the name of the database, and of its folder.
     """
 
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._folder = open_folder(f"{place}/{FOLDER}")
-        self._listing_lasts = 0.0 if local_folder(place) is not None else _LISTING_SECONDS
+    def __init__(self, location: str, database: str) -> None:
+        self._location = location.rstrip("/")
+        self._folder = open_folder(f"{self._location}/{database}/{FOLDER}")
+        self._listing_lasts = 0.0 if local_folder(location) is not None else _LISTING_SECONDS
         self._listed_at = -self._listing_lasts
         self._files = dict[str, SharedFile]()
         self._lock = Lock()
@@ -121,13 +122,13 @@ class WorkerRecords:
         try:
             yield
         except OSError as error:
-            raise store_failure(error) or unwritable(self._place, error) from error
+            raise store_failure(error) or _unwritable(self._location, error) from error
 
 
-def unwritable(place: str, error: OSError) -> DataError:
-    """Return the error for a folder of the warehouse in which no file can be written."""
+def _unwritable(location: str, error: OSError) -> DataError:
+    """Return the error for a warehouse in which no file can be written."""
     why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
-    return DataError(f"Warehouse '{place}' can't be written: {why.lower()}.")
+    return DataError(f"Warehouse '{location}' can't be written: {why.lower()}.")
 
 
 @lru_cache(maxsize=64)
@@ -137,7 +138,7 @@ def worker_records(location: str, database: str) -> WorkerRecords:
     Args:
         location: the folder (or bucket) of the warehouse.
     """
-    return WorkerRecords(f"{location.rstrip('/')}/{database}")
+    return WorkerRecords(location, database)
 
 
 def records_of(settings: Settings) -> WorkerRecords:

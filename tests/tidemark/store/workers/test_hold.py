@@ -29,7 +29,7 @@ from tidemark.store.workers.record_store import WorkerRecords
 place, machine = sys.argv[1:]
 if machine:
     socket.gethostname = lambda: machine
-with hold_work(WorkerRecords(place), "ingest", "orders"):
+with hold_work(WorkerRecords(place, "shop"), "ingest", "orders"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def kept(place: str, monkeypatch: pytest.MonkeyPatch) -> WorkerRecords:
     monkeypatch.setattr(record_store, "_LISTING_SECONDS", 0.0)
-    return WorkerRecords(place)
+    return WorkerRecords(place, "shop")
 
 
 def elsewhere(lasts: float) -> WorkerRecord:
@@ -65,7 +65,7 @@ def start_holding(place: str, machine: str = "") -> "subprocess.Popen[bytes]":
 
 def test_no_change_is_lost(kept: WorkerRecords, place: str) -> None:
     def count(_: int) -> None:
-        own = WorkerRecords(place)
+        own = WorkerRecords(place, "shop")
         for _ in range(ROUNDS):
             own.change(
                 KIND, NAME, lambda r: replace(r, report={"count": r.report.get("count", 0) + 1})
@@ -83,7 +83,7 @@ def test_one_of_many_gets_the_work(place: str) -> None:
     def take(_: int) -> bool:
         start.wait()
         try:
-            with hold_work(WorkerRecords(place), KIND, NAME):
+            with hold_work(WorkerRecords(place, "shop"), KIND, NAME):
                 is_done.wait(60)
                 return True
         except OwnedElsewhereError:
