@@ -6,14 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from helpers.data.warehouses import warehouse_without_engine
 from helpers.processes.commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 
@@ -157,8 +156,7 @@ def test_status_works_without_processes_and_data(monkeypatch: pytest.MonkeyPatch
 def test_status_shows_why_a_source_is_blocked() -> None:
     """An ingest was refused, and waits for an operator."""
     settings = Settings()
-    no_session: Any = None
-    warehouse = Warehouse(no_session, settings.warehouse, settings.database, registered=False)
+    warehouse = warehouse_without_engine(settings)
     with pytest.raises(DataError), lock_ingest(warehouse, flights) as held, record_error(held):
         raise DataError("File '[b].csv' of source 'flights' can't be read.")
     shown = " ".join(call("status").stdout.split())

@@ -16,6 +16,7 @@ import pytest
 from gated.transforms import gated
 from helpers.data.judgements import judged, withhold, write
 from helpers.data.tables import arrive, commit, position_of
+from helpers.data.warehouses import warehouse_without_engine
 from helpers.processes.commands import call
 from helpers.processes.ending import GONE, end_with_an_error
 from tidemark.base.errors import DataError
@@ -31,7 +32,6 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment, Promotion, Rollback
 from tidemark.store.lineage import Lineage
-from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
@@ -120,8 +120,7 @@ def test_commands_that_ended_with_an_error_are_findings(settings: Settings) -> N
 def test_a_blocked_source_is_one_finding_although_its_ingest_has_stopped(
     settings: Settings,
 ) -> None:
-    no_session: Any = None
-    warehouse = Warehouse(no_session, settings.warehouse, settings.database, registered=False)
+    warehouse = warehouse_without_engine(settings)
     end_with_an_error(settings, INGEST, "orders")
     with pytest.raises(DataError), lock_ingest(warehouse, orders) as held, record_error(held):
         raise DataError("All rows of 1.csv fail.")

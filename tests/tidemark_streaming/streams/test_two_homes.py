@@ -2,13 +2,14 @@
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from helpers.data.support import READINGS
+from helpers.data.warehouses import warehouse_without_engine
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
 from tidemark.run.admission import Admission
@@ -27,7 +28,7 @@ from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.stream_states import read_streams
 from tidemark_streaming.streams.supervisor import RUNNING, Stream
 
-SOURCE: Any = SimpleNamespace(name="orders")
+SOURCE = replace(READINGS, name="orders")
 
 
 @pytest.fixture(params=["disk", "store"])
@@ -75,12 +76,8 @@ def test_an_ingest_and_its_error_are_seen_from_another_home(
     homes: tuple[Settings, Settings],
 ) -> None:
     ingesting, watching = homes
-    warehouse: Any = SimpleNamespace(
-        location=ingesting.warehouse, database=ingesting.database, spark=None
-    )
-    other: Any = SimpleNamespace(
-        location=watching.warehouse, database=watching.database, spark=None
-    )
+    warehouse = warehouse_without_engine(ingesting)
+    other = warehouse_without_engine(watching)
     with (
         suppress(DataError),
         foreground.running(ingesting, INGEST, "orders", ("revenue",)),
