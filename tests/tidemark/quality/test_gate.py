@@ -32,7 +32,6 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
-from tidemark.store.committers.values import Vouches
 from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
@@ -239,18 +238,10 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
 
     replace_ = warehouse.replace
 
-    def die_publishing(
-        rows: Rows,
-        table: str,
-        where: str,
-        app: str,
-        version: int,
-        *,
-        vouches: Vouches | None = None,
-    ) -> object:
+    def die_publishing(rows: Rows, table: str, *others: Any, **options: Any) -> object:  # noqa: ANN401
         if table == "per_minute":
             return die()
-        return replace_(rows, table, where, app, version, vouches=vouches)
+        return replace_(rows, table, *others, **options)
 
     for place, name, end in (
         (quarantine, "commit", die),
