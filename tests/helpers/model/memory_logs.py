@@ -114,6 +114,9 @@ class MemoryWarehouse:
     def replace(self, rows: DataFrame, table: str, *_: object) -> None:
         self.tables[table] = fetch(rows)
 
+    def head(self, _: str) -> None:
+        """Return nothing: no event is ever erased from these event logs."""
+
     def pin(self, _: str) -> AbstractContextManager[None]:
         return nullcontext()
 
