@@ -478,6 +478,7 @@ def restore_source(moments: list[Path], home: Path, moment: int) -> None:
         shutil.copytree(moments[moment] / table, home / table)
 
 
+@pytest.mark.slow
 @given(moment=st.integers(0, 3), again=st.integers(0, 5), killed=st.booleans(), data=st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_restored_source_goes_on_and_what_read_more_of_it_is_stale(
