@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from helpers.data import stuck_streams
 from helpers.data.redefined import WIDER
 from helpers.data.runs import left_behind, run_all
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
@@ -167,10 +168,9 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
         ):
             return
         assert query.exception() is None
-        assert time.monotonic() < deadline, (
-            f"the stream does not get on: {query.status}, last progress {query.lastProgress}, "
-            f"processed {last}, published {asset.published_commit_number()}"
-        )
+        if time.monotonic() >= deadline:
+            described = stuck_streams.describe(query, warehouse, transform)
+            pytest.fail(f"the stream does not get on\n{described}")
         time.sleep(0.2)
 
 
