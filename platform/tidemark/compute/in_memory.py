@@ -1,10 +1,10 @@
 """Merge and finish a few partials in memory, with the same result as in the engine.
 
 A query to the engine takes tenths of a second, even for very few rows. Most assets use counts,
-sums, means, minimums and maximums of numbers, strings and timestamps. Their windows have fixed
-bounds and fire by the watermark or by arrivals. This module computes the windows of such assets by
-the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` returns False or
-`compute_changes` returns None, and the engine computes the rows.
+sums, means, minimums and maximums, which declare how their partials merge in Arrow. Their windows
+have fixed bounds and fire by the watermark or by arrivals. This module computes the windows of such
+assets by the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` returns
+False or `compute_changes` returns None, and the engine computes the rows.
 
 | | supported in memory |
 | --- | --- |
@@ -12,27 +12,26 @@ the rules of `slot` and `lifecycle.aligned`. In all other cases, `is_supported` 
 | windows | windows of a transform (not of a roll-up) that don't merge and are all up to date |
 | | through the same arrival |
 | firings | none, or each arrival; whether a commit changes any window, with any aggregate |
-| aggregates | `count`; sums that are far from overflowing; means, except of decimals; |
-| | minimums and maximums of values other than NaN and -0.0 |
+| aggregates | those with an `arrow_merge`; sums that are far from overflowing; means, except |
+| | of decimals; minimums and maximums of values other than NaN and -0.0 |
 | keys | integers, booleans, strings; without expectations also dates, timestamps, and |
 | | strings with control characters |
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
 from tidemark.compute.affected.closed_windows import closed_end
 from tidemark.define import classification
-from tidemark.define.aggregates import Aggregate, count, means, totals
-from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge
+from tidemark.define.aggregates.combiner import SLACK, Aggregate
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, IS_DELETED, PHASE, SLOT, VERDICT
 from tidemark.define.triggers import trigger
@@ -41,9 +40,6 @@ from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT, is_comparable
 from tidemark.store.rows import compute as pc
-
-_Array = Any
-"""A numpy or Arrow array."""
 
 _NO_TRIGGER, _NOT_FIRED = -1, -1
 _LARGEST_SUM = float(1 << 62)
@@ -58,14 +54,6 @@ _TIMING = {
     slot.LATE: trigger.LATE,
     slot.FINAL: trigger.LATE,
 }
-_TOTAL = count()
-_MERGES = (
-    (F.min, _TOTAL.finish, "min"),
-    (F.max, _TOTAL.finish, "max"),
-    (_TOTAL.merge, _TOTAL.finish, "count"),
-    (totals.merge, totals.total, "sum"),
-    (means.merge, means.average, "mean"),
-)
 _AGGREGATIONS = [
     ("_events", "sum"),
     ("_late", "sum"),
@@ -80,23 +68,28 @@ _AGGREGATIONS = [
 
 @dataclass(frozen=True)
 class _Merging:
-    """How the partials of an aggregate merge.
+    """The partials of an aggregate, and how they merge.
 
     Args:
         parts: the arrays to merge, each with the name of the merging function.
-        answer: computes the aggregate's values from the merged arrays.
-        slack: computes, from the merged arrays, the largest possible difference between two results
-            for the same events.
+        declared: the aggregate's declaration, which has the functions for the merged arrays.
     """
 
-    parts: Sequence[tuple[_Array, str]]
-    answer: Callable[..., _Array]
-    slack: Callable[..., _Array]
+    parts: Sequence[tuple[Array, str]]
+    declared: ArrowMerge
+
+    def finish(self, merged: Sequence[Array]) -> Array:
+        return self.declared.finish(*merged)
+
+    def compute_slack(self, merged: Sequence[Array]) -> Array:
+        if self.declared.slack is None:
+            return pa.nulls(len(merged[0]), pa.float64())
+        return self.declared.slack(*merged)
 
 
 def is_supported(transform: Definition, marker: CommitInfo) -> bool:
-    supported = (_find_merge_function(a) is not None for a in transform.aggregates.values())
-    return has_supported_firings(transform, marker) and all(supported)
+    declared = (a.arrow_merge is not None for a in transform.aggregates.values())
+    return has_supported_firings(transform, marker) and all(declared)
 
 
 def has_supported_firings(transform: Definition, marker: CommitInfo) -> bool:
@@ -178,7 +171,7 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     return pa.array(texts, pa.string())
 
 
-def _is_written_otherwise(values: _Array) -> bool:
+def _is_written_otherwise(values: Array) -> bool:
     """Return whether the engine's JSON text for the values of a key may differ from Python's.
 
     The engine uses capital letters in the escapes of control characters, and its own format for
@@ -189,80 +182,54 @@ def _is_written_otherwise(values: _Array) -> bool:
     return pa.types.is_temporal(values.type)
 
 
-def _find_merge_function(aggregate: Aggregate) -> str | None:
-    """Return the name of the function that merges an aggregate's partials.
-
-    Return None if only the engine can merge the partials.
-    """
-    functions = (aggregate.merge, aggregate.finish)
-    return next((name for merge, finish, name in _MERGES if functions == (merge, finish)), None)
-
-
-def _plan_merging(aggregate: Aggregate, partials: _Array) -> _Merging | None:
+def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     """Return how an aggregate's partials merge, or None if only the engine can merge them."""
-    function = _find_merge_function(aggregate)
-    if function == "count":
-        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _no_slack)
-    if function in ("min", "max"):
-        if _has_engine_order(partials):
-            return _Merging([(partials, function)], _pass_through, _no_slack)
+    declared = aggregate.arrow_merge
+    if declared is None or not declared.accepts(partials):
         return None
-    parts = [(pc.struct_field(partials, name), "sum") for name in ("sum", "count", "plus")]
-    kind = parts[0][0].type
-    if function == "mean":
-        if pa.types.is_floating(kind):
-            return _Merging(parts, _compute_mean, _mean_slack)
-        return None
-    if not _is_far_from_overflow(partials):
-        return None
-    if not pa.types.is_decimal128(kind):
-        return _Merging(parts, _pass_through, _sum_slack)
-    wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
-    return _Merging(parts, lambda merged, *_: pc.cast(merged, wider), _sum_slack)
+    parts = _select_parts(aggregate, declared, partials)
+    if all(_is_merged_as_by_engine(values, function) for values, function in parts):
+        return _Merging(parts, declared)
+    return None
 
 
-def _pass_through(merged: _Array, *_: _Array) -> _Array:
-    return merged
+def _select_parts(
+    aggregate: Aggregate, declared: ArrowMerge, partials: Array
+) -> list[tuple[Array, str]]:
+    """Return the arrays to merge, each with the name of its merging function."""
+    if isinstance(declared.functions, str):
+        return [(partials, declared.functions)]
+    fields = []
+    if pa.types.is_struct(partials.type):
+        fields = [field.name for field in partials.type]
+    unknown_fields = [name for name in declared.functions if name not in fields]
+    if unknown_fields:
+        raise DefinitionError(
+            f"The `arrow_merge` of aggregate '{aggregate}' has the field '{unknown_fields[0]}', "
+            f"but its partials have the type {partials.type}."
+        )
+    return [
+        (pc.struct_field(partials, name), function) for name, function in declared.functions.items()
+    ]
 
 
-def _no_slack(merged: _Array) -> _Array:
-    return pc.multiply(pc.cast(pc.is_valid(merged), pa.float64()), 0.0)
+def _is_merged_as_by_engine(values: Array, function: str) -> bool:
+    """Return whether Arrow's result for values is the same as the engine's."""
+    if function == "sum":
+        return _is_far_from_overflow(values)
+    return _has_engine_order(values)
 
 
-def _sum_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
-    return pc.multiply(
-        pc.multiply(totals.ROUNDING, pc.cast(counts, pa.float64())), _to_double(plus)
-    )
+def _is_far_from_overflow(values: Array) -> bool:
+    if pa.types.is_decimal128(values.type):
+        return values.type.precision <= _MAX_DIGITS
+    if pa.types.is_signed_integer(values.type):
+        sizes = np.abs(pc.fill_null(values, 0).to_numpy().astype(float))
+        return bool(sizes.sum() < _LARGEST_SUM)
+    return pa.types.is_float64(values.type)
 
 
-def _mean_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
-    positive_counts = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
-    return pc.multiply(
-        pc.multiply(totals.ROUNDING, pc.add(positive_counts, 1.0)),
-        pc.divide(_to_double(plus), positive_counts),
-    )
-
-
-def _to_double(values: _Array) -> _Array:
-    return pc.cast(values, pa.float64(), safe=False)
-
-
-def _is_far_from_overflow(partials: _Array) -> bool:
-    """Return whether sums are far from overflowing, so that they equal the engine's."""
-    if pc.any(pc.struct_field(partials, "over")).as_py():
-        return False
-    kind = pc.struct_field(partials, "sum").type
-    if pa.types.is_decimal128(kind):
-        return kind.precision <= _MAX_DIGITS
-    if not pa.types.is_int64(kind):
-        return pa.types.is_float64(kind)
-    ends = (pc.struct_field(partials, name) for name in ("plus", "minus"))
-    return all(
-        np.abs(pc.fill_null(e, 0).to_numpy().astype(float)).sum() < _LARGEST_SUM for e in ends
-    )
-
-
-def _has_engine_order(values: _Array) -> bool:
+def _has_engine_order(values: Array) -> bool:
     """Return whether values have the same order in Arrow as in the engine.
 
     For the engine, NaN is the greatest value, and -0.0 is not less than 0.0.
@@ -273,9 +240,20 @@ def _has_engine_order(values: _Array) -> bool:
     return pa.types.is_decimal128(values.type) or is_comparable(values.type)
 
 
-def _compute_mean(sums: _Array, counts: _Array, _: _Array) -> _Array:
-    positive_counts = pc.if_else(pc.greater(counts, 0), counts, None)
-    return pc.divide(_to_double(sums), pc.cast(positive_counts, pa.float64()))
+def _list_merged_parts(merged_windows: pa.Table, number: int, merging: _Merging) -> list[Array]:
+    """Return the merged parts of an aggregate, with the types that they have in the engine.
+
+    Args:
+        number: the position of the aggregate among the transform's aggregates.
+    """
+    merged_parts: list[Array] = []
+    for part, (values, function) in enumerate(merging.parts):
+        merged = merged_windows[f"_{number}_{part}_{function}"].combine_chunks()
+        if function == "sum" and pa.types.is_decimal128(values.type):
+            digits = values.type.precision + _MORE_DIGITS
+            merged = pc.cast(merged, pa.decimal128(digits, values.type.scale))
+        merged_parts.append(merged)
+    return merged_parts
 
 
 def _select_fired(
@@ -326,8 +304,8 @@ def _select_open_windows(partials: pa.Table, transform: Definition, marker: Comm
 
 
 def _mask_changes(
-    window_end: _Array, fired: _Array, transform: Definition, marker: CommitInfo
-) -> _Array:
+    window_end: Array, fired: Array, transform: Definition, marker: CommitInfo
+) -> Array:
     """Return a mask of the windows that a commit fires, closes, or makes final.
 
     Args:
@@ -343,7 +321,7 @@ def _mask_changes(
     return fired_again | closed | became_final
 
 
-def _find_trigger_arrival(firing: Firing, slots: _Array) -> _Array:
+def _find_trigger_arrival(firing: Firing, slots: Array) -> Array:
     """Return the arrival at which the trigger fired each slot, as `Firing.fires` does.
 
     Return `_NO_TRIGGER` for slots that the trigger has not fired.
@@ -398,14 +376,11 @@ def _finish_windows(
     revision = merged_windows["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
     names = np.array([_TIMING[n] for n in sorted(_TIMING)])
     rows = {name: merged_windows[name] for name in ("window_start", "window_end", *transform.keys)}
-    slack: dict[str, _Array] = {}
+    slack: dict[str, Array] = {}
     for number, (name, merging) in enumerate(zip(transform.aggregates, mergings, strict=True)):
-        merged = [
-            merged_windows[f"_{number}_{n}_{function}"]
-            for n, (_, function) in enumerate(merging.parts)
-        ]
-        rows[name] = merging.answer(*merged)
-        slack[name] = pc.cast(merging.slack(*merged), pa.float64()).combine_chunks()
+        merged = _list_merged_parts(merged_windows, number, merging)
+        rows[name] = merging.finish(merged)
+        slack[name] = merging.compute_slack(merged)
     return pa.table(
         {
             **rows,
@@ -421,7 +396,7 @@ def _finish_windows(
     )
 
 
-def _find_final_watermark(end: _Array, transform: Definition) -> _Array:
+def _find_final_watermark(end: Array, transform: Definition) -> Array:
     return np.minimum(end + transform.allowed_lateness, INFINITY)
 
 
@@ -431,5 +406,5 @@ def _finite_watermark(position: TimelinePosition) -> int:
     return position.watermark
 
 
-def _to_micros(instants: _Array) -> _Array:
+def _to_micros(instants: Array) -> Array:
     return instants.cast(INSTANT).cast(pa.int64()).to_numpy()

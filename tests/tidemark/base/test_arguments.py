@@ -48,6 +48,7 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
     tm.EachArrival: {},
     tm.Never: {},
     tm.Deduplicate: {"by": "id", "within": "1 day"},
+    agg.ArrowMerge: {"functions": "sum"},
     agg.count: {},
     agg.sum: {"column": "x"},
     agg.min: {"column": "x"},

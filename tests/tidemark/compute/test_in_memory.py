@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 
 from helpers.data.runs import run_all
 from helpers.data.support import MINUTE, PER_MINUTE, T0, renamed, same
+from helpers.suite.pages import blocks
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import in_memory
 from tidemark.compute.compare import keys_as_json
@@ -70,7 +72,21 @@ KINDS: Mapping[str, pa.DataType] = {
     "longest": pa.string(),
     "newest": INSTANT,
     "dearest": pa.decimal128(10, 2),
+    "spread": pa.struct({"low": pa.float64(), "high": pa.float64()}),
 }
+
+
+def documented_aggregate() -> agg.Aggregate:
+    """Return the aggregate of docs/aggregates.md, for the column `value`."""
+    texts = [text for language, _, text in blocks("docs/aggregates.md") if language == "python"]
+    names: dict[str, Any] = {}
+    exec(texts[0].replace("celsius", "value"), names)
+    return names["spread"]
+
+
+SPREAD = documented_aggregate()
+SPAN = {"low": 1.0, "high": 2.5}
+SUM = agg.ArrowMerge("sum")
 WIDE = replace(
     PER_MINUTE,
     name="wide",
@@ -85,6 +101,7 @@ WIDE = replace(
         "longest": agg.max("sensor"),
         "newest": agg.max("ts"),
         "dearest": agg.max("price"),
+        "spread": SPREAD,
     },
     expectations=(),
     function=same,
@@ -136,6 +153,7 @@ def a_partial(chance: random.Random) -> dict[str, Any]:
         "longest": maybe(chance, chance.choice(["a", "b", "ü", "z"])),
         "newest": maybe(chance, start + chance.randrange(MINUTE)),
         "dearest": maybe(chance, Decimal(chance.randrange(10**6)) / 100),
+        "spread": maybe(chance, {"low": chance.random(), "high": 1 + chance.random()}),
     }
 
 
@@ -252,6 +270,7 @@ NASTY: Mapping[str, tuple[Any, ...]] = {
     "longest": ("", "a", "A", "ü", "\U0001f600", "\uffff", "a\0", None),
     "newest": (BEGINNING, T0, T0 + 1, INFINITY, None),
     "dearest": (Decimal("0.00"), Decimal("-99999999.99"), Decimal("99999999.99"), None),
+    "spread": ({"low": -INF, "high": INF}, {"low": 5e-324, "high": 0.0}, {"low": INF, "high": INF}),
 }
 
 
@@ -331,11 +350,12 @@ def test_in_memory_computation_supports_only_some_definitions() -> None:
     assert not asked(trigger=Trigger(early=Count(3)))
     for other in (agg.variance("value"), agg.first("value"), agg.count_distinct("value")):
         assert not asked(aggregates={"n": agg.count(), "other": other})
-    # A function of a known aggregate may be replaced by a custom one.
-    for known in (agg.mean("value"), agg.sum("value")):
-        for part in ("merge", "finish"):
-            mine = replace(known, **{part: F.sqrt})
-            assert not asked(aggregates={"n": agg.count(), "mine": mine})
+    undeclared = replace(SPREAD, arrow_merge=None)
+    assert not asked(aggregates={"n": agg.count(), "spread": undeclared})
+    assert asked(aggregates={"n": agg.count(), "spread": SPREAD})
+    for known in (agg.sum("value"), agg.mean("value")):
+        assert known.signed is not None
+        assert not asked(aggregates={"subtracts": known.signed("is_retraction")})
     assert asked(aggregates={"mean": cloudpickle.loads(cloudpickle.dumps(agg.mean("value")))})
     ahead = Coverage(
         TimelinePosition(3, T0), (BackfilledRange(T0, T0 + MINUTE, TimelinePosition(5, T0)),)
@@ -362,6 +382,67 @@ def test_a_small_increment_sends_one_query(
     assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
     monkeypatch.undo()
     assert parity(logged, asset).equal
+
+
+def test_an_own_aggregate_that_declares_its_arrow_merge_needs_no_engine(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_memory_rows: list[int] = []
+    compute_changes = in_memory.compute_changes
+
+    def counted(partials: pa.Table, *others: Any) -> pa.Table | None:  # noqa: ANN401
+        rows = compute_changes(partials, *others)
+        in_memory_rows.append(0 if rows is None else rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(in_memory, "compute_changes", counted)
+    aggregates = {"n": agg.count(), "spread": SPREAD}
+    declared = renamed(replace(PER_MINUTE, aggregates=aggregates, expectations=()), "declared")
+    run_all(logged, declared, 1)
+    assert sum(in_memory_rows) > 0
+    in_memory_rows.clear()
+    aggregates = {"n": agg.count(), "spread": replace(SPREAD, arrow_merge=None)}
+    undeclared = replace(declared, aggregates=aggregates)
+    undeclared = renamed(undeclared, "undeclared")
+    run_all(logged, undeclared, 1)
+    assert in_memory_rows == []
+    columns = [*declared.by_window, *aggregates, "events", "late_events", "revision", "timing"]
+    rows = [
+        fetch(logged.read(asset.table).select(columns).orderBy(*declared.by_window))
+        for asset in (declared, undeclared)
+    ]
+    assert rows[0].num_rows > 0
+    assert rows[0] == rows[1]
+    assert parity(logged, declared).equal
+
+
+def test_an_arrow_merge_names_fields_of_the_partials() -> None:
+    misnamed = replace(SPREAD, arrow_merge=agg.ArrowMerge({"lowest": "min"}))
+    transform = replace(WIDE, aggregates={"spread": misnamed})
+    message = "`arrow_merge` of aggregate 'spread\\(value\\)' has the field 'lowest'"
+    with pytest.raises(DefinitionError, match=message):
+        in_memory.compute_changes(planted("spread", SPAN), transform, INCREMENT)
+
+
+def test_values_of_an_own_aggregate_are_left_to_the_engine_if_arrow_differs() -> None:
+    transform = replace(WIDE, aggregates={"spread": SPREAD})
+    for low in (float("nan"), -0.0):
+        partials = planted("spread", {**SPAN, "low": low})
+        assert in_memory.compute_changes(partials, transform, INCREMENT) is None
+    total = agg.Aggregate("total", lambda: F.sum("n"), F.sum, F.abs, arrow_merge=SUM)
+    transform = replace(WIDE, aggregates={"n": total})
+    assert in_memory.compute_changes(planted("n", 1 << 62, 1), transform, INCREMENT) is None
+    assert in_memory.compute_changes(planted("n", 1 << 60, 1), transform, INCREMENT) is not None
+    picky = replace(SUM, accepts=lambda partials: len(partials) > 1000)
+    transform = replace(WIDE, aggregates={"n": replace(total, arrow_merge=picky)})
+    assert in_memory.compute_changes(planted("n", 1), transform, INCREMENT) is None
+
+
+def test_slack_is_declared_for_both_merges_or_for_none() -> None:
+    with pytest.raises(DefinitionError, match="must be given together"):
+        replace(agg.sum("value"), slack=None)
+    with pytest.raises(DefinitionError, match="must be given together"):
+        replace(agg.sum("value"), arrow_merge=SUM)
 
 
 def unsettled(partials: pa.Table, transform: WindowedTransform, marker: CommitInfo) -> pa.Table:

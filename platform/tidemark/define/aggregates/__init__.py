@@ -28,6 +28,7 @@ how the events are divided into partials. There are two exceptions: the order in
 added, and a `quantile` of more values than it keeps exactly.
 """
 
+from tidemark.define.aggregates.arrow_merge import ArrowMerge
 from tidemark.define.aggregates.basic import count, max, mean, min, sum
 from tidemark.define.aggregates.bounded import collect, count_distinct, top_k
 from tidemark.define.aggregates.combiner import Aggregate
@@ -38,6 +39,7 @@ from tidemark.define.aggregates.sketch import approx_count_distinct, quantile
 
 __all__ = [
     "Aggregate",
+    "ArrowMerge",
     "approx_count_distinct",
     "collect",
     "count",

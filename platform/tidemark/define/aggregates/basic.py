@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import check_arguments
 from tidemark.base.determinism import Sql
 from tidemark.define.aggregates import exact_doubles, means, totals
+from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge, compute, zero_slack
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
@@ -54,6 +55,7 @@ def count(where: Sql | None = None) -> Aggregate:
         identity_finish,
         no_slack,
         result_type=fixed_type("bigint"),
+        arrow_merge=ArrowMerge("sum", finish=_zero_if_null, slack=zero_slack),
     )
     return replace(
         plain,
@@ -87,6 +89,7 @@ def sum(column: Sql, where: Sql | None = None) -> Aggregate:
         totals.has_total_overflowed,
         number=lambda: values(column, where),
         result_type=type_like(column, totals.total_type),
+        arrow_merge=totals.ARROW_MERGE,
     )
     return replace(plain, signed=lambda retraction: _signed_sum(plain, column, where, retraction))
 
@@ -109,6 +112,7 @@ def min(column: Sql, where: Sql | None = None) -> Aggregate:
         identity_finish,
         no_slack,
         result_type=type_like(column),
+        arrow_merge=ArrowMerge("min", slack=zero_slack),
     )
 
 
@@ -130,6 +134,7 @@ def max(column: Sql, where: Sql | None = None) -> Aggregate:
         identity_finish,
         no_slack,
         result_type=type_like(column),
+        arrow_merge=ArrowMerge("max", slack=zero_slack),
     )
 
 
@@ -157,12 +162,17 @@ def mean(column: Sql, where: Sql | None = None) -> Aggregate:
         means.average_slack,
         number=lambda: values(column, where),
         result_type=type_like(column, means.average_type),
+        arrow_merge=means.ARROW_MERGE,
     )
     return replace(plain, signed=lambda retraction: _signed_mean(plain, column, where, retraction))
 
 
 def _sum_counts(partials: Column) -> Column:
     return F.coalesce(F.sum(partials), F.lit(0))
+
+
+def _zero_if_null(merged: Array) -> Array:
+    return compute.fill_null(merged, 0)
 
 
 _NONFINITE = {"nan": "nan", "plus": "inf", "minus": "-inf"}
@@ -180,6 +190,7 @@ def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: st
             finish=lambda p: F.when((p["net"] != 0) & ~_has_overflowed(p), _with_sum(p)["sum"]),
             slack=no_slack,
             overflowed=_has_overflowed,
+            arrow_merge=None,
         )
     )
 
@@ -195,6 +206,7 @@ def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: st
             merge=lambda partials: _merge(means.merge, partials),
             finish=lambda p: means.average(_with_sum(p).withField("count", p["net"])),
             slack=no_slack,
+            arrow_merge=None,
         )
     )
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
+from tidemark.define.aggregates.arrow_merge import ArrowMerge
 from tidemark.define.aggregates.type_constants import decided_by_type
 
 BOUND = 10_000
@@ -98,6 +99,9 @@ class Aggregate:
         signed: takes the name of the BOOLEAN column that marks retractions, and returns an
             aggregate that subtracts them; a retraction takes back an earlier row. None if the
             aggregate can't subtract.
+        arrow_merge: merges and finishes partials in memory, like `merge` and `finish`. None if only
+            the engine can merge them, which is slower for a few windows. If you replace `merge` or
+            `finish` of an aggregate, replace `arrow_merge`, too.
     """
 
     name: str
@@ -111,6 +115,16 @@ class Aggregate:
     signed: Callable[[str], "Aggregate"] | None = field(
         default=None, metadata={"identifies": False}
     )
+    arrow_merge: ArrowMerge | None = field(default=None, metadata={"identifies": False})
+
+    def __post_init__(self) -> None:
+        if self.arrow_merge is None:
+            return
+        if (self.slack is None) != (self.arrow_merge.slack is None):
+            raise DefinitionError(
+                f"Aggregate '{self.name}': `slack` and the `slack` of `arrow_merge` must be given "
+                "together, because they compute the same values."
+            )
 
     def __str__(self) -> str:
         return self.name

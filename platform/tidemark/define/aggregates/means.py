@@ -19,9 +19,11 @@ point, so it always fits. The number of decimals d is s + 2, and at least 6, but
 38 - (p - s). The mean is rounded only once, at its last decimal; halves are rounded away from zero.
 """
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge, compute
 from tidemark.define.aggregates.totals import ROUNDING, total_type
 from tidemark.define.aggregates.type_constants import decided_by_type, with_type
 
@@ -89,6 +91,34 @@ def average_slack(merged: Column) -> Column:
     """Return the largest difference that the order of addition can make to the mean."""
     share = F.try_divide(merged["plus"].cast("double"), merged["count"])
     return ROUNDING * (merged["count"] + 1) * share
+
+
+def _has_double_sums(partials: Array) -> bool:
+    return pa.types.is_floating(partials.type.field("sum").type)
+
+
+def _average_in_arrow(sums: Array, counts: Array, plus: Array) -> Array:
+    return compute.divide(sums, _to_positive_doubles(counts))
+
+
+def _average_slack_in_arrow(sums: Array, counts: Array, plus: Array) -> Array:
+    numbers = _to_positive_doubles(counts)
+    rounding = compute.multiply(ROUNDING, compute.add(numbers, 1.0))
+    return compute.multiply(rounding, compute.divide(plus, numbers))
+
+
+def _to_positive_doubles(counts: Array) -> Array:
+    """Return counts as doubles; null for 0, by which Arrow would divide."""
+    return compute.cast(compute.if_else(compute.greater(counts, 0), counts, None), "double")
+
+
+ARROW_MERGE = ArrowMerge(
+    {"sum": "sum", "count": "sum", "plus": "sum"},
+    finish=_average_in_arrow,
+    slack=_average_slack_in_arrow,
+    accepts=_has_double_sums,
+)
+"""Computes `average` and `average_slack` of merged partials whose sums are doubles."""
 
 
 def _wide_average(merged: Column) -> Column:

@@ -20,6 +20,7 @@ differ by at most `n * 2^-52` times the sum of the absolute values, however smal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge, compute
 from tidemark.define.aggregates.type_constants import decided_by_type
 
 ROUNDING = 2.0**-52
@@ -81,6 +82,24 @@ def has_total_overflowed(merged: Column) -> Column:
 def total_slack(merged: Column) -> Column:
     """Return the largest difference that the order of addition can make to the sum."""
     return ROUNDING * merged["count"] * merged["plus"].cast("double")
+
+
+def _has_no_overflow(partials: Array) -> bool:
+    return not compute.any(compute.struct_field(partials, "over")).as_py()
+
+
+def _total_slack_in_arrow(total: Array, counts: Array, plus: Array, minus: Array) -> Array:
+    rounding = compute.multiply(ROUNDING, compute.cast(counts, "double"))
+    return compute.multiply(rounding, compute.cast(plus, "double", safe=False))
+
+
+ARROW_MERGE = ArrowMerge(
+    # `plus` and `minus` are merged so that sums near an overflow are left to the engine.
+    {"sum": "sum", "count": "sum", "plus": "sum", "minus": "sum"},
+    slack=_total_slack_in_arrow,
+    accepts=_has_no_overflow,
+)
+"""Computes `total` and `total_slack` of merged partials."""
 
 
 def _is_floating(value: Column) -> Column:
