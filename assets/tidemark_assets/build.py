@@ -1,5 +1,5 @@
 """The public names with which a domain defines its appearance in Dagster."""
 
-from tidemark_assets.tables.windows import DagsterOptions
+from tidemark_assets.tables.options import DagsterOptions
 
 __all__ = ["DagsterOptions"]

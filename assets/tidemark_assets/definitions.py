@@ -9,7 +9,6 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.base.settings import Settings
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.rollup import RollUp, base_transform
 from tidemark_assets import parameter
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import resource
@@ -25,8 +24,9 @@ from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.lags import lag_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_assets.sensors.sinks import sink_reporter
-from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
-from tidemark_assets.tables.windows import DagsterOptions, rollup_assets, transform_assets
+from tidemark_assets.tables.options import DagsterOptions
+from tidemark_assets.tables.source_assets import connector_asset, log_asset, reference_assets
+from tidemark_assets.tables.windows import windows_asset
 from tidemark_streaming.base.extra import import_modules
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.home import domains as packages
@@ -133,16 +133,14 @@ def _parts(
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for ingestion in domains.ingestions.values():
         connector = ingestion.connector(ingestion.source.name)
+        options = show.of_source(ingestion.source.name, names.own(group))
         if not isinstance(connector, DerivedConnector):
-            assets.append(connector_asset(connector, group, show, names))
-        assets.append(source_assets(ingestion, group, show, names))
-        assets += reference_assets(ingestion.source, group, show, names)
-    for t in domains.transforms.values():
-        match t:
-            case RollUp():
-                assets.append(rollup_assets(t, group, show, names))
-            case _:
-                assets.append(transform_assets(base_transform(t), group, show, names))
+            assets.append(connector_asset(connector, options, names))
+        assets.append(log_asset(ingestion, options, names))
+        assets += reference_assets(ingestion.source, options, names)
+    for name, definition in domains.transforms.items():
+        options = show.of_asset(name, names.own(group))
+        assets.append(windows_asset(definition, show.partitions_of(name), options, names))
     yield dg.Definitions(assets=assets)
     yield from _automation(group, domains, show, names)
     for extra in import_modules(_EXTRAS):

@@ -1,6 +1,7 @@
-"""Tidemark in a Dagster project: `from tidemark.dagster import build_definitions`."""
+"""Tidemark in a Dagster project: `from tidemark.dagster import dagster_asset`."""
 
 from tidemark_assets.alarms import failing_checks
+from tidemark_assets.asset import TidemarkAsset, dagster_asset
 from tidemark_assets.build import DagsterOptions
 from tidemark_assets.component import WindowedDomains
 from tidemark_assets.definitions import build_definitions, domain_definitions
@@ -11,8 +12,10 @@ __all__ = [
     "WINDOWS",
     "DagsterOptions",
     "Reader",
+    "TidemarkAsset",
     "WindowedDomains",
     "build_definitions",
+    "dagster_asset",
     "domain_definitions",
     "failing_checks",
     "windows_reader",

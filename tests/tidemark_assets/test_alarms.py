@@ -19,7 +19,7 @@ from tidemark_assets.base.names import PLAIN
 from tidemark_assets.build import DagsterOptions
 from tidemark_assets.checks.findings_check import NO_FINDINGS, evaluate_findings
 from tidemark_assets.definitions import _parts
-from tidemark_assets.tables.source_assets import source_assets
+from tidemark_assets.tables.source_assets import log_asset
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.findings.home_state import HomeState
@@ -114,7 +114,7 @@ def test_a_live_event_log_has_a_freshness_policy(tmp_path: Path) -> None:
     found = Domains({source.name: source}, {source.name: ingestion}, {})
     days = dg.DailyPartitionsDefinition("2026-01-01")
     show = DagsterOptions(partitions=days, arrives_within={source.name: "10 minutes"})
-    specs = source_assets(ingestion, "shop", show).specs
+    specs = log_asset(ingestion, show.of_source(source.name, "shop")).specs
     policies = {spec.key.to_user_string(): spec.freshness_policy for spec in specs}
     wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
     assert policies == {source.log_table: wanted}

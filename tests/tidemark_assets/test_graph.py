@@ -25,6 +25,7 @@ from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
 from tidemark_assets.metadata import describe
+from tidemark_assets.tables.options import AssetOptions
 from tidemark_assets.tables.source_assets import connector_asset
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
@@ -299,7 +300,7 @@ def test_an_external_asset_has_the_kind_of_its_connector(tmp_path: Path) -> None
         "deltalake": DeltaConnector(READINGS, str(tmp_path)),
     }
     for kind, connector in connectors.items():
-        assert connector_asset(connector, "some", presentation).kinds == {kind}
+        assert connector_asset(connector, AssetOptions()).kinds == {kind}
 
 
 def test_automation_of_an_unknown_asset_is_refused(

@@ -5,12 +5,13 @@ jobs with the same names. Each key and name is therefore created here.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import dagster as dg
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
 from tidemark_assets.base.resources import TidemarkResource
 
 _PART = re.compile(r"\w+", re.ASCII)
@@ -54,6 +55,27 @@ class Names:
     def tidemark(self, context: _Resourceful) -> TidemarkResource:
         """Return the engine and the warehouse from a context."""
         return getattr(context.resources, self.resource)
+
+    def of_key(self, key: dg.AssetKey) -> Self:
+        """Return the names under the prefix of an asset's key.
+
+        A user may load an asset under another prefix than that of its definition.
+        """
+        return replace(self, prefix=tuple(key.path[:-1]))
+
+
+class StandaloneNames(Names):
+    """The names of assets that stand in a user's own definitions.
+
+    They need no resource there: a step opens the home of the settings, like the command line.
+    """
+
+    @property
+    def needs(self) -> set[str]:
+        return set()
+
+    def tidemark(self, context: _Resourceful) -> TidemarkResource:
+        return TidemarkResource(Settings())
 
 
 PLAIN = Names()

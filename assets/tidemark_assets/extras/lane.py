@@ -21,8 +21,8 @@ from tidemark_assets.sensors.frame import (
     report_state,
     reporting_sensor,
 )
+from tidemark_assets.tables.options import DagsterOptions
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets
-from tidemark_assets.tables.windows import DagsterOptions
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
 from tidemark_streaming.extras.lane.progress import LaneStatus, lane_status
 from tidemark_streaming.home.domains import Domains
@@ -57,8 +57,9 @@ def _assets(
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
     for lane in lanes.values():
         if lane.source.name not in domains.ingestions:
-            before = [connector_asset(lane.connector, group, show, names)]
-            before += reference_assets(lane.source, group, show, names)
+            options = show.of_source(lane.source.name, names.own(group))
+            before = [connector_asset(lane.connector, options, names)]
+            before += reference_assets(lane.source, options, names)
             specs |= {spec.key: spec for spec in before}
         specs |= {spec.key: spec for spec in _topics(lane, group, show, names)}
     return list(specs.values())

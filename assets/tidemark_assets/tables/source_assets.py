@@ -5,7 +5,6 @@ are external assets, and so is the external system from which the events come.
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -13,7 +12,6 @@ from dagster import AssetExecutionContext
 from pydantic import Field
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import duration
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source, lookup_name
 from tidemark_assets.base.names import PLAIN, Names
@@ -22,7 +20,8 @@ from tidemark_assets.checks.page_checks import as_result
 from tidemark_assets.checks.source_checks import check_arrivals, source_checks
 from tidemark_assets.metadata import describe, run_metadata, side_tables
 from tidemark_assets.metadata.provenance import log_data_version
-from tidemark_assets.tables.windows import KINDS, DagsterOptions, tags_of
+from tidemark_assets.tables.options import AssetOptions
+from tidemark_assets.tables.windows import KINDS, tags_of
 from tidemark_streaming.connector import Connector, Excerpt, Ingestion
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
@@ -45,7 +44,7 @@ class IngestConfig(dg.Config):
 
 
 def connector_asset(
-    connector: Connector, group: str, show: DagsterOptions, names: Names = PLAIN
+    connector: Connector, options: AssetOptions, names: Names = PLAIN
 ) -> dg.AssetSpec:
     """Return the asset of a source's external system, with which the lineage begins."""
     description = f"The external origin of the events of {connector.source.name}."
@@ -57,11 +56,11 @@ def connector_asset(
         case _:
             kind = "file"
     key = names.key(_connector(connector.source))
-    return _outside(key, description, kind, connector.source, names.own(group), show)
+    return _outside(key, description, kind, connector.source, options)
 
 
 def reference_assets(
-    source: Source, group: str, show: DagsterOptions, names: Names = PLAIN
+    source: Source, options: AssetOptions, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
     """Return the assets of a source's lookup tables, which other programs write."""
     description = (
@@ -69,53 +68,42 @@ def reference_assets(
         "at its arrival."
     )
     return [
-        _outside(
-            names.key(lookup_name(lookup)),
-            description,
-            "deltalake",
-            source,
-            names.own(group),
-            show,
-        )
+        _outside(names.key(lookup_name(lookup)), description, "deltalake", source, options)
         for lookup in source.lookups
     ]
 
 
 def _outside(
-    key: dg.AssetKey, description: str, kind: str, source: Source, group: str, show: DagsterOptions
+    key: dg.AssetKey, description: str, kind: str, source: Source, options: AssetOptions
 ) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
         description=description,
-        group_name=group,
-        owners=show.owners,
-        tags=tags_of(source, show),
+        group_name=options.group_name,
+        owners=options.owners,
+        tags=tags_of(source, options),
         kinds={kind},
     )
 
 
-def source_assets(
-    ingestion: Ingestion, group: str, show: DagsterOptions, names: Names = PLAIN
+def log_asset(
+    ingestion: Ingestion, options: AssetOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a source's log. Its materialization ingests pending data."""
     source = ingestion.source
-    within = show.arrives_within.get(source.name)
-    live = None
-    if within is not None:
-        live = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
-
     log = dg.AssetSpec(
         names.key(source.log_table),
-        freshness_policy=live,
+        freshness_policy=options.freshness_policy,
         deps=_origins(source, names),
         description=f"The event log of {source.name}: every event, with the data of its arrival.",
         metadata={
             **describe.log(source),
             **side_tables.side_table_metadata(side_tables.source_side_tables(source)),
         },
-        group_name=names.own(group),
-        owners=show.owners,
-        tags=tags_of(source, show),
+        group_name=options.group_name,
+        owners=options.owners,
+        tags=tags_of(source, options),
+        automation_condition=options.automation_condition,
         kinds=KINDS,
     )
 
@@ -131,6 +119,7 @@ def source_assets(
         config: IngestConfig,
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         tidemark = names.tidemark(context)
+        keys = names.of_key(context.asset_key)
         with failing_with_message():
             warehouse = tidemark.warehouse
             landing = tidemark.landing(source)
@@ -145,8 +134,10 @@ def source_assets(
             context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")
             metadata = run_metadata.ingest_metadata(warehouse, source, arrivals)
             version = log_data_version(tidemark.snapshot(), source)
-        yield dg.MaterializeResult(asset_key=log.key, metadata=metadata, data_version=version)
-        yield from map(as_result, check_arrivals(names, source, tidemark.snapshot(), arrivals))
+        yield dg.MaterializeResult(
+            asset_key=keys.key(source.log_table), metadata=metadata, data_version=version
+        )
+        yield from map(as_result, check_arrivals(keys, source, tidemark.snapshot(), arrivals))
 
     return bring
 

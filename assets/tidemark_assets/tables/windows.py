@@ -10,7 +10,6 @@ contains none of the platform's rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -18,16 +17,16 @@ import dagster as dg
 from dagster import AssetExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError
 from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.rollup import RollUp
+from tidemark.define.rollup import RollUp, base_transform
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner as run
 from tidemark.store.event_log.log import Log
-from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.names import Names
 from tidemark_assets.base.spans import spans
 from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.checks import checks
@@ -37,9 +36,8 @@ from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.provenance import inputs, provenance_tags
 from tidemark_assets.parameter import WINDOWS
 from tidemark_assets.reports.run_events import log_run
+from tidemark_assets.tables.options import AssetOptions
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
-
-__all__ = ["DagsterOptions"]
 
 KINDS = {"spark", "deltalake"}
 
@@ -68,80 +66,36 @@ class BackfillConfig(dg.Config):
     )
 
 
-@dataclass(frozen=True)
-class DagsterOptions:
-    """The appearance of a domain in Dagster. A domain defines nothing else about Dagster.
-
-    Example:
-        DagsterOptions(
-            partitions=dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1),
-            owners=["team:retail"],
-        )
-
-    Args:
-        partitions: the days, or hours, by which windows are materialized and backfilled. A window
-            belongs to the partition in which it starts.
-        by_asset: other partitions for some assets, by name of the asset, such as months or days of
-            another time zone.
-        owners: email addresses, or teams as `team:<name>`.
-        tags: tags of all the domain's assets.
-        fresh_within: how far the windows' watermark may be behind the newest event.
-        arrives_within: for live connectors, by name of the source: how long the log may be without
-            an arrival, by the wall clock. After that, a freshness policy marks the log as stale in
-            Dagster.
-        automation: conditions for automatic materialization, by name of the asset.
-
-    Raises:
-        DefinitionError: partitions are not time windows, or exclude some times.
-    """
-
-    partitions: dg.TimeWindowPartitionsDefinition
-    owners: Sequence[str] = ()
-    tags: Mapping[str, str] = field(default_factory=dict[str, str])
-    fresh_within: str = "1 day"
-    arrives_within: Mapping[str, str] = field(default_factory=dict[str, str])
-    by_asset: Mapping[str, dg.TimeWindowPartitionsDefinition] = field(
-        default_factory=dict[str, dg.TimeWindowPartitionsDefinition]
-    )
-    automation: Mapping[str, dg.AutomationCondition[dg.AssetKey]] = field(
-        default_factory=dict[str, dg.AutomationCondition[dg.AssetKey]]
-    )
-
-    def __post_init__(self) -> None:
-        all_partitions: Sequence[object] = (self.partitions, *self.by_asset.values())
-        for partitions in all_partitions:
-            if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-                raise DefinitionError(
-                    "The partitions of DagsterOptions must be time windows, such as "
-                    f"dg.DailyPartitionsDefinition (got {partitions!r})."
-                )
-            if partitions.exclusions:
-                raise DefinitionError(
-                    "The partitions of DagsterOptions have exclusions, so windows of the excluded "
-                    "times would be in no partition. Remove the exclusions; a partition without "
-                    "events is empty."
-                )
-
-    def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
-        """Return the partitions by which an asset is materialized."""
-        return self.by_asset.get(asset, self.partitions)
+def windows_asset(
+    definition: Definition,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    options: AssetOptions,
+    names: Names,
+) -> dg.AssetsDefinition:
+    """Return the asset of a definition's published windows, for any range of partitions."""
+    if isinstance(definition, RollUp):
+        return _rollup_asset(definition, partitions, options, names)
+    return _transform_asset(base_transform(definition), partitions, options, names)
 
 
-def transform_assets(
-    transform: WindowedTransform, group: str, show: DagsterOptions, names: Names = PLAIN
+def _transform_asset(
+    transform: WindowedTransform,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    options: AssetOptions,
+    names: Names,
 ) -> dg.AssetsDefinition:
     """Return the asset of a transform's published windows: one run computes any range of them."""
     source = transform.source
-    partitions = show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
-    published = _windows_of(names, transform, group, show)
+    published = _windows_of(names, transform, options)
 
-    @step(names, transform, published, expected, partitions)
+    @_step(names, transform, published, expected, partitions)
     def compute(
         context: AssetExecutionContext,
         config: BackfillConfig,
     ) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
+        keys = names.of_key(context.asset_key)
         with failing_with_message():
             warehouse = tidemark.warehouse
             time_window = context.partition_time_window
@@ -169,19 +123,19 @@ def transform_assets(
             # The history is added once, to the newest partition, like the picture of the windows.
             snapshot = tidemark.snapshot()
             by_partition[recomputed[-1].key] |= checks.draw_history(snapshot, transform, facts)
-            evaluations = [*checks.current_results(names, snapshot, transform)]
-        _log_metadata(context, names, transform, by_partition, facts.run)
+            evaluations = [*checks.current_results(keys, snapshot, transform)]
+        _log_metadata(context, keys, transform, by_partition, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's default
         # version would depend on the log's version, which stays the same.
         yield dg.MaterializeResult(
-            asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
+            asset_key=keys.key(transform.table), data_version=dg.DataVersion(facts.run)
         )
         yield from map(as_result, evaluations)
 
     return compute
 
 
-def step(
+def _step(
     names: Names,
     transform: Definition,
     published: dg.AssetSpec,
@@ -207,14 +161,13 @@ def step(
 def _windows_of(
     names: Names,
     transform: Definition,
-    group: str,
-    show: DagsterOptions,
+    options: AssetOptions,
     automation: dg.AutomationCondition[dg.AssetKey] | None = None,
 ) -> dg.AssetSpec:
     """Return the asset of the windows that a transform publishes.
 
     Args:
-        automation: the condition to use if the domain's `DagsterOptions` have none for the asset.
+        automation: the condition to use if the options have none.
     """
     spec = dg.AssetSpec(
         names.key(transform.table),
@@ -224,12 +177,13 @@ def _windows_of(
             **describe.windows(transform, names),
             **side_tables.side_table_metadata(side_tables.transform_side_tables(transform)),
         },
-        group_name=names.own(group),
-        owners=show.owners,
-        tags=tags_of(transform.source, show),
+        group_name=options.group_name,
+        owners=options.owners,
+        tags=tags_of(transform.source, options),
         kinds=KINDS,
         code_version=fingerprint(transform),
-        automation_condition=show.automation.get(transform.name) or automation,
+        automation_condition=options.automation_condition or automation,
+        freshness_policy=options.freshness_policy,
     )
     return spec.with_io_manager_key(names.own(WINDOWS))
 
@@ -255,34 +209,38 @@ def _log_metadata(
             )
 
 
-def tags_of(source: Source, show: DagsterOptions) -> dict[str, str]:
+def tags_of(source: Source, options: AssetOptions) -> dict[str, str]:
     """Return the tags of a source's assets."""
-    return {"tidemark/source": source.name, **show.tags}
+    return {"tidemark/source": source.name, **options.tags}
 
 
-def rollup_assets(
-    transform: RollUp, group: str, show: DagsterOptions, names: Names = PLAIN
+def _rollup_asset(
+    transform: RollUp,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    options: AssetOptions,
+    names: Names,
 ) -> dg.AssetsDefinition:
     """Return the asset of a roll-up's published windows.
 
     A run for any range processes all new runs of the base. It reports the requested partitions, and
     other partitions that it closed or changed.
     """
-    name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
+    name = transform.name
+    base = transform.base
     expected = checks.specs(names, transform)
     withheld_rows = side_tables.row_count(transform.quarantine_table)
     published = _windows_of(
         names,
         transform,
-        group,
-        show,
+        options,
         # The condition applies to any partition, not to the newest alone.
         CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
     )
 
-    @step(names, transform, published, expected, partitions)
+    @_step(names, transform, published, expected, partitions)
     def follow(context: AssetExecutionContext) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
+        keys = names.of_key(context.asset_key)
         time_window = context.partition_time_window
         start = instant(time_window.start)
         end = instant(time_window.end)
@@ -294,7 +252,7 @@ def rollup_assets(
             )
         if facts is not None:
             within = context.op_execution_context
-            log_run(within, names, tidemark, transform, partitions, facts, begins)
+            log_run(within, keys, tidemark, transform, partitions, facts, begins)
         if not any(
             run_facts[run_metadata.ROWS] or run_facts.get(withheld_rows)
             for run_facts in by_partition.values()
@@ -305,12 +263,12 @@ def rollup_assets(
                 "that range first.",
                 allow_retries=False,
             )
-        table_key = names.key(transform.table)
+        table_key = keys.key(transform.table)
         for key, metadata in by_partition.items():
             context.add_asset_metadata(metadata, asset_key=table_key, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
         yield dg.MaterializeResult(asset_key=table_key, data_version=version)
-        yield from map(as_result, checks.current_results(names, tidemark.snapshot(), transform))
+        yield from map(as_result, checks.current_results(keys, tidemark.snapshot(), transform))
 
     return follow
 

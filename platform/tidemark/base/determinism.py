@@ -134,8 +134,8 @@ def list_sql(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 (an ann
     elif isinstance(value, Mapping) and len(parts) == len(("key", "value")):
         for item in value.values():
             yield from list_sql(item, parts[1])
-    elif isinstance(value, Sequence) and not isinstance(value, str) and parts:
-        for item in value:
+    elif origin in (Sequence, list, tuple) and isinstance(value, Sequence):
+        for item in value if not isinstance(value, str) else ():
             yield from list_sql(item, parts[0])
 
 

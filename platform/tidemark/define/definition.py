@@ -29,7 +29,7 @@ column without the suffix has the streamed value.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Definition(ABC):
     """The definition of an asset.
 
@@ -84,6 +84,13 @@ class Definition(ABC):
                 "set: 'accumulating', 'discarding' or 'retracting'."
             )
         self._check_expectations()
+
+    def __repr__(self) -> str:
+        """Return a short text, which Dagster shows if a user gives it this definition."""
+        return (
+            f"<{type(self).__name__} '{self.name}': for Dagster, use "
+            f"tidemark.dagster.dagster_asset({self.name}, partitions_def=…)>"
+        )
 
     @property
     @abstractmethod

@@ -20,7 +20,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Calendar, Tumbling
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RollUp(Definition):
     """An asset whose windows are merged from those of another asset. Created by `rollup`."""
 

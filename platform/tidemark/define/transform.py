@@ -31,7 +31,7 @@ from tidemark.define.windows import Window
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class WindowedTransform(Definition):
     """A windowed aggregation over a source. Created by `windowed_asset`."""
 
