@@ -101,7 +101,7 @@ def erase(
     held = [table for each in sources for table in run.list_tables(each, own)]
     tables = [*dict.fromkeys(held), record.TABLE]
 
-    def then() -> None:
+    def rebuild_marts() -> None:
         for each in own:
             record.delete_differences(warehouse, each.name)
         if built:
@@ -115,7 +115,7 @@ def erase(
         rebuilds = [each.side(REBUILD) for each in derived]
         for each in (*sources, *rebuilds) if not wanted.dry_run else ():
             locked.enter_context(lock_ingest(warehouse, each))
-        done = run.erase(
+        done = run.erase_events(
             warehouse,
             source,
             own,
@@ -123,7 +123,7 @@ def erase(
             wanted.texts,
             derived=derived,
             dry_run=wanted.dry_run,
-            then=then,
+            on_finish=rebuild_marts,
             on_progress=on_progress,
         )
         beyond = [

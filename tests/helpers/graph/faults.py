@@ -149,11 +149,11 @@ def _ignore_silence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_dependents_in_erasures(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(erase._Work, "_continue", lambda _, report: report)
+    patch.setattr(erase._ErasureRun, "_erase_downstream", lambda _, report: report)
 
 
 def _do_not_recompute_erased_windows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_recompute", lambda *_: None)
+    patch.setattr(recovery, "_recompute_asset", lambda *_: None)
 
 
 def _continue_after_any_change(patch: pytest.MonkeyPatch) -> None:

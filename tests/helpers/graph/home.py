@@ -35,7 +35,7 @@ from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.run import runner
 from tidemark.run.change import rebuild
-from tidemark.run.erase.erase import erase
+from tidemark.run.erase.erase import erase_events
 from tidemark.store import integrity, operations
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
@@ -442,13 +442,13 @@ class Home:
         derived = [self.definitions.derived[n] for n in reached if n in self.definitions.derived]
         assets = [self.definitions.assets[n] for n in reached if n in self.definitions.assets]
         source, where = self.definitions.sources[name], f"{column} = '{value}'"
-        erase(self.store, source, assets, where, derived=derived, dry_run=True)
+        erase_events(self.store, source, assets, where, derived=derived, dry_run=True)
         try:
             with ExitStack() as noting:
                 for asset in assets:
                     if asset.follows is None:
                         noting.enter_context(self._recomputing(asset, _recorded, late=False))
-                erase(self.store, source, assets, where, derived=derived)
+                erase_events(self.store, source, assets, where, derived=derived)
         finally:
             for asset in assets:
                 self._note_processed(asset)

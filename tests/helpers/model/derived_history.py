@@ -10,7 +10,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.run import runner
-from tidemark.run.erase.erase import erase
+from tidemark.run.erase.erase import erase_events
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_dicts
@@ -128,7 +128,7 @@ def _erase(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
             derived.append(each)
     names = {source.name, *(found.name for found in derived)}
     assets = [each for each in _assets(scenario) if each.source.name in names]
-    erase(warehouse, source, assets, f"id = '{chance.choice(ids)}'", derived=derived)
+    erase_events(warehouse, source, assets, f"id = '{chance.choice(ids)}'", derived=derived)
 
 
 def _live(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:

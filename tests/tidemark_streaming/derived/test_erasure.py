@@ -33,7 +33,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import incremental
 from tidemark.run.erase import deletion, recovery
-from tidemark.run.erase.erase import ErasureReport, erase, list_tables
+from tidemark.run.erase.erase import ErasureReport, erase_events, list_tables
 from tidemark.store import integrity, operations
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
@@ -126,7 +126,7 @@ class Shop:
 
     def erase(self, warehouse: Warehouse, source: Source, id_: str) -> ErasureReport:
         condition = f"id = '{id_}'"
-        return erase(warehouse, source, self.assets, condition, derived=self.derived)
+        return erase_events(warehouse, source, self.assets, condition, derived=self.derived)
 
     def check(self, warehouse: Warehouse, erased: set[str]) -> None:
         """Check that all tables are those of the events that were not erased."""
@@ -227,7 +227,7 @@ def test_derived_sources_have_no_row_of_an_erased_event(
     place, erased = Path(warehouse.path("")), set[str]()
     chosen = chance.sample(ids(shop), 2)
     for source, id_ in chosen:
-        planned = erase(
+        planned = erase_events(
             warehouse,
             source,
             shop.assets,
@@ -302,7 +302,7 @@ def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse
     shop.ingest_bases(warehouse)
     list(ingest(warehouse, connector, batch=None))
     stream(warehouse, asset)
-    erase(warehouse, PAYMENTS, [asset], "id = 'p1'", derived=[shop.paid])
+    erase_events(warehouse, PAYMENTS, [asset], "id = 'p1'", derived=[shop.paid])
     (row,) = warehouse.take(shop.paid.log_table).to_pylist()
     assert (row["id"], row["payment"], row["arrival"]) == ("o1", None, 2)
     timeline = Log(warehouse, shop.paid).timeline()
@@ -479,7 +479,9 @@ class Chains:
         own = [each for each in self.derived if reads(each, source)]
         names = {source.name, *(each.name for each in own)}
         assets = [each for each in self.assets if each.source.name in names]
-        return erase(warehouse, source, assets, f"id = '{id_}'", derived=own, dry_run=dry_run)
+        return erase_events(
+            warehouse, source, assets, f"id = '{id_}'", derived=own, dry_run=dry_run
+        )
 
     def check(self, warehouse: Warehouse) -> None:
         for source in self.derived:

@@ -29,7 +29,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as asset_rebuild
-from tidemark.run.erase.erase import erase
+from tidemark.run.erase.erase import erase_events
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import integrity
 from tidemark.store.event_log.log import Log
@@ -255,7 +255,7 @@ def test_rows_that_were_rebuilt_after_an_erasure_are_not_missing(
     arrive(warehouse, ORDERS, 41, 42)
     take(warehouse, derived)
     for second in (2, 41):
-        erase(warehouse, ORDERS, [], f"v = {second}", derived=[derived])
+        erase_events(warehouse, ORDERS, [], f"v = {second}", derived=[derived])
         assert integrity.check(folder, [ORDERS, derived], []) == []
         take_again(warehouse, derived)
         assert integrity.check(folder, [ORDERS, derived], []) == []
@@ -273,7 +273,7 @@ def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, latenes
     with pytest.raises(StaleError, match="differs in allowed lateness"):
         incremental(warehouse, changed)
     with pytest.raises(StaleError, match="differs in allowed lateness"):
-        erase(warehouse, ORDERS, [changed], "v = 9", derived=[hours])
+        erase_events(warehouse, ORDERS, [changed], "v = 9", derived=[hours])
     with pytest.raises(StaleError, match="'hours' is stale: its definition has changed"):
         take(warehouse, now)
     asset_rebuild.rebuild(warehouse, changed)
@@ -410,7 +410,7 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
         incremental(warehouse, tens)
     version = warehouse.version(ORDERS.log_table)
     with pytest.raises(StaleError, match="Nothing was changed"):
-        erase(warehouse, ORDERS, [fives, tens], "v = 9")
+        erase_events(warehouse, ORDERS, [fives, tens], "v = 9")
     assert warehouse.version(ORDERS.log_table) == version
     with pytest.raises(StaleError, match="'fives' is stale"):
         backfill(warehouse, fives, 0, 10 * SECOND)

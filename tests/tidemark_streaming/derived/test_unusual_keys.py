@@ -18,7 +18,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session
-from tidemark.run.erase.erase import erase
+from tidemark.run.erase.erase import erase_events
 from tidemark.run.runner import incremental
 from tidemark.store.rows import to_micros
 from tidemark.store.warehouse import Warehouse
@@ -158,7 +158,7 @@ def test_keys_are_equal_by_value(
     assert len(set(found)) == len(found)
     assert sum(windows["n"].to_pylist()) == len(expected)
 
-    erase(warehouse, RIGHT, [by_key], "isnan(x) OR x = 0", derived=[pairs, priced])
+    erase_events(warehouse, RIGHT, [by_key], "isnan(x) OR x = 0", derived=[pairs, priced])
     gone = {r[3] for r in right if r[1] is not None and (math.isnan(r[1]) or r[1] == 0)}
     assert gone
     for source in (pairs, priced):

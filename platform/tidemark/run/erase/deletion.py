@@ -5,7 +5,9 @@ events before, on any machine, can't commit any more (`store.epoch`).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
@@ -32,29 +34,29 @@ from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
 
 
-def delete(log: Log, found: SearchResult, place: TempTables) -> None:
+def delete_erased_rows(log: Log, search_result: SearchResult, temp_tables: TempTables) -> None:
     """Record an erasure and delete its events.
 
     Copies of windows are deleted first. Otherwise, if the process is killed after the deletion of
     the events, a user could promote a copy that has windows with erased events.
     """
-    _begin(log, found)
-    _empty_letters(log, found, place)
+    _begin_erasure(log, search_result)
+    _empty_letters(log, search_result, temp_tables)
     pass_fail_point("letters")
-    _delete_events(log, found, place)
+    _replace_events(log, search_result, temp_tables)
     pass_fail_point("erased")
 
 
-def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
+def replace_changed_rows(log: Log, search_result: SearchResult, temp_tables: TempTables) -> None:
     """Record the erasure of a derived source, and replace the rows that change.
 
     The unjoined rows are replaced last. If the process is killed before that, the next search finds
     these rows again.
     """
-    _begin(log, found)
-    _delete_events(log, found, place)
+    _begin_erasure(log, search_result)
+    _replace_events(log, search_result, temp_tables)
     pass_fail_point("erased")
-    _replace_letters(log, found, place)
+    _replace_letters(log, search_result, temp_tables)
     pass_fail_point("letters")
 
 
@@ -66,12 +68,15 @@ def fence_assets(warehouse: Warehouse, source: Source) -> None:
     epochs = dict[str, int]()
     states = [table for table in _list_tables_of_assets(warehouse, source) if _is_state(table)]
     for state in states:
-        if (head := warehouse.head(state)) is not None:
+        head = warehouse.head(state)
+        if head is not None:
             app = epoch_app(head.table_id)
             epochs[app] = max(warehouse.transaction(state, app), 0) + 1
     for state in states:
         _append_fence(warehouse, state, epochs)
-    for table in (*_list_tables_of_assets(warehouse, source), CHECKS, PARITIES):
+    tables = _list_tables_of_assets(warehouse, source)
+    tables += [CHECKS, PARITIES]
+    for table in tables:
         if not _is_state(table):
             _append_fence(warehouse, table, epochs)
 
@@ -113,83 +118,91 @@ def _list_tables_of_assets(warehouse: Warehouse, source: Source) -> list[TableNa
 
 def count_erasure(log: Log) -> None:
     """Count one more erasure of an event log, without a deletion."""
-    nothing = log.warehouse.schema(log.source.log_table).empty_table()
-    _, number = log.epoch()
-    log.warehouse.append(nothing, log.source.log_table, integrity.ERASURES_APP, number + 1)
+    no_rows = log.warehouse.schema(log.source.log_table).empty_table()
+    _, erasures_so_far = log.epoch()
+    log.warehouse.append(no_rows, log.source.log_table, integrity.ERASURES_APP, erasures_so_far + 1)
 
 
 def _append_fence(warehouse: Warehouse, table: str, epochs: Mapping[str, int]) -> None:
     if epochs and warehouse.exists(table):
-        nothing = warehouse.schema(table).empty_table()
-        warehouse.append(nothing, table, vouches=epochs)
+        no_rows = warehouse.schema(table).empty_table()
+        warehouse.append(no_rows, table, vouches=epochs)
 
 
-def _begin(log: Log, found: SearchResult) -> None:
+def _begin_erasure(log: Log, search_result: SearchResult) -> None:
     """Record an erasure, and delete copies of its windows."""
-    erasures.record(log.warehouse, found.erasure, BEGUN)
+    erasures.record(log.warehouse, search_result.erasure, BEGUN)
     pass_fail_point("erasure")
-    if found.erasure.changes_events:
-        remove_copies(log.warehouse, log.source, found.counted)
+    if search_result.erasure.changes_events:
+        remove_copies(log.warehouse, log.source, search_result.windowed_assets)
     pass_fail_point("copies")
 
 
-def _empty_letters(log: Log, found: SearchResult, place: TempTables) -> None:
+def _empty_letters(log: Log, search_result: SearchResult, temp_tables: TempTables) -> None:
     """Delete the content of dead letters; keep their position and reason."""
-    erasure = found.erasure
+    erasure = search_result.erasure
     if not erasure.letters:
         return
-    table, ranges = log.source.dead_letters_table, erasures.arrival_ranges(erasure.letters)
+    table = log.source.dead_letters_table
+    ranges = erasures.arrival_ranges(erasure.letters)
     rows = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
-    mark = found.letters.withColumn("_empty", F.lit(True))
-    marked = rows.join(mark, PLACE, "left")
-    kinds = dict(rows.dtypes)
-    empty = {
-        name: F.when(F.col("_empty").isNull(), F.col(name)).otherwise(F.lit(None).cast(kinds[name]))
-        for name in ("bytes", "key", "headers", "correlation_id")
-    }
-    materialized = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
-    _replace(log, table, materialized, ranges, found)
+    erased_letters = search_result.letters.withColumn("_empty", F.lit(True))
+    letters = rows.join(erased_letters, PLACE, "left")
+    column_types = dict(rows.dtypes)
+    emptied_columns = dict[str, Column]()
+    is_kept = F.col("_empty").isNull()
+    for name in ("bytes", "key", "headers", "correlation_id"):
+        nothing = F.lit(None).cast(column_types[name])
+        emptied_columns[name] = F.when(is_kept, F.col(name)).otherwise(nothing)
+    letters = letters.withColumns(emptied_columns).select(rows.columns)
+    materialized = temp_tables.materialize(letters, few=False)
+    _replace_arrivals(log, table, materialized, ranges, search_result)
 
 
-def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
-    erasure = found.erasure
+def _replace_events(log: Log, search_result: SearchResult, temp_tables: TempTables) -> None:
+    erasure = search_result.erasure
     table = log.source.log_table
-    ranges = erasures.arrival_ranges([*erasure.events, *erasure.added])
-    bound = InRanges("arrival", ranges or ((-1, 0),), instants=False)
-    staying = log.warehouse.read(table, bound).join(found.events, PLACE, "left_anti")
-    if found.gained is not None:
-        staying = staying.unionByName(found.gained)
-    rows = place.materialize(staying, few=False)
+    ranges = erasures.arrival_ranges(chain(erasure.events, erasure.added))
+    in_arrivals = InRanges("arrival", ranges or ((-1, 0),), instants=False)
+    events = log.warehouse.read(table, in_arrivals)
+    remaining_events = events.join(search_result.events, PLACE, "left_anti")
+    if search_result.gained is not None:
+        remaining_events = remaining_events.unionByName(search_result.gained)
+    rows = temp_tables.materialize(remaining_events, few=False)
     # Replace by arrival number, because Delta's transaction log records each commit's condition.
-    _replace(log, table, rows, ranges, found)
+    _replace_arrivals(log, table, rows, ranges, search_result)
 
 
-def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
+def _replace_letters(log: Log, search_result: SearchResult, temp_tables: TempTables) -> None:
     """Delete the unjoined rows that a derived source loses, and add those that it gains."""
-    erasure = found.erasure
-    ranges = erasures.arrival_ranges([*erasure.letters, *erasure.added])
-    if not ranges or found.gained_letters is None:
+    erasure = search_result.erasure
+    ranges = erasures.arrival_ranges(chain(erasure.letters, erasure.added))
+    if not ranges or search_result.gained_letters is None:
         return
-    table, bound = log.source.dead_letters_table, InRanges("arrival", ranges, instants=False)
-    staying = log.warehouse.read(table, bound).join(found.letters, PLACE, "left_anti")
-    rows = place.materialize(staying.unionByName(found.gained_letters), few=False)
-    _replace(log, table, rows, ranges, found)
+    table = log.source.dead_letters_table
+    letters = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
+    letters = letters.join(search_result.letters, PLACE, "left_anti")
+    letters = letters.unionByName(search_result.gained_letters)
+    rows = temp_tables.materialize(letters, few=False)
+    _replace_arrivals(log, table, rows, ranges, search_result)
 
 
-def _replace(log: Log, table: str, rows: Rows, ranges: Ranges, found: SearchResult) -> None:
+def _replace_arrivals(
+    log: Log, table: str, rows: Rows, ranges: Ranges, search_result: SearchResult
+) -> None:
     """Replace the rows of some arrivals, unless another erasure has changed the table.
 
     Raises:
         ConflictError: another erasure has deleted events since the search. Its events are in
             `rows`.
     """
-    erasure = found.erasure
+    erasure = search_result.erasure
     replaced = log.warehouse.replace(
         rows,
         table,
         erasures.arrival_condition(ranges),
         integrity.ERASURES_APP,
-        found.log_erasures + 1,
+        search_result.log_erasures + 1,
         vouches={erasure.app: 0},
     )
     if replaced is None:

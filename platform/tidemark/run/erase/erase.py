@@ -36,14 +36,14 @@ from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.quality import results
 from tidemark.run import runner, takeover
 from tidemark.run.erase import recovery
-from tidemark.run.erase.deletion import delete, rewrite
+from tidemark.run.erase.deletion import delete_erased_rows, replace_changed_rows
 from tidemark.run.erase.report import ErasureReport, build_report
 from tidemark.run.erase.search import (
     SearchResult,
-    check_continuing,
-    find_counted,
-    search,
+    check_recomputable,
+    find_windowed_assets,
     search_derived_source,
+    search_source,
 )
 from tidemark.store import claims, operations
 from tidemark.store.asset import Asset
@@ -58,7 +58,7 @@ from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
-def erase(
+def erase_events(
     warehouse: Warehouse,
     source: Source,
     definitions: Sequence[Definition],
@@ -67,7 +67,7 @@ def erase(
     *,
     derived: Sequence[DerivedSource] = (),
     dry_run: bool = False,
-    then: Callable[[], None] | None = None,
+    on_finish: Callable[[], None] | None = None,
     on_progress: ProgressCallback = ignore_progress,
 ) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
@@ -80,37 +80,43 @@ def erase(
         where: SQL condition on the columns of the log.
         texts: the content of dead letters that contain one of these texts is also deleted.
         derived: all sources that are derived from the source, each after its bases.
-        then: called before the erasure is recorded as finished; may be called twice.
+        on_finish: called before the erasure is recorded as finished; may be called twice.
     """
     log = Log(warehouse, source)
-    if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
+    newest = log.last() if warehouse.exists(source.timeline_table) else None
+    if newest is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
     _check_definitions(warehouse, source, definitions, derived)
     _check_current(warehouse, definitions, derived)
     # Check the condition before other runs have to wait.
-    affected_by_erasure.find_events(log, last.arrival, where)
-    work = _Work(log, derived, definitions, on_progress)
-    for each in work.list_filled():
-        check_continuing(Log(warehouse, each), each)
+    affected_by_erasure.find_events(log, newest.arrival, where)
+    work = _ErasureRun(log, derived, definitions, on_progress)
+    for derived_source in work.list_sources_with_arrivals():
+        check_recomputable(Log(warehouse, derived_source), derived_source)
     if dry_run:
-        return work.plan(where, texts)
-    operations.check_unfinished(warehouse, [each.log_table.owner for each in derived])
-    with ExitStack() as held:
-        for each in (source, *derived):
-            held.enter_context(hold_rewrite(warehouse, each, on_progress))
+        return work.plan_erasure(where, texts)
+    owners = [derived_source.log_table.owner for derived_source in derived]
+    operations.check_unfinished(warehouse, owners)
+    with ExitStack() as rewrite_holds:
+        for rewritten_source in [source, *derived]:
+            rewrite_holds.enter_context(hold_rewrite(warehouse, rewritten_source, on_progress))
         # Another project may have computed its first rows while the erasure waited.
         _check_definitions(warehouse, source, definitions, derived)
-        return work.erase(where, texts, then)
+        return work.erase_and_recompute(where, texts, on_finish)
 
 
 def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
     """Return the tables that may hold data of a source's events."""
-    own = [t for d in definitions if d.source.name == source.name for t in d.tables]
-    return [source.log_table, source.dead_letters_table, *dict.fromkeys(own), results.TABLE]
+    tables: list[str] = [source.log_table, source.dead_letters_table]
+    for definition in definitions:
+        if definition.source.name == source.name:
+            tables.extend(definition.tables)
+    tables.append(results.TABLE)
+    return list(dict.fromkeys(tables))
 
 
 @dataclass(frozen=True)
-class _Work:
+class _ErasureRun:
     """An erasure of a source's events.
 
     Args:
@@ -133,81 +139,123 @@ class _Work:
         return self.log.source.log_table.owner
 
     @property
-    def logs(self) -> list[Log]:
-        return [self.log, *(Log(self.warehouse, each) for each in self.list_filled())]
+    def event_logs(self) -> list[Log]:
+        derived_logs = [
+            Log(self.warehouse, derived_source)
+            for derived_source in self.list_sources_with_arrivals()
+        ]
+        return [self.log, *derived_logs]
 
-    def list_filled(self) -> list[DerivedSource]:
+    def list_sources_with_arrivals(self) -> list[DerivedSource]:
         """Return the derived sources that have arrivals now."""
-        existing = [d for d in self.derived if self.warehouse.exists(d.timeline_table)]
-        return [each for each in existing if Log(self.warehouse, each).last() is not None]
+        sources = list[DerivedSource]()
+        for derived_source in self.derived:
+            if not self.warehouse.exists(derived_source.timeline_table):
+                continue
+            if Log(self.warehouse, derived_source).last() is not None:
+                sources.append(derived_source)
+        return sources
 
-    def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
+    def plan_erasure(self, where: str, texts: Sequence[str]) -> ErasureReport:
         """Return the report of a dry run, with the changes that an erasure would make."""
-        with temp_tables(self.warehouse) as place:
-            found = search(self.log, self.definitions, where, texts, place, self._last_arrival())
-            report = build_report(self.log, self.definitions, found, dry_run=True, resumed=0)
-            planned = {self.log.source.name: (self.log, found)}
-            for each in self.list_filled() if found.erasure.events else ():
-                log = Log(self.warehouse, each)
-                found = search_derived_source(log, each, self.definitions, place, planned)
-                planned[each.name] = log, found
-                report = self._include(report, log, found, dry_run=True)
+        with temp_tables(self.warehouse) as temporary:
+            search_result = search_source(
+                self.log, self.definitions, where, texts, temporary, self._last_arrival()
+            )
+            report = build_report(
+                self.log, self.definitions, search_result, dry_run=True, resumed=0
+            )
+            if not search_result.erasure.events:
+                return report
+            planned = {self.log.source.name: (self.log, search_result)}
+            for derived_source in self.list_sources_with_arrivals():
+                log = Log(self.warehouse, derived_source)
+                search_result = search_derived_source(
+                    log, derived_source, self.definitions, temporary, planned
+                )
+                planned[derived_source.name] = (log, search_result)
+                report = self._extend_report(report, log, search_result, dry_run=True)
         return report
 
-    def erase(
-        self, where: str, texts: Sequence[str], then: Callable[[], None] | None
+    def erase_and_recompute(
+        self, where: str, texts: Sequence[str], on_finish: Callable[[], None] | None
     ) -> ErasureReport:
         """Finish interrupted erasures, and erase the events that match a condition."""
-        warehouse, resumed = self.warehouse, 0
-        for log in self.logs:
+        warehouse = self.warehouse
+        for log in self.event_logs:
             log.recover()
         # Later arrivals are not searched: no ingest may have their rows in memory any more.
-        through = self._last_arrival()
-        if left := self._list_unfinished():
-            self.on_progress("finish an interrupted erasure")
-            for log, erasure in left:
-                done = recovery.recompute(log, self.definitions, erasure, self.on_progress)
-                resumed += done and log is self.log
-            self._continue(None)
-            self._end(then)
-        for log in self.logs:
-            for asset in find_counted(warehouse, log.source, self.definitions):
-                # After these runs, no asset still has to process an event that will be erased, and
-                # all tables match their definitions.
-                self.on_progress(f"process new arrivals of {asset.name}")
-                runner.incremental(warehouse, asset)
-        with temp_tables(warehouse) as place:
+        last_arrival = self._last_arrival()
+        resumed = self._finish_interrupted_erasures(on_finish)
+        self._process_new_arrivals()
+        with temp_tables(warehouse) as temporary:
             self.on_progress("search for the events")
-            found = search(self.log, self.definitions, where, texts, place, through)
-            report = build_report(self.log, self.definitions, found, dry_run=False, resumed=resumed)
-            if not found.is_empty:
+            search_result = search_source(
+                self.log, self.definitions, where, texts, temporary, last_arrival
+            )
+            report = build_report(
+                self.log, self.definitions, search_result, dry_run=False, resumed=resumed
+            )
+            if not search_result.is_empty:
                 self.on_progress("delete the events from the event log")
                 operations.begin(warehouse, Kind.ERASE, self._owner)
                 self._drop_versions()
-                delete(self.log, found, place)
-        if not found.is_empty:
-            recovery.recompute(self.log, self.definitions, found.erasure, self.on_progress)
-            report = self._continue(report) or report
-            self._end(then)
+                delete_erased_rows(self.log, search_result, temporary)
+        if not search_result.is_empty:
+            recovery.recompute_windows(
+                self.log, self.definitions, search_result.erasure, self.on_progress
+            )
+            report = self._erase_downstream(report) or report
+            self._record_end(on_finish)
         operations.end(warehouse, Kind.ERASE, self._owner)
         # Sweep last: the engine may continue for a moment with queries of a killed process.
         swept = claims.sweep(warehouse.path(SCRATCH))
         return replace(report, swept=swept.removed, unswept=swept.left)
 
     def _last_arrival(self) -> int:
-        last = self.log.last()
-        return -1 if last is None else last.arrival
+        newest = self.log.last()
+        return -1 if newest is None else newest.arrival
+
+    def _finish_interrupted_erasures(self, on_finish: Callable[[], None] | None) -> int:
+        """Finish the erasures that were killed.
+
+        Return the number of those of the source itself that had deleted events.
+        """
+        unfinished = self._list_unfinished()
+        if not unfinished:
+            return 0
+        self.on_progress("finish an interrupted erasure")
+        resumed = 0
+        for log, erasure in unfinished:
+            was_recomputed = recovery.recompute_windows(
+                log, self.definitions, erasure, self.on_progress
+            )
+            if was_recomputed and log is self.log:
+                resumed += 1
+        self._erase_downstream(None)
+        self._record_end(on_finish)
+        return resumed
+
+    def _process_new_arrivals(self) -> None:
+        """Run the assets, so that none of them still has to process an event that will be erased.
+
+        After these runs, all tables match their definitions.
+        """
+        for log in self.event_logs:
+            for asset in find_windowed_assets(self.warehouse, log.source, self.definitions):
+                self.on_progress(f"process new arrivals of {asset.name}")
+                runner.incremental(self.warehouse, asset)
 
     def _drop_versions(self) -> None:
         """Drop the versions tables of as-of joins, which have copies of events.
 
         The next ingests of the joins work without these tables.
         """
-        for each in self.derived:
-            if isinstance(each, AsOfSource):
-                self.warehouse.drop(each.versions_table)
+        for derived_source in self.derived:
+            if isinstance(derived_source, AsOfSource):
+                self.warehouse.drop(derived_source.versions_table)
 
-    def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
+    def _erase_downstream(self, report: ErasureReport | None) -> ErasureReport | None:
         """Erase rows of derived sources that were computed from erased events.
 
         The windows over these rows are recomputed.
@@ -220,58 +268,64 @@ class _Work:
         """
         # An ingest may have written these tables again, before it could see the deletion.
         self._drop_versions()
-        for each in self.derived:
-            if not self.warehouse.exists(each.timeline_table):
+        for derived_source in self.derived:
+            if not self.warehouse.exists(derived_source.timeline_table):
                 continue
-            log = Log(self.warehouse, each)
+            log = Log(self.warehouse, derived_source)
             # An ingest that has read erased events can't append their rows any more.
             log.recover()
             if log.last() is None:
                 continue
-            with temp_tables(self.warehouse) as place:
-                self.on_progress(f"search {each.name}")
-                found = search_derived_source(log, each, self.definitions, place, {})
-                if not found.is_empty:
+            with temp_tables(self.warehouse) as temporary:
+                self.on_progress(f"search {derived_source.name}")
+                search_result = search_derived_source(
+                    log, derived_source, self.definitions, temporary, {}
+                )
+                if not search_result.is_empty:
                     if report is not None:
-                        report = self._include(report, log, found, dry_run=False)
-                    self.on_progress(f"delete the events from {each.name}")
-                    rewrite(log, found, place)
-            if not found.is_empty:
-                recovery.recompute(log, self.definitions, found.erasure, self.on_progress)
-            recovery.renew_results(log, each)
+                        report = self._extend_report(report, log, search_result, dry_run=False)
+                    self.on_progress(f"delete the events from {derived_source.name}")
+                    replace_changed_rows(log, search_result, temporary)
+            if not search_result.is_empty:
+                recovery.recompute_windows(
+                    log, self.definitions, search_result.erasure, self.on_progress
+                )
+            recovery.renew_results(log, derived_source)
         return report
 
-    def _include(
-        self, report: ErasureReport, log: Log, found: SearchResult, *, dry_run: bool
+    def _extend_report(
+        self, report: ErasureReport, log: Log, search_result: SearchResult, *, dry_run: bool
     ) -> ErasureReport:
         """Return `report`, extended by the changes to a derived source.
 
         Args:
             log: the event log of the derived source.
-            found: the changes to the derived source.
+            search_result: the changes to the derived source.
         """
-        own = build_report(log, self.definitions, found, dry_run=dry_run, resumed=0)
+        derived_report = build_report(
+            log, self.definitions, search_result, dry_run=dry_run, resumed=0
+        )
         return replace(
             report,
-            places=[*report.places, *own.places],
-            sent=[*report.sent, *own.sent],
-            removed=list(dict.fromkeys([*report.removed, *own.removed])),
+            places=report.places + derived_report.places,
+            sent=report.sent + derived_report.sent,
+            removed=list(dict.fromkeys(report.removed + derived_report.removed)),
         )
 
     def _list_unfinished(self) -> list[tuple[Log, Erasure]]:
-        return [
-            (log, erasure)
-            for log in self.logs
-            for erasure in erasures.find_unfinished(self.warehouse, log.source)
-        ]
+        unfinished = list[tuple[Log, Erasure]]()
+        for log in self.event_logs:
+            for erasure in erasures.find_unfinished(self.warehouse, log.source):
+                unfinished.append((log, erasure))
+        return unfinished
 
-    def _end(self, then: Callable[[], None] | None) -> None:
+    def _record_end(self, on_finish: Callable[[], None] | None) -> None:
         """Record the erasures as finished: those of derived sources, then that of the source.
 
         The erasure of the source includes the derived sources, so it is never finished before them.
         """
-        if then is not None:
-            then()
+        if on_finish is not None:
+            on_finish()
         for _, erasure in reversed(self._list_unfinished()):
             erasures.record(self.warehouse, erasure, ENDED)
 
@@ -287,19 +341,19 @@ def _check_definitions(
     Such rows can't be computed again without the erased events.
     """
     owner = source.log_table.owner
-    loaded = {each.log_table.owner for each in derived}
+    loaded = {derived_source.log_table.owner for derived_source in derived}
     loaded |= {definition.table.owner for definition in definitions}
     graph = Graph(own_tables(warehouse))
     unknown = [node for node in graph.below(owner) if node.owner not in loaded]
     if not unknown:
         return
     described = ", ".join(f"'{node.name}' ({', '.join(node.tables)})" for node in unknown)
+    verb = "was" if len(unknown) == 1 else "were"
     drops = ", then ".join(f"`tidemark drop {node.name}`" for node in reversed(unknown))
     raise DataError(
-        f"Nothing was erased: {described} {'was' if len(unknown) == 1 else 'were'} computed from "
-        f"events of '{source.name}', but no loaded domain defines that, so the rows can't be "
-        "computed again. Repeat the command in the project that defines it, or delete its tables: "
-        f"{drops}."
+        f"Nothing was erased: {described} {verb} computed from events of '{source.name}', but no "
+        "loaded domain defines that, so the rows can't be computed again. Repeat the command in "
+        f"the project that defines it, or delete its tables: {drops}."
     )
 
 
@@ -313,9 +367,9 @@ def _check_current(
         DefinitionError: an asset's late table can't take the columns of its definition.
     """
     lineage = Lineage(WarehouseReader(warehouse))
-    found = [lineage.of_source(each) for each in derived]
-    found += [lineage.of_asset(each) for each in definitions]
-    for stale in found:
+    stale_outputs = [lineage.of_source(derived_source) for derived_source in derived]
+    stale_outputs += [lineage.of_asset(definition) for definition in definitions]
+    for stale in stale_outputs:
         if stale is not None:
             raise StaleError(stale)
     for definition in definitions:

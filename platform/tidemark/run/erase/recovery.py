@@ -15,13 +15,13 @@ from tidemark.compute.affected import by_erasure
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.tables import Role
+from tidemark.define.tables import Role, TableName
 from tidemark.engine.process import ProgressCallback
 from tidemark.quality import results
 from tidemark.quality.quarantine import RELEASED
 from tidemark.run import runner
 from tidemark.run.erase.deletion import count_erasure, remove_copies
-from tidemark.run.erase.search import list_owned
+from tidemark.run.erase.search import list_asset_tables
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import Equals, InRanges
 from tidemark.store.commits.ranges import Ranges
@@ -36,7 +36,7 @@ from tidemark.store.upkeep.erasures import VOID, Erasure
 from tidemark.store.warehouse import Warehouse
 
 
-def recompute(
+def recompute_windows(
     log: Log,
     definitions: Sequence[Definition],
     erasure: Erasure,
@@ -59,60 +59,68 @@ def recompute(
         count_erasure(log)
         erasures.record(warehouse, erasure, VOID)
         return False
-    own = [d for d in definitions if d.source.name == log.source.name]
-    known = {d.name: d for d in own if d.follows is None}
+    windowed_assets = dict[str, Definition]()
+    rollups = list[Definition]()
+    for definition in definitions:
+        if definition.source.name != log.source.name:
+            continue
+        if definition.follows is None:
+            windowed_assets[definition.name] = definition
+        else:
+            rollups.append(definition)
     if erasure.changes_events:
-        remove_copies(warehouse, log.source, list(known.values()))
+        remove_copies(warehouse, log.source, list(windowed_assets.values()))
         pass_fail_point("fenced")
     _count_added(log, erasure)
     pass_fail_point("added")
     for name, ranges in erasure.windows.items():
-        definition = known.get(name)
+        definition = windowed_assets.get(name)
         if definition is None or State(warehouse, definition).last().commit_number < 0:
-            _drop_remains(warehouse, name, erasure, defined=definition is not None)
+            _drop_remains(warehouse, name, erasure, is_defined=definition is not None)
             continue
         on_progress(f"recompute {name}")
-        _recompute(warehouse, definition, ranges)
+        _recompute_asset(warehouse, definition, ranges)
         pass_fail_point("counted")
-        for roll in (r for r in own if r.follows == name and warehouse.exists(r.table)):
-            on_progress(f"recompute {roll.name}")
-            runner.incremental(warehouse, roll)
-            _remove_old_values(warehouse, roll, ranges)
+        for rollup in rollups:
+            if rollup.follows == name and warehouse.exists(rollup.table):
+                on_progress(f"recompute {rollup.name}")
+                runner.incremental(warehouse, rollup)
+                _remove_old_values(warehouse, rollup, ranges)
     # A chain that began after the deletion may have read windows from before the recomputation.
     count_erasure(log)
     return True
 
 
-def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
+def _recompute_asset(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     runner.recompute_erased(warehouse, definition, ranges)
     _remove_old_values(warehouse, definition, ranges)
 
 
-def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
+def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, is_defined: bool) -> None:
     """Delete the tables that an interrupted drop of an asset has left.
 
     Do nothing if the asset has not run yet. The next run of the asset counts all events from the
     log.
 
     Args:
-        defined: true if the asset is still defined.
+        is_defined: true if the asset is still defined.
 
     Raises:
         DataError: the asset is no longer defined, but has tables. None of them is deleted.
     """
     # The state table of a defined asset may be that of a run that has just begun.
-    left = [
-        table
-        for table in list_owned(warehouse, name)
-        if not table.side and not (defined and table.role is Role.STATE)
-    ]
-    if left and not defined:
+    remains = list[TableName]()
+    for table in list_asset_tables(warehouse, name):
+        is_state_of_defined = is_defined and table.role is Role.STATE
+        if not table.side and not is_state_of_defined:
+            remains.append(table)
+    if remains and not is_defined:
         raise DataError(
             f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
             f"recomputed, and '{name}' is no longer defined. Define it again, or delete its tables "
-            f"({', '.join(left)})."
+            f"({', '.join(remains)})."
         )
-    for table in left:
+    for table in remains:
         # An interrupted drop left the table behind.
         warehouse.drop(table)
 
@@ -124,17 +132,21 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
     checks before the recomputation.
     """
     asset = Asset(warehouse, definition)
-    newest = asset.published_commit_number()
+    published_commit = asset.published_commit_number()
     if warehouse.exists(definition.quarantine_table):
-        by = definition.by_window
-        quarantined = warehouse.take(definition.quarantine_table, columns=[*by, "commit_number"])
+        columns = [*definition.by_window, "commit_number"]
+        quarantined = warehouse.take(definition.quarantine_table, columns=columns)
         # A quarantined window keeps its last good row, which was computed with the erased events.
-        earlier = Merge(on=by, delete="t.commit_number < s.commit_number", update=None, insert=None)
+        delete_earlier = Merge(
+            on=definition.by_window,
+            delete="t.commit_number < s.commit_number",
+            update=None,
+            insert=None,
+        )
         if quarantined.num_rows:
-            warehouse.merge(
-                _filter_by_ranges(quarantined, ranges, definition), definition.table, earlier
-            )
-    results.delete_observations(asset, ranges, newest)
+            affected = _filter_by_ranges(quarantined, ranges, definition)
+            warehouse.merge(affected, definition.table, delete_earlier)
+    results.delete_observations(asset, ranges, published_commit)
 
 
 def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
@@ -147,7 +159,7 @@ def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definit
     return quarantined.filter(InRanges("window_start", ranges).expression())
 
 
-_NONE: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
+_NOTHING_ADDED: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
 
 
 def _count_added(log: Log, erasure: Erasure) -> None:
@@ -158,30 +170,38 @@ def _count_added(log: Log, erasure: Erasure) -> None:
     """
     if not erasure.added:
         return
-    warehouse, source = log.warehouse, log.source
-    time = F.unix_micros(F.col(f"`{source.event_time}`"))
-    bounds = (F.min(time).alias("oldest"), F.max(time).alias("newest"))
-    events = _aggregate(log, source.log_table, erasure, *bounds)
-    letters = _aggregate(log, source.dead_letters_table, erasure)
+    warehouse = log.warehouse
+    source = log.source
+    event_time = F.unix_micros(F.col(f"`{source.event_time}`"))
+    row_count = F.count("*").alias("rows")
+    event_aggregates = [
+        row_count,
+        F.min(event_time).alias("oldest"),
+        F.max(event_time).alias("newest"),
+    ]
+    events = _aggregate_added_rows(log, source.log_table, erasure, event_aggregates)
+    letters = _aggregate_added_rows(log, source.dead_letters_table, erasure, [row_count])
     arrivals = list[Arrival]()
     ranges = erasures.arrival_ranges(erasure.added)
     for arrival in log.timeline(ranges[0][0] - 1, ranges[-1][1] - 1):
         if not any(start <= arrival.arrival < end for start, end in ranges):
             continue
-        new, dead = (found.get(arrival.arrival, _NONE) for found in (events, letters))
-        oldest = [t for t in (arrival.min_event_time, new["oldest"]) if t is not None]
-        newest = [t for t in (arrival.max_event_time, new["newest"]) if t is not None]
+        added_events = events.get(arrival.arrival, _NOTHING_ADDED)
+        added_letters = letters.get(arrival.arrival, _NOTHING_ADDED)
+        oldest = [arrival.min_event_time, added_events["oldest"]]
+        newest = [arrival.max_event_time, added_events["newest"]]
         arrivals.append(
             replace(
                 arrival,
-                rows=arrival.rows + new["rows"],
-                dead_letters=arrival.dead_letters + dead["rows"],
-                min_event_time=min(oldest, default=None),
-                max_event_time=max(newest, default=None),
+                rows=arrival.rows + added_events["rows"],
+                dead_letters=arrival.dead_letters + added_letters["rows"],
+                min_event_time=min((time for time in oldest if time is not None), default=None),
+                max_event_time=max((time for time in newest if time is not None), default=None),
             )
         )
-    table, condition = source.timeline_table, erasures.arrival_condition(ranges)
-    warehouse.replace(timeline_rows(arrivals), table, condition, erasure.app, 0)
+    condition = erasures.arrival_condition(ranges)
+    rows = timeline_rows(arrivals)
+    warehouse.replace(rows, source.timeline_table, condition, erasure.app, 0)
 
 
 def renew_results(log: Log, source: DerivedSource) -> None:
@@ -189,46 +209,47 @@ def renew_results(log: Log, source: DerivedSource) -> None:
 
     Otherwise, the chain's next ingest would refuse the windows that the erasure has recomputed.
     """
-    chain, last = source.derivation, log.last()
-    if not isinstance(chain, Chain) or chain.rows != "final" or last is None:
+    warehouse = log.warehouse
+    chain = source.derivation
+    newest = log.last()
+    if not isinstance(chain, Chain) or chain.rows != "final" or newest is None:
         return
-    warehouse, step = log.warehouse, Step.of_position(last.position)
+    step = Step.of_position(newest.position)
     if step.results is None:
         return
-    base = Log(warehouse, chain.asset.source)
-    end = chain.settled_end(base.timeline(step.arrival - 1, step.arrival)[0].after)
-    released = list[int]()
-    if chain.asset.checks:
-        found = warehouse.take(
-            chain.asset.table, Equals("quality", RELEASED), columns=["window_end"]
-        )
-        released = to_micros(found["window_end"])
+    base_arrival = Log(warehouse, chain.asset.source).timeline(step.arrival - 1, step.arrival)[0]
+    final_end = chain.settled_end(base_arrival.after)
     asset = Asset(warehouse, chain.asset)
     published = asset.state.at(asset.published_commit_number())
-    taken = replace(
+    renewed_results = replace(
         step.results,
         commit=published.commit_number,
         run=published.run,
-        released=0 if end is None else sum(each <= end for each in released),
+        released=_count_released_windows(asset, final_end),
     )
-    if taken == step.results:
+    if renewed_results == step.results:
         return
-    renewed = replace(last, position=replace(step, results=taken).to_position())
-    condition = erasures.arrival_condition(erasures.arrival_ranges([last.arrival]))
+    renewed_step = replace(step, results=renewed_results)
+    renewed_arrival = replace(newest, position=renewed_step.to_position())
+    condition = erasures.arrival_condition(erasures.arrival_ranges([newest.arrival]))
     app = f"results/{uuid4().hex}"
-    warehouse.replace(timeline_rows([renewed]), source.timeline_table, condition, app, 0)
+    warehouse.replace(timeline_rows([renewed_arrival]), source.timeline_table, condition, app, 0)
 
 
-def _aggregate(log: Log, table: str, erasure: Erasure, *more: Column) -> dict[int, Row]:
-    """Return the number of rows that an erasure has added to a table, by arrival.
+def _count_released_windows(asset: Asset, final_end: int | None) -> int:
+    """Return how many windows that end at `final_end` or before were released from quarantine."""
+    if not asset.transform.checks or final_end is None:
+        return 0
+    released = asset.warehouse.take(
+        asset.transform.table, Equals("quality", RELEASED), columns=["window_end"]
+    )
+    return sum(window_end <= final_end for window_end in to_micros(released["window_end"]))
 
-    Args:
-        more: further aggregates over these rows.
 
-    Returns:
-        For each arrival, a row with the number in `rows`, and with the further aggregates.
-    """
-    bound = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
-    added = by_erasure.select_added(log.warehouse.read(table, bound), erasure.added)
-    found = added.groupBy("arrival").agg(F.count("*").alias("rows"), *more).collect()
-    return {row["arrival"]: row for row in found}
+def _aggregate_added_rows(
+    log: Log, table: str, erasure: Erasure, aggregates: Sequence[Column]
+) -> dict[int, Row]:
+    """Return aggregates over the rows that an erasure has added to a table, by arrival."""
+    in_arrivals = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
+    added = by_erasure.select_added(log.warehouse.read(table, in_arrivals), erasure.added)
+    return {row["arrival"]: row for row in added.groupBy("arrival").agg(*aggregates).collect()}

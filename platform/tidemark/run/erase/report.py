@@ -10,9 +10,12 @@ from tidemark.base.instants import iso
 from tidemark.compute.affected.by_erasure import find_windows_with_events
 from tidemark.compute.rollups import holding_ranges
 from tidemark.define.definition import Definition
+from tidemark.define.source import Source
 from tidemark.run.erase.search import SearchResult
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
+from tidemark.store.upkeep.erasures import Erasure
+from tidemark.store.warehouse import Warehouse
 
 _MAX_LISTED_WINDOWS = 1000
 """Maximum number of a sink's windows that are listed; all are counted."""
@@ -86,7 +89,12 @@ class ErasureReport:
 
 
 def build_report(
-    log: Log, definitions: Sequence[Definition], found: SearchResult, *, dry_run: bool, resumed: int
+    log: Log,
+    definitions: Sequence[Definition],
+    search_result: SearchResult,
+    *,
+    dry_run: bool,
+    resumed: int,
 ) -> ErasureReport:
     """Return the report of an erasure. Must be called before anything is deleted.
 
@@ -94,22 +102,24 @@ def build_report(
         definitions: all assets of the source, perhaps with those of other sources.
         resumed: as in `ErasureReport`.
     """
-    erasure = found.erasure
-    own = [d for d in definitions if d.source.name == log.source.name]
-    published = (_find_published(log, definition, found) for definition in own)
+    erasure = search_result.erasure
+    published = list[_PublishedWindows]()
+    for definition in definitions:
+        if definition.source.name == log.source.name:
+            published.extend(_find_published(log, definition, search_result))
     return ErasureReport(
         source=erasure.source,
         done=not dry_run,
-        id=None if dry_run or found.is_empty else erasure.id,
+        id=None if dry_run or search_result.is_empty else erasure.id,
         at=erasure.at,
         events=sum(erasure.events.values()),
         arrivals=len(erasure.events),
         dead_letters=sum(erasure.letters.values()),
         unsearched=_count_searchable(log) - sum(erasure.letters.values()),
         resumed=resumed,
-        places=_list_affected_tables(log, found),
-        sent=[each for each in published if each is not None],
-        removed=[*found.copies],
+        places=_list_affected_tables(log, search_result),
+        sent=published,
+        removed=list(search_result.copies),
     )
 
 
@@ -118,53 +128,68 @@ def _count_searchable(log: Log) -> int:
     return rows.num_rows - rows["bytes"].null_count
 
 
-def _list_affected_tables(log: Log, found: SearchResult) -> list[_AffectedTable]:
-    warehouse, source, erasure = log.warehouse, log.source, found.erasure
+def _list_affected_tables(log: Log, search_result: SearchResult) -> list[_AffectedTable]:
+    affected = _list_source_tables(log.source, search_result)
+    for definition in [*search_result.windowed_assets, *search_result.rollups]:
+        affected.extend(_list_recomputed_tables(log.warehouse, definition, search_result.erasure))
+    return [table_rows for table_rows in affected if table_rows.rows]
+
+
+def _list_source_tables(source: Source, search_result: SearchResult) -> list[_AffectedTable]:
+    """Return how many rows of a source's own tables change."""
+    events = sum(search_result.erasure.events.values())
+    letters = sum(search_result.erasure.letters.values())
+    effect_on_letters = "emptied" if search_result.gained is None else "deleted"
     affected = [
-        _AffectedTable(source.log_table, sum(erasure.events.values()), "deleted"),
-        _AffectedTable(
-            source.dead_letters_table,
-            sum(erasure.letters.values()),
-            "emptied" if found.gained is None else "deleted",
-        ),
+        _AffectedTable(source.log_table, events, "deleted"),
+        _AffectedTable(source.dead_letters_table, letters, effect_on_letters),
     ]
-    for table, gained in (
-        (source.log_table, found.gained),
-        (source.dead_letters_table, found.gained_letters),
-    ):
-        if gained is not None:
-            affected.append(_AffectedTable(table, gained.count(), "added"))
-    for each in [*found.counted, *found.rolled]:
-        ranges = erasure.windows.get(each.follows or each.name)
-        if ranges is None:
-            continue
-        for table in each.tables:
-            if warehouse.exists(table):
-                some = holding_ranges(each, ranges)
-                rows = warehouse.take(
-                    table, InRanges("window_start", some), columns=["window_start"]
-                )
-                affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
-    return [place for place in affected if place.rows]
+    if search_result.gained is not None:
+        gained = search_result.gained.count()
+        affected.append(_AffectedTable(source.log_table, gained, "added"))
+    if search_result.gained_letters is not None:
+        gained = search_result.gained_letters.count()
+        affected.append(_AffectedTable(source.dead_letters_table, gained, "added"))
+    return affected
+
+
+def _list_recomputed_tables(
+    warehouse: Warehouse, definition: Definition, erasure: Erasure
+) -> list[_AffectedTable]:
+    """Return how many windows are recomputed in each table of an asset."""
+    ranges = erasure.windows.get(definition.follows or definition.name)
+    if ranges is None:
+        return []
+    affected = list[_AffectedTable]()
+    for table in definition.tables:
+        if warehouse.exists(table):
+            in_ranges = InRanges("window_start", holding_ranges(definition, ranges))
+            rows = warehouse.take(table, in_ranges, columns=["window_start"])
+            affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
+    return affected
 
 
 def _find_published(
-    log: Log, definition: Definition, found: SearchResult
-) -> _PublishedWindows | None:
-    if definition.sink is None or not found.erasure.events:
-        return None
+    log: Log, definition: Definition, search_result: SearchResult
+) -> list[_PublishedWindows]:
+    """Return the windows that an asset may have published to its sink; nothing if it has none."""
+    erasure = search_result.erasure
+    if definition.sink is None or not erasure.events:
+        return []
     if not log.warehouse.exists(definition.table):
-        return None
-    rows = find_windows_with_events(log, definition, found.events, found.erasure.through)
-    keys = F.struct(*(F.col(k) for k in definition.keys)) if definition.keys else F.lit(None)
-    some = (
-        rows.orderBy("window_start")
+        return []
+    windows = find_windows_with_events(log, definition, search_result.events, erasure.through)
+    keys = F.struct(list(definition.keys)) if definition.keys else F.lit(None)
+    first_windows = (
+        windows.orderBy("window_start")
         .select(F.unix_micros("window_start"), keys)
         .limit(_MAX_LISTED_WINDOWS)
     )
-    listed = [
-        {"window_start": iso(r[0]), "keys": {} if r[1] is None else r[1].asDict()}
-        for r in some.collect()
-    ]
-    total = len(listed) if len(listed) < _MAX_LISTED_WINDOWS else rows.count()
-    return _PublishedWindows(definition.name, str(definition.sink), total, listed)
+    listed = list[dict[str, Any]]()
+    for row in first_windows.collect():
+        window_keys = {} if row[1] is None else row[1].asDict()
+        listed.append({"window_start": iso(row[0]), "keys": window_keys})
+    total = len(listed)
+    if total == _MAX_LISTED_WINDOWS:
+        total = windows.count()
+    return [_PublishedWindows(definition.name, str(definition.sink), total, listed)]

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError, summarize
 from tidemark.compute.affected import by_erasure as affected_by_erasure
+from tidemark.compute.affected.by_erasure import PLACE
 from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
 from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
@@ -38,8 +39,8 @@ class SearchResult:
     Args:
         erasure: the erasure to record.
         events, letters: `arrival` and `position` of the events and dead letters.
-        counted: the assets of the source that have run, other than roll-ups.
-        rolled: the roll-ups of the source that have run.
+        windowed_assets: the assets of the source that have run, other than roll-ups.
+        rollups: the roll-ups of the source that have run.
         copies: the tables of rebuilds and side replays; empty if no event is erased.
         log_erasures: the number of erasures of the event log before this one.
         gained: for a derived source, the events to add to its event log; otherwise None.
@@ -49,8 +50,8 @@ class SearchResult:
     erasure: Erasure
     events: DataFrame
     letters: DataFrame
-    counted: Sequence[Definition]
-    rolled: Sequence[Definition]
+    windowed_assets: Sequence[Definition]
+    rollups: Sequence[Definition]
     copies: Sequence[TableName]
     log_erasures: int
     gained: DataFrame | None = None
@@ -60,22 +61,22 @@ class SearchResult:
     def is_empty(self) -> bool:
         return not self.erasure.changes
 
-    def change(self, log: Log) -> Log:
+    def apply_changes(self, log: Log) -> Log:
         """Return the source's event log as it is after the erasure."""
         return log.with_changes(self.events, self.gained)
 
     @property
     def gained_places(self) -> DataFrame | None:
-        return None if self.gained is None else self.gained.select(*affected_by_erasure.PLACE)
+        return None if self.gained is None else self.gained.select(PLACE)
 
 
-def search(
+def search_source(
     log: Log,
     definitions: Sequence[Definition],
     where: str,
     texts: Sequence[str],
-    place: TempTables,
-    through: int,
+    temp_tables: TempTables,
+    last_arrival: int,
 ) -> SearchResult:
     """Search a source's log, dead letters and assets. Return the changes of an erasure.
 
@@ -83,29 +84,33 @@ def search(
         definitions: all assets of the source.
         where: SQL condition on the columns of the log.
         texts: the texts to search for in dead letters.
-        place: the temporary tables for `arrival` and `position` of the events and dead letters.
-        through: the last arrival to search.
+        temp_tables: the temporary tables for `arrival` and `position` of the events and dead
+            letters.
+        last_arrival: the last arrival to search.
     """
-    warehouse, source = log.warehouse, log.source
+    warehouse = log.warehouse
+    source = log.source
     _, log_erasures = log.epoch()
-    events = place.materialize_frame(affected_by_erasure.find_events(log, through, where))
-    letters = place.materialize_frame(
-        affected_by_erasure.find_dead_letters(warehouse, log, through, texts)
+    events = temp_tables.materialize_frame(
+        affected_by_erasure.find_events(log, last_arrival, where)
     )
-    counted = find_counted(warehouse, source, definitions)
+    letters = temp_tables.materialize_frame(
+        affected_by_erasure.find_dead_letters(warehouse, log, last_arrival, texts)
+    )
+    windowed_assets = find_windowed_assets(warehouse, source, definitions)
     erasure = Erasure(
         source=source.name,
-        through=through,
+        through=last_arrival,
         events=_count_by_arrival(events),
         letters=_count_by_arrival(letters),
-        windows=_find_affected_windows(log, definitions, counted, events),
+        windows=_find_affected_windows(log, definitions, windowed_assets, events),
     )
     return SearchResult(
         erasure,
         events,
         letters,
-        counted,
-        _find_rolled(warehouse, source, definitions),
+        windowed_assets,
+        _find_rollups(warehouse, source, definitions),
         list_copies(warehouse, source) if erasure.changes_events else [],
         log_erasures,
     )
@@ -115,58 +120,41 @@ def search_derived_source(
     log: Log,
     source: DerivedSource,
     definitions: Sequence[Definition],
-    place: TempTables,
+    temp_tables: TempTables,
     planned: Mapping[str, tuple[Log, SearchResult]],
 ) -> SearchResult:
     """Search a derived source for rows that were computed from events that its bases have lost.
 
     Args:
         definitions: all assets of the source.
-        place: the temporary tables for the rows of the result.
+        temp_tables: the temporary tables for the rows of the result.
         planned: for a dry run, the event log and the search result of each base that would change;
             otherwise empty.
     """
     warehouse = log.warehouse
     _, log_erasures = log.epoch()
-    last = log.last()
-    through = -1 if last is None else last.arrival
-    bases, gained = list[Log](), list[DataFrame | None]()
-    for base in source.bases:
-        base_log = Log(warehouse, base)
-        if base.name in planned:
-            base_log, found = planned[base.name]
-            bases.append(found.change(base_log))
-            gained.append(found.gained_places)
-        else:
-            bases.append(base_log)
-            gained.append(_find_gained(base_log))
-    few = all(each.few() for each in (log, *bases))
-    with warehouse.planning(Planning.of(few)):
-        if planned and source.derivation.asset is not None:
-            _, found = planned[source.bases[0].name]
-            changed = _find_rows_of_windows(log, source.derivation.asset, found, place, few=few)
-        else:
-            changed = find_changed_rows(log, source, bases, gained, place, few=few)
-    counted = find_counted(warehouse, source, definitions)
-    added = changed.gained.select(*affected_by_erasure.PLACE)
-    after = log.with_changes(added=changed.gained)
-    events = changed.lost.unionByName(added)
-    first = added.unionByName(changed.gained_letters.select(*affected_by_erasure.PLACE))
-    first = first.groupBy("arrival").agg(F.min("position"))
+    changed = _find_changes(log, source, temp_tables, planned)
+    windowed_assets = find_windowed_assets(warehouse, source, definitions)
+    gained_places = changed.gained.select(PLACE)
+    gained_letters = changed.gained_letters.select(PLACE)
+    log_after = log.with_changes(added=changed.gained)
+    events = changed.lost.unionByName(gained_places)
+    added_places = gained_places.unionByName(gained_letters)
+    first_positions = added_places.groupBy("arrival").agg(F.min("position"))
     erasure = Erasure(
         source=source.name,
-        through=through,
+        through=_newest_arrival(log),
         events=_count_by_arrival(changed.lost),
         letters=_count_by_arrival(changed.lost_letters),
-        windows=_find_affected_windows(after, definitions, counted, events),
-        added={int(r[0]): int(r[1]) for r in first.collect()},
+        windows=_find_affected_windows(log_after, definitions, windowed_assets, events),
+        added=_to_numbers_by_arrival(first_positions),
     )
     return SearchResult(
         erasure,
         changed.lost,
         changed.lost_letters,
-        counted,
-        _find_rolled(warehouse, source, definitions),
+        windowed_assets,
+        _find_rollups(warehouse, source, definitions),
         list_copies(warehouse, source) if erasure.changes_events else [],
         log_erasures,
         changed.gained,
@@ -174,21 +162,51 @@ def search_derived_source(
     )
 
 
-def check_continuing(log: Log, source: DerivedSource) -> None:
+def _find_changes(
+    log: Log,
+    source: DerivedSource,
+    temp_tables: TempTables,
+    planned: Mapping[str, tuple[Log, SearchResult]],
+) -> ChangedRows:
+    """Return the rows that a derived source loses and gains. The arguments are those of
+    `search_derived_source`."""
+    warehouse = log.warehouse
+    base_logs = list[Log]()
+    gained_by_base = list[DataFrame | None]()
+    for base in source.bases:
+        base_log = Log(warehouse, base)
+        if base.name in planned:
+            base_log, base_result = planned[base.name]
+            base_logs.append(base_result.apply_changes(base_log))
+            gained_by_base.append(base_result.gained_places)
+        else:
+            base_logs.append(base_log)
+            gained_by_base.append(_find_gained_events(base_log))
+    is_small = all(event_log.few() for event_log in [log, *base_logs])
+    asset = source.derivation.asset
+    with warehouse.planning(Planning.of(is_small)):
+        if planned and asset is not None:
+            _, base_result = planned[source.bases[0].name]
+            return _find_rows_of_windows(log, asset, base_result, temp_tables, few=is_small)
+        return find_changed_rows(log, source, base_logs, gained_by_base, temp_tables, few=is_small)
+
+
+def check_recomputable(log: Log, source: DerivedSource) -> None:
     """Check that an erasure can change a derived source.
 
     Raises:
         DataError: the rows of the derived source can't be computed from its bases again.
     """
-    warehouse, asset = log.warehouse, source.derivation.asset
-    last = log.last()
-    assert last is not None
+    warehouse = log.warehouse
+    asset = source.derivation.asset
+    newest = log.last()
+    assert newest is not None
     try:
         if asset is not None and not warehouse.exists(asset.table):
             raise DataError(f"the asset '{asset.name}' was dropped")
         columns = [f"`{name}`" for name in source.columns]
-        log.read(last.arrival - 1, last.arrival).select(*columns)
-        _ = read_steps(warehouse, source, [last.position]).compute_rows().schema
+        log.read(newest.arrival - 1, newest.arrival).select(columns)
+        _ = read_steps(warehouse, source, [newest.position]).compute_rows().schema
     except (AnalysisException, DataError, DefinitionError) as error:
         raise DataError(
             f"An erasure can't continue into '{source.name}', because its rows can't be computed "
@@ -198,44 +216,59 @@ def check_continuing(log: Log, source: DerivedSource) -> None:
 
 
 def _find_rows_of_windows(
-    log: Log, asset: Definition, found: SearchResult, place: TempTables, *, few: bool
+    log: Log, asset: Definition, base_result: SearchResult, temp_tables: TempTables, *, few: bool
 ) -> ChangedRows:
     """Return the rows of a chain that may change if the windows of its asset are recomputed.
 
     Args:
-        found: the search result of the erasure that recomputes these windows.
+        base_result: the search result of the erasure that recomputes these windows.
     """
-    last, ranges = log.last(), found.erasure.windows.get(asset.follows or asset.name)
-    rows = log.read(-1, -1 if last is None else last.arrival)
-    near = "false" if ranges is None else InRanges(FIRST, holding_ranges(asset, ranges)).sql()
-    lost = rows.where(near).select(*affected_by_erasure.PLACE)
+    rows = log.read(-1, _newest_arrival(log))
+    ranges = base_result.erasure.windows.get(asset.follows or asset.name)
+    in_ranges = "false"
+    if ranges is not None:
+        in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).sql()
+    lost = rows.where(in_ranges).select(PLACE)
     letters = log.warehouse.read(log.source.dead_letters_table).where("false")
     return ChangedRows(
-        lost=place.materialize_frame(lost, few=few),
-        lost_letters=letters.select(*affected_by_erasure.PLACE),
+        lost=temp_tables.materialize_frame(lost, few=few),
+        lost_letters=letters.select(PLACE),
         gained=rows.where("false"),
         gained_letters=letters,
     )
 
 
-def find_counted(
+def find_windowed_assets(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
-    own = [d for d in definitions if d.source.name == source.name and d.follows is None]
-    return [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
+    """Return the assets of a source that have run, other than roll-ups."""
+    windowed_assets = list[Definition]()
+    for definition in definitions:
+        if definition.source.name != source.name or definition.follows is not None:
+            continue
+        if Asset(warehouse, definition).state.last().commit_number >= 0:
+            windowed_assets.append(definition)
+    return windowed_assets
 
 
-def _find_rolled(
+def _find_rollups(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
-    own = [d for d in definitions if d.source.name == source.name and d.follows is not None]
-    return [d for d in own if warehouse.exists(d.table)]
+    """Return the roll-ups of a source that have run."""
+    rollups = list[Definition]()
+    for definition in definitions:
+        if definition.source.name != source.name or definition.follows is None:
+            continue
+        if warehouse.exists(definition.table):
+            rollups.append(definition)
+    return rollups
 
 
-def list_owned(warehouse: Warehouse, asset: str) -> list[TableName]:
+def list_asset_tables(warehouse: Warehouse, asset: str) -> list[TableName]:
     """Return the tables that belong to an asset, in the order to drop them: states first."""
-    found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
-    return sorted(found, key=lambda table: (table.role is not Role.STATE, table))
+    owner = tables_of.asset(asset)
+    owned_tables = [table for table in own_tables(warehouse) if table.owner == owner]
+    return sorted(owned_tables, key=lambda table: (table.role is not Role.STATE, table))
 
 
 def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
@@ -245,27 +278,31 @@ def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
     """
     readers = Graph(own_tables(warehouse)).readers(source.log_table.owner)
     copies = [table for node in readers for table in node.tables if table.side]
-    first = (Role.STATE, Role.TIMELINE)
-    return sorted(copies, key=lambda table: (table.role not in first, table))
+    dropped_first = (Role.STATE, Role.TIMELINE)
+    return sorted(copies, key=lambda table: (table.role not in dropped_first, table))
 
 
-def _find_gained(log: Log) -> DataFrame | None:
+def _find_gained_events(log: Log) -> DataFrame | None:
     """Return `arrival` and `position` of the events that unfinished erasures have added to a log.
 
     Erasures add events to derived sources, for example a joined row with a new partner. Return None
     if there are no such events.
     """
-    added = [e.added for e in erasures.find_unfinished(log.warehouse, log.source) if e.added]
-    if not added:
+    first_positions = dict[int, int]()
+    for erasure in erasures.find_unfinished(log.warehouse, log.source):
+        for arrival, position in erasure.added.items():
+            first_positions[arrival] = min(position, first_positions.get(arrival, position))
+    if not first_positions:
         return None
-    first = {arrival: 0 for each in added for arrival in each}
-    first = {n: min(each[n] for each in added if n in each) for n in first}
-    rows = log.read(min(first) - 1, max(first)).select(*affected_by_erasure.PLACE)
-    return affected_by_erasure.select_added(rows, first)
+    rows = log.read(min(first_positions) - 1, max(first_positions)).select(PLACE)
+    return affected_by_erasure.select_added(rows, first_positions)
 
 
 def _find_affected_windows(
-    log: Log, definitions: Sequence[Definition], counted: Sequence[Definition], events: DataFrame
+    log: Log,
+    definitions: Sequence[Definition],
+    windowed_assets: Sequence[Definition],
+    events: DataFrame,
 ) -> dict[str, Ranges]:
     """Return the ranges of the windows to recompute, by asset.
 
@@ -273,22 +310,33 @@ def _find_affected_windows(
 
     Args:
         definitions: all assets of the source.
-        counted: those that have run.
+        windowed_assets: those that have run, other than roll-ups.
         events: `arrival` and `position` of the events that the erasure deletes or adds.
     """
-    last = log.last()
-    through = -1 if last is None else last.arrival
+    newest_arrival = _newest_arrival(log)
     ranges = dict[str, Ranges]()
     for definition in definitions:
         if definition.source.name != log.source.name or definition.follows is not None:
             continue
-        found: Ranges | None = ()
-        if definition in counted:
-            found = affected_by_erasure.find_affected_windows(log, definition, events, through)
-        if found is not None:
-            ranges[definition.name] = found
+        asset_ranges: Ranges | None = ()
+        if definition in windowed_assets:
+            asset_ranges = affected_by_erasure.find_affected_windows(
+                log, definition, events, newest_arrival
+            )
+        if asset_ranges is not None:
+            ranges[definition.name] = asset_ranges
     return ranges
 
 
 def _count_by_arrival(places: DataFrame) -> dict[int, int]:
-    return {int(r[0]): int(r[1]) for r in places.groupBy("arrival").count().collect()}
+    return _to_numbers_by_arrival(places.groupBy("arrival").count())
+
+
+def _to_numbers_by_arrival(rows: DataFrame) -> dict[int, int]:
+    """Return the second column of some rows by the first, the arrival."""
+    return {int(row[0]): int(row[1]) for row in rows.collect()}
+
+
+def _newest_arrival(log: Log) -> int:
+    newest = log.last()
+    return -1 if newest is None else newest.arrival

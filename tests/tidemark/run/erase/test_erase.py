@@ -28,7 +28,7 @@ from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session
 from tidemark.quality import results
 from tidemark.run.erase import deletion
-from tidemark.run.erase.erase import erase, list_tables
+from tidemark.run.erase.erase import erase_events, list_tables
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.maintenance import purge
@@ -84,8 +84,8 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     assert found(place, ANN)
     assert any(told["failures"] for told in warehouse.take(results.TABLE).to_pylist())
 
-    look = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
-    did = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    look = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
+    did = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
     assert (did.events, did.arrivals, look.places) == (4, 4, did.places)
     assert look.id is None
     assert {p.table for p in did.places} >= {"keyed", "keyed_late", "plain", "plain_state"}
@@ -114,7 +114,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
         for a in Log(warehouse, READINGS).timeline()
     )
 
-    again = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    again = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
     assert (again.events, again.id, again.places) == (0, None, [])
     list(purge(warehouse, list_tables(READINGS, EVERY), did.at))
     assert found(place, ANN) == []
@@ -139,8 +139,8 @@ def test_a_killed_erasure_is_completed_by_the_next(
     with monkeypatch.context() as dying:
         dying.setattr(deletion, "pass_fail_point", killed_at(point))
         with pytest.raises(KeyboardInterrupt):
-            erase(shared, READINGS, [asset], where)
-    done = erase(shared, READINGS, [asset], where)
+            erase_events(shared, READINGS, [asset], where)
+    done = erase_events(shared, READINGS, [asset], where)
     resumed = point != "erasure"
     assert (done.resumed, done.events) == (int(resumed), 0 if resumed else len(HERS))
     assert parity(shared, asset).equal
@@ -158,13 +158,13 @@ def test_a_dropped_asset_does_not_block_an_erasure(
     with monkeypatch.context() as dying:
         dying.setattr(deletion, "pass_fail_point", killed_at("erased"))
         with pytest.raises(KeyboardInterrupt):
-            erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
+            erase_events(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
     with pytest.raises(DataError, match=r"'keyed' \(keyed, .*`tidemark drop keyed`"):
-        erase(warehouse, READINGS, [], "value = 15")
+        erase_events(warehouse, READINGS, [], "value = 15")
     # A drop that is killed leaves some tables, but no state.
     for table in KEYED.tables if not defined else [KEYED.state_table]:
         warehouse.drop(table)
-    done = erase(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
+    done = erase_events(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
     assert (done.resumed, done.events) == (1, 1)
     assert erasures.find_unfinished(warehouse, READINGS) == []
     assert not any(warehouse.exists(table) for table in KEYED.tables)
@@ -176,4 +176,4 @@ def test_a_dropped_asset_does_not_block_an_erasure(
 def test_an_invalid_condition_is_refused_with_the_columns(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1])
     with pytest.raises(DefinitionError, match="condition on the columns ts, sensor, value, price"):
-        erase(warehouse, READINGS, [], "customer = 'x'")
+        erase_events(warehouse, READINGS, [], "customer = 'x'")

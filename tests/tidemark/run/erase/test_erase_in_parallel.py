@@ -36,7 +36,7 @@ from tidemark.run import commit
 from tidemark.run.change import rebuild
 from tidemark.run.change.replay import replay_to_side_tables
 from tidemark.run.erase import deletion, recovery
-from tidemark.run.erase.erase import erase
+from tidemark.run.erase.erase import erase_events
 from tidemark.run.runner import backfill, correct, incremental, replay
 from tidemark.store.committers.committer import Committer
 from tidemark.store.epoch import ErasedMeanwhileError
@@ -94,7 +94,7 @@ class Erasing:
     def erase(self) -> None:
         # Another machine has another object, too.
         warehouse = Warehouse(self.warehouse.spark, *self.warehouse.place)
-        erase(warehouse, READINGS, self.assets, f"sensor = '{ANN}'")
+        erase_events(warehouse, READINGS, self.assets, f"sensor = '{ANN}'")
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
 
     # The events are still in the log.
     before(monkeypatch, deletion, "pass_fail_point", "letters", begin)
-    erase(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
+    erase_events(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
     for thread in threads:
         thread.join()
     deadline = time.monotonic() + 60
