@@ -310,7 +310,7 @@ def _run_until_committed(
 def _leave_earlier_history(asset: Asset, last: StateCommit) -> None:
     """Remove the checkpoint of an asset's stream if it refers to an earlier history of the log."""
     if lineage.is_of_another_log(asset, last):
-        checkpoints.remove(asset.warehouse, asset.transform.name)
+        checkpoints.remove_checkpoint(asset.warehouse, asset.transform.name)
 
 
 def republish(asset: Asset, marker: StateCommit) -> None:

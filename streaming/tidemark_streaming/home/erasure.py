@@ -21,7 +21,12 @@ from tidemark.run.erase import erase as run
 from tidemark.run.erase.erase import ErasureReport
 from tidemark.store import operations
 from tidemark.store.operations import Kind
-from tidemark.store.upkeep.maintenance import RETENTION, MaintenanceResult, own_tables, purge
+from tidemark.store.upkeep.maintenance import (
+    RETENTION,
+    MaintenanceResult,
+    own_tables,
+    purge_old_files,
+)
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
 from tidemark_streaming.dbt import marts
@@ -141,8 +146,8 @@ def erase(
             return replace(report, readable_until=until)
         on_progress("delete old files")
         vacuumed = [
-            *purge(warehouse, tables, done.at),
-            *purge(warehouse.marts(registered=False), built, done.at),
+            *purge_old_files(warehouse, tables, done.at),
+            *purge_old_files(warehouse.marts(registered=False), built, done.at),
         ]
         kept = [each for each in vacuumed if each.spared]
         spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]

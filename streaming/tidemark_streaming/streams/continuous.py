@@ -193,7 +193,7 @@ def is_outdated(failure: PySparkException) -> bool:
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
     """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
-    return warehouse.path(checkpoints.folder(transform.name))
+    return warehouse.path(checkpoints.checkpoint_folder(transform.name))
 
 
 def name(database: str, asset: str) -> str:
@@ -324,13 +324,13 @@ def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: 
         table: the table that the query reads.
     """
     if not _is_checkpoint_of(warehouse, transform, table) or _is_behind(warehouse, transform):
-        checkpoints.remove(warehouse, transform.name)
+        checkpoints.remove_checkpoint(warehouse, transform.name)
 
 
 def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
     """Return whether the checkpoint belongs to the given table and to no other."""
     head = warehouse.head(table)
-    read_tables = {read.table for read in checkpoints.read(warehouse, transform.name)}
+    read_tables = {read.table for read in checkpoints.read_offsets(warehouse, transform.name)}
     return head is not None and read_tables == {head.table_id}
 
 

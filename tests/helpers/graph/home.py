@@ -475,7 +475,7 @@ class Home:
             if self.nodes[name]["kind"] in DERIVED:
                 dropping.drop_event_log(self.store, self.definitions.derived[name])
             else:
-                dropping.drop(self.store, self.definitions.assets[name])
+                dropping.drop_asset(self.store, self.definitions.assets[name])
                 self.histories.pop(name, None)
                 self.promoted.pop(name, None)
 

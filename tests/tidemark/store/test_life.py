@@ -26,7 +26,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.quality import results
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
 
 # Drops and recomputes assets several times.
@@ -59,12 +59,12 @@ def test_a_dropped_asset_leaves_only_its_ledger_rows(logged: Warehouse) -> None:
     own = asset.tables
     there = [table for table in own if logged.exists(table)]
     assert set(there) == set(own) - {asset.panes_table, asset.quarantine_table}
-    assert drop(logged, asset) == there
+    assert drop_asset(logged, asset) == there
     assert not [table for table in own if Path(logged.path(table)).exists()]
     named = logged.spark.sql(f"SHOW TABLES IN `{logged.database}`").select("tableName").collect()
     assert not {row[0] for row in named} & set(own)
     assert lives(logged, "gone") == [[0]]
-    assert drop(logged, asset) == []
+    assert drop_asset(logged, asset) == []
 
 
 def test_a_killed_drop_has_removed_the_checkpoint_first(
@@ -79,7 +79,7 @@ def test_a_killed_drop_has_removed_the_checkpoint_first(
 
     monkeypatch.setattr(Warehouse, "drop", killed)
     with pytest.raises(KeyboardInterrupt):
-        drop(logged, asset)
+        drop_asset(logged, asset)
     assert not offsets.exists()
 
 
@@ -91,7 +91,7 @@ def test_a_killed_run_of_a_recreated_asset_is_completed(
     asset = renamed(PER_MINUTE, "again")
     run_all(logged, asset, 2)
     assert published_through(logged, asset) == 2
-    drop(logged, asset)
+    drop_asset(logged, asset)
     assert published_through(logged, asset) == -1
     assert killed(engine, logged, "again", "incremental", "published", 4)
     assert published_through(logged, asset) == -1
@@ -108,7 +108,7 @@ def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     assert logged.changes(asset.table, -1).count() > 0
     place = f"`{logged.database}`.`{asset.table}`"
     assert logged.spark.table(place).count() == len(reference(ARRIVALS))
-    drop(logged, asset)
+    drop_asset(logged, asset)
     incremental(logged, asset, limit=3)
     some = logged.take(asset.table).num_rows
     assert 0 < some < len(reference(ARRIVALS))
@@ -121,7 +121,7 @@ def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
 def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> None:
     asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", most=1_000),))
     run_all(logged, asset, 2)
-    drop(logged, asset)
+    drop_asset(logged, asset)
     facts = incremental(logged, asset)
     assert facts is not None
     assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
@@ -146,7 +146,7 @@ def test_a_roll_up_of_a_recreated_base_equals_a_direct_computation(
     run_all(logged, base, 1)
     assert incremental(logged, whole) is not None
     old = rows(logged, whole)
-    drop(logged, base)
+    drop_asset(logged, base)
     # First there are fewer arrivals than before, later other values with too-late events.
     incremental(logged, base, limit=3)
     facts = incremental(logged, whole)
@@ -171,7 +171,7 @@ def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -
     run_all(logged, base, 3)
     incremental(logged, whole)
     before = rows(logged, whole)
-    assert drop(logged, whole) == [whole.table]
+    assert drop_asset(logged, whole) == [whole.table]
     assert logged.exists(base.state_table)
     facts = incremental(logged, whole)
     assert facts is not None

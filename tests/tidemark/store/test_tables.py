@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from helpers.data.support import PER_MINUTE, READINGS
 from tidemark.base.errors import DefinitionError
 from tidemark.define.tables import SYSTEM_TABLES, TableName, check_names
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
@@ -109,7 +109,7 @@ def test_a_writer_refuses_a_table_of_another_owner(store: Warehouse) -> None:
         with pytest.raises(DefinitionError, match="event log of source 'readings'"):
             store.create(asset.table, COLUMNS)
     with pytest.raises(DefinitionError, match="rename the asset"):
-        drop(store, asset)
+        drop_asset(store, asset)
     store.create("someones", COLUMNS)
     with pytest.raises(DefinitionError, match="does not belong to Tidemark"):
         store.create(replace(PER_MINUTE, name="someones").table, COLUMNS)

@@ -24,7 +24,7 @@ from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
@@ -215,7 +215,7 @@ def test_a_rollup_behind_its_base_is_launched_alone(
     assert ticks.launched() == ["five"]
     incremental(warehouse, five)
     assert ticks.skipped() == "All windows are up to date with the event log."
-    drop(warehouse, base)
+    drop_asset(warehouse, base)
     backfill(warehouse, base)
     assert ticks.launched() == ["five"]
     desired_streams.request(settings, "five")

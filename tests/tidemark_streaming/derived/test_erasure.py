@@ -40,7 +40,7 @@ from tidemark.store.event_log.steps import Step
 from tidemark.store.graph import Graph
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import check_droppable, drop_owner
-from tidemark.store.upkeep.maintenance import purge
+from tidemark.store.upkeep.maintenance import purge_old_files
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
@@ -243,7 +243,7 @@ def test_derived_sources_have_no_row_of_an_erased_event(
     again = shop.erase(warehouse, *chosen[-1])
     assert (again.events, again.places, again.resumed) == (0, [], 0)
     for each in (ORDERS, PAYMENTS, *shop.derived):
-        list(purge(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
+        list(purge_old_files(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
     assert found(place, "-of-ann-")
     assert found(place, *erased) == []
 
@@ -540,7 +540,7 @@ def check_erasures(warehouse: Warehouse, shop: Chains, given: Given) -> None:
     shop.fill(warehouse, given)
     shop.check(warehouse)
     for each in (ORDERS, PAYMENTS, *shop.derived):
-        list(purge(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
+        list(purge_old_files(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
     place = Path(warehouse.path(""))
     assert found(place, "-of-ann-")
     assert found(place, *erased) == []

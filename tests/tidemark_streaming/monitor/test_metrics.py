@@ -26,7 +26,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.helper_columns import ADMITTED
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.upkeep.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.findings.finding import Kind
@@ -169,7 +169,7 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
     assert scraped(Monitor(settings)).keys() == again.keys()
 
     # The metrics of a recreated asset start from its new beginning.
-    drop(warehouse, by_minute)
+    drop_asset(warehouse, by_minute)
     run_all(warehouse, by_minute)
     anew = scraped(watcher)
     assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="incremental") == 1

@@ -13,7 +13,7 @@ from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as work
 from tidemark.run.runner import backfill, incremental
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.streams import continuous
@@ -116,7 +116,7 @@ def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> Non
     assert published(warehouse, over_others) == reference(ARRIVALS[:5])
     base = replace(over_others, name="base")
     whole = rollup(of=base, name=PER_MINUTE.name, window=Tumbling("5 minutes"))
-    drop(warehouse, over_others)
+    drop_asset(warehouse, over_others)
     incremental(warehouse, base)
     caught_up(warehouse, whole)
     assert parity(warehouse, whole).equal

@@ -27,7 +27,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion, Rollback, TableSwap
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log_rewrite import wait_for_rewrite
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
 
 _MAX_ATTEMPTS = 60
@@ -73,23 +73,24 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
 
     If tables were already rebuilt with this definition, process only the arrivals since then.
     """
-    side, asset = side_definition(transform), Asset(warehouse, transform)
-    last = asset.state.last()
-    if last.commit_number < 0:
+    side = side_definition(transform)
+    asset = Asset(warehouse, transform)
+    newest_commit = asset.state.last()
+    if newest_commit.commit_number < 0:
         raise DataError(
             f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
             "tables."
         )
     if not _is_continuable(warehouse, side):
-        drop(warehouse, side)
+        drop_asset(warehouse, side)
         runner.backfill(warehouse, side)
     runner.incremental(warehouse, side)
-    done = Asset(warehouse, side)
+    rebuilt = Asset(warehouse, side)
     return RebuildStatus(
         asset=transform.name,
-        tables=list(swap.list_versions(done)),
-        through=done.state.last().after.through,
-        current=last.after.through,
+        tables=list(swap.list_versions(rebuilt)),
+        through=rebuilt.state.last().after.through,
+        current=newest_commit.after.through,
         windows=warehouse.take(side.table, columns=["commit_number"]).num_rows,
         quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
@@ -108,43 +109,43 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         ConflictError: other runs of the asset kept committing first.
     """
     side = side_definition(transform)
-    for _ in _retry():
+    for _ in _yield_attempts():
         wait_for_rewrite(warehouse, transform.source)
         asset = Asset(warehouse, transform)
-        last = _wait_until_published(asset)
-        if isinstance(last, Promotion) and last.definition == fingerprint(side):
+        newest_commit = _wait_until_published(asset)
+        next_number = newest_commit.commit_number + 1
+        if isinstance(newest_commit, Promotion) and newest_commit.definition == fingerprint(side):
             # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
-            return swap.finish(asset, last)
+            return swap.finish(asset, newest_commit)
         if not _is_continuable(warehouse, side):
             raise DataError(
                 f"There is nothing to promote: no tables were rebuilt with the definition of "
                 f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
             )
         runner.incremental(warehouse, side)
-        ready = Asset(warehouse, side)
-        newest = ready.state.last()
-        other_log = lineage.is_of_another_log(asset, last)
-        if other_log or newest.after.at.arrival >= last.after.through:
-            whole = asset.published_commit_number() >= last.commit_number
-            if keep_backup and not whole:
-                raise _unpublished_error(transform, last)
-            found = swap.list_versions(ready)
-            kept = swap.list_versions(asset) if keep_backup and whole else {}
-            marker = Promotion(
-                commit_number=last.commit_number + 1,
-                before=last.after,
-                after=newest.after,
-                definition=newest.definition,
-                defined=last.commit_number + 1,
+        rebuilt = Asset(warehouse, side)
+        rebuilt_commit = rebuilt.state.last()
+        reads_another_log = lineage.is_of_another_log(asset, newest_commit)
+        if reads_another_log or rebuilt_commit.after.at.arrival >= newest_commit.after.through:
+            if keep_backup and not _is_published(asset, newest_commit):
+                raise _unpublished_error(transform, newest_commit)
+            rebuilt_versions = swap.list_versions(rebuilt)
+            backup = swap.list_versions(asset) if keep_backup else {}
+            commit_info = Promotion(
+                commit_number=next_number,
+                before=newest_commit.after,
+                after=rebuilt_commit.after,
+                definition=rebuilt_commit.definition,
+                defined=next_number,
                 parts=parts(side),
-                open_from=newest.open_from,
-                promoted=last.commit_number + 1 if kept else -1,
-                taken=_rename_tables(found, side, asset.transform),
-                kept=kept,
+                open_from=rebuilt_commit.open_from,
+                promoted=next_number if backup else -1,
+                taken=_rename_tables(rebuilt_versions, side, asset.transform),
+                kept=backup,
             )
             with suppress(ConflictError):
-                return _store_and_finish(asset, marker)
+                return _store_and_finish(asset, commit_info)
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
@@ -155,25 +156,26 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     run of the earlier definition processes later arrivals; runs of another definition are refused.
     """
     _ = side_definition(transform)
-    for _ in _retry():
+    for _ in _yield_attempts():
         wait_for_rewrite(warehouse, transform.source)
         asset = Asset(warehouse, transform)
-        last = _wait_until_published(asset)
-        promoted = _find_backup(asset, last)
-        earlier = asset.state.at(promoted.commit_number - 1)
-        recorded_parts = asset.state.recorded_parts(earlier)
-        marker = Rollback(
-            commit_number=last.commit_number + 1,
-            before=last.after,
-            after=earlier.after,
-            definition=earlier.definition,
-            defined=last.commit_number + 1 if recorded_parts else -1,
+        newest_commit = _wait_until_published(asset)
+        promotion = _find_backup(asset, newest_commit)
+        earlier_commit = asset.state.at(promotion.commit_number - 1)
+        recorded_parts = asset.state.recorded_parts(earlier_commit)
+        next_number = newest_commit.commit_number + 1
+        commit_info = Rollback(
+            commit_number=next_number,
+            before=newest_commit.after,
+            after=earlier_commit.after,
+            definition=earlier_commit.definition,
+            defined=next_number if recorded_parts else -1,
             parts=recorded_parts or None,
-            open_from=earlier.open_from,
-            taken={table: (table, version) for table, version in promoted.kept.items()},
+            open_from=earlier_commit.open_from,
+            taken={table: (table, version) for table, version in promotion.kept.items()},
         )
         with suppress(ConflictError):
-            return _store_and_finish(asset, marker)
+            return _store_and_finish(asset, commit_info)
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
@@ -182,20 +184,23 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
     Return the names of the deleted tables.
     """
-    tables = drop(warehouse, side_definition(transform))
+    tables = drop_asset(warehouse, side_definition(transform))
     asset = Asset(warehouse, transform)
-    if (last := asset.state.last()).promoted >= 0:
-        asset.state.forget(last.promoted)
+    promotion = asset.state.last().promoted
+    if promotion >= 0:
+        asset.state.forget(promotion)
     return tables
 
 
 def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
     asset = Asset(warehouse, side)
-    last = asset.state.last()
-    return last.definition == fingerprint(side) and not lineage.is_stale(asset, last)
+    newest_commit = asset.state.last()
+    return newest_commit.definition == fingerprint(side) and not lineage.is_stale(
+        asset, newest_commit
+    )
 
 
-def _retry() -> Iterator[None]:
+def _yield_attempts() -> Iterator[None]:
     """Yield once for each attempt to commit, at most `_MAX_ATTEMPTS` times.
 
     After each attempt, wait for a random time. Its upper limit doubles from 0.05 to 1 second.
@@ -205,65 +210,72 @@ def _retry() -> Iterator[None]:
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
 
 
-def _unpublished_error(transform: Definition, last: StateCommit) -> DataError:
+def _unpublished_error(transform: Definition, newest_commit: StateCommit) -> DataError:
     name = transform.name
     return DataError(
-        f"The newest run of '{name}', commit {last.commit_number}, is not completely published "
-        f"after {_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. "
+        f"The newest run of '{name}', commit {newest_commit.commit_number}, is not completely "
+        f"published after {_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was "
+        "killed. "
         "Nothing was promoted. Wait until it finishes. If it was killed, its stream or "
         f"`tidemark run {name}` completes it, with the definition that it used. "
         f"`tidemark rebuild {name} --promote --no-backup` promotes without a backup."
     )
 
 
-def _store_and_finish(asset: Asset, marker: TableSwap) -> RunFacts:
-    state = marker.taken[asset.transform.state_table]
-    return swap.finish(asset, swap.store(asset, marker, state))
+def _store_and_finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
+    state = commit_info.taken[asset.transform.state_table]
+    return swap.finish(asset, swap.store(asset, commit_info, state))
 
 
 def _rename_tables(
-    found: dict[str, int], side: Definition, own: Definition
+    versions: dict[str, int], side: Definition, transform: Definition
 ) -> dict[str, tuple[str, int]]:
     """Return name and version of each rebuilt table, by the name of the table that it replaces."""
-    names = [own.state_table, *swap.list_replaced(own)]
-    theirs = [side.state_table, *swap.list_replaced(side)]
-    pairs = zip(names, theirs, strict=True)
-    return {name: (other, found[other]) for name, other in pairs if other in found}
+    own_names = [transform.state_table, *swap.list_replaced(transform)]
+    side_names = [side.state_table, *swap.list_replaced(side)]
+    renamed = dict[str, tuple[str, int]]()
+    for own_name, side_name in zip(own_names, side_names, strict=True):
+        if side_name in versions:
+            renamed[own_name] = (side_name, versions[side_name])
+    return renamed
 
 
-def _find_backup(asset: Asset, last: StateCommit) -> Promotion:
+def _find_backup(asset: Asset, newest_commit: StateCommit) -> Promotion:
     """Return the last promotion.
 
     Raises:
         DataError: the rows from before it can't be read any more, or no promotion kept them.
     """
     name = asset.transform.name
-    if last.promoted < 0:
+    if newest_commit.promoted < 0:
         raise DataError(
             f"'{name}' has no backup to restore: only `tidemark rebuild {name} --promote` keeps "
             "one."
         )
-    promoted = asset.state.at(last.promoted)
-    assert isinstance(promoted, Promotion)
-    if asset.state.forgotten() >= last.promoted or not all(
-        asset.warehouse.readable(table, version) for table, version in promoted.kept.items()
-    ):
+    promotion = asset.state.at(newest_commit.promoted)
+    assert isinstance(promotion, Promotion)
+    is_readable = all(
+        asset.warehouse.readable(table, version) for table, version in promotion.kept.items()
+    )
+    if asset.state.forgotten() >= newest_commit.promoted or not is_readable:
         raise DataError(
             f"'{name}' has no backup to restore: the backup of its last promotion was discarded, "
             "or maintenance deleted it after seven days."
         )
-    return promoted
+    return promotion
 
 
 def _wait_until_published(asset: Asset) -> StateCommit:
     """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
-    began, last = time.monotonic(), asset.state.last()
-    if isinstance(last, TableSwap) and asset.published_commit_number() < last.commit_number:
-        swap.finish(asset, last)
-    while (
-        asset.published_commit_number() < last.commit_number
-        and time.monotonic() - began < _PUBLISH_WAIT_SECONDS
-    ):
+    deadline = time.monotonic() + _PUBLISH_WAIT_SECONDS
+    newest_commit = asset.state.last()
+    if isinstance(newest_commit, TableSwap) and not _is_published(asset, newest_commit):
+        swap.finish(asset, newest_commit)
+    while not _is_published(asset, newest_commit) and time.monotonic() < deadline:
         time.sleep(0.05)
-        last = asset.state.last()
-    return last
+        newest_commit = asset.state.last()
+    return newest_commit
+
+
+def _is_published(asset: Asset, commit_info: StateCommit) -> bool:
+    return asset.published_commit_number() >= commit_info.commit_number

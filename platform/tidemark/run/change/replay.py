@@ -21,7 +21,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.event_log.arrival import no_arrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
-from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
 
 
@@ -63,30 +63,40 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
     newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
     if newest is None:
         raise no_arrivals(log.source.name)
-    came = log.timeline() if arrival is None else []
-    since_then = (a.arrival for a in came if instant is not None and a.arrived_at >= instant)
-    found = next(since_then, None) if arrival is None else arrival
-    if found is None or not 0 <= found <= newest.arrival:
-        wanted = f"arrival {arrival}" if instant is None else f"arrival since {iso(instant)}"
+    if instant is None:
+        first_arrival = arrival
+        request = f"arrival {arrival}"
+    else:
+        first_arrival = _find_arrival_since(log, instant)
+        request = f"arrival since {iso(instant)}"
+    if first_arrival is None or not 0 <= first_arrival <= newest.arrival:
         raise DataError(
-            f"Source '{log.source.name}' has no {wanted}: its newest arrival is {newest.arrival}, "
+            f"Source '{log.source.name}' has no {request}: its newest arrival is {newest.arrival}, "
             f"from {iso(newest.arrived_at)}."
         )
-    return found
+    return first_arrival
 
 
-def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayResult:
-    """Recompute and replace the windows that hold an event of arrival `since` or a later one.
+def _find_arrival_since(log: Log, instant: int) -> int | None:
+    """Return the number of the first arrival at or after an instant; None if there is none."""
+    for arrival in log.timeline():
+        if arrival.arrived_at >= instant:
+            return arrival.arrival
+    return None
+
+
+def replay(warehouse: Warehouse, transform: Definition, first_arrival: int) -> ReplayResult:
+    """Recompute and replace the windows that hold an event of an arrival or of a later one.
 
     New arrivals are processed first. A replay excludes too-late events, as a stream does. If a
     correction had added too-late events to these windows, the next correction adds them again.
     """
-    facts = runner.replay(warehouse, transform, since)
-    return _report(warehouse, transform, transform, since, facts)
+    facts = runner.replay(warehouse, transform, first_arrival)
+    return _build_result(warehouse, transform, transform, first_arrival, facts)
 
 
 def replay_to_side_tables(
-    warehouse: Warehouse, transform: Definition, since: int, name: str
+    warehouse: Warehouse, transform: Definition, first_arrival: int, name: str
 ) -> ReplayResult:
     """Compute the windows that `replay` would replace, and write them to separate tables.
 
@@ -94,9 +104,9 @@ def replay_to_side_tables(
     computed, because a session may cross any bound.
     """
     side = side_definition(transform, name)
-    drop(warehouse, side)
-    facts = runner.replay(warehouse, side, since, into_empty=True)
-    return _report(warehouse, transform, side, since, facts)
+    drop_asset(warehouse, side)
+    facts = runner.replay(warehouse, side, first_arrival, into_empty=True)
+    return _build_result(warehouse, transform, side, first_arrival, facts)
 
 
 def side_definition(transform: Definition, name: str) -> WindowedTransform:
@@ -109,20 +119,27 @@ def side_definition(transform: Definition, name: str) -> WindowedTransform:
     return rebuild.side_definition(transform, name, "replay")
 
 
-def _report(
+def _build_result(
     warehouse: Warehouse,
     transform: Definition,
-    into: Definition,
-    since: int,
+    replayed: Definition,
+    first_arrival: int,
     facts: RunFacts | None,
 ) -> ReplayResult:
-    newest = Asset(warehouse, into).state.last().after.through
+    if facts is None:
+        last_arrival = Asset(warehouse, replayed).state.last().after.through
+        windows = 0
+        quarantined = 0
+    else:
+        last_arrival = facts.through_arrival
+        windows = facts.windows
+        quarantined = facts.quarantined
     return ReplayResult(
         asset=transform.name,
-        table=into.table,
-        since=since,
-        through=newest if facts is None else facts.through_arrival,
-        windows=0 if facts is None else facts.windows,
-        quarantined=0 if facts is None else facts.quarantined,
+        table=replayed.table,
+        since=first_arrival,
+        through=last_arrival,
+        windows=windows,
+        quarantined=quarantined,
         facts=facts,
     )

@@ -131,7 +131,7 @@ def _append_fence(warehouse: Warehouse, table: str, epochs: Mapping[str, int]) -
 
 def _begin_erasure(log: Log, search_result: SearchResult) -> None:
     """Record an erasure, and delete copies of its windows."""
-    erasures.record(log.warehouse, search_result.erasure, BEGUN)
+    erasures.record_phase(log.warehouse, search_result.erasure, BEGUN)
     pass_fail_point("erasure")
     if search_result.erasure.changes_events:
         remove_copies(log.warehouse, log.source, search_result.windowed_assets)

@@ -327,7 +327,7 @@ class _ErasureRun:
         if on_finish is not None:
             on_finish()
         for _, erasure in reversed(self._list_unfinished()):
-            erasures.record(self.warehouse, erasure, ENDED)
+            erasures.record_phase(self.warehouse, erasure, ENDED)
 
 
 def _check_definitions(

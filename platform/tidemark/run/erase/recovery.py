@@ -57,7 +57,7 @@ def recompute_windows(
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         # If its process is only paused, it can't delete the events any more.
         count_erasure(log)
-        erasures.record(warehouse, erasure, VOID)
+        erasures.record_phase(warehouse, erasure, VOID)
         return False
     windowed_assets = dict[str, Definition]()
     rollups = list[Definition]()

@@ -111,7 +111,7 @@ def build_report(
         source=erasure.source,
         done=not dry_run,
         id=None if dry_run or search_result.is_empty else erasure.id,
-        at=erasure.at,
+        at=erasure.started_at,
         events=sum(erasure.events.values()),
         arrivals=len(erasure.events),
         dead_letters=sum(erasure.letters.values()),

@@ -59,7 +59,7 @@ class SearchResult:
 
     @property
     def is_empty(self) -> bool:
-        return not self.erasure.changes
+        return not self.erasure.changes_rows
 
     def apply_changes(self, log: Log) -> Log:
         """Return the source's event log as it is after the erasure."""

@@ -5,7 +5,7 @@ state, so the checkpoint of its query can be removed whenever the query is stopp
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -20,42 +20,50 @@ FOLDER = "_checkpoints"
 """The folder of a database that holds the checkpoints of streaming queries."""
 
 
-class Read(NamedTuple):
+class ReadOffset(NamedTuple):
     """How far a query has read a table: the table's identity, and the version to continue with."""
 
     table: str
     version: int
 
 
-def folder(asset: str) -> str:
+def checkpoint_folder(asset: str) -> str:
     """Return the path of the checkpoint of an asset's query, relative to the database."""
     return f"{FOLDER}/{asset}"
 
 
-def remove(warehouse: Warehouse, asset: str) -> None:
+def remove_checkpoint(warehouse: Warehouse, asset: str) -> None:
     """Remove the checkpoint of an asset's query, if there is one. The query must not be running."""
-    system, path = file_system(warehouse.path(folder(asset)))
+    system, path = file_system(warehouse.path(checkpoint_folder(asset)))
     if system.get_file_info(path).type == pafs.FileType.Directory:
         with translate_refusals("remove the checkpoint of the stream"):
-            warehouse.remove(folder(asset))
+            warehouse.remove(checkpoint_folder(asset))
 
 
-def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
+def read_offsets(warehouse: Warehouse, asset: str | None = None) -> Iterator[ReadOffset]:
     """Yield the newest offset of each checkpoint, or of the checkpoint of one asset's query."""
-    system, path = file_system(warehouse.path(FOLDER if asset is None else folder(asset)))
-    every = pafs.FileSelector(path, allow_not_found=True, recursive=True)
-    newest: dict[str, pafs.FileInfo] = {}
-    for info in system.get_file_info(every):
-        place = PurePosixPath(info.path)
-        if place.parent.name == "offsets" and place.name.isdigit():
-            known = newest.setdefault(str(place.parent), info)
-            if int(place.name) > int(known.base_name):
-                newest[str(place.parent)] = info
-    for info in newest.values():
+    folder = FOLDER if asset is None else checkpoint_folder(asset)
+    system, path = file_system(warehouse.path(folder))
+    all_files = pafs.FileSelector(path, allow_not_found=True, recursive=True)
+    newest_files = _find_newest_files(system.get_file_info(all_files))
+    for info in newest_files:
         with system.open_input_stream(info.path) as file:
             lines = file.readall().decode().splitlines()
         for line in lines:
             with suppress(ValueError):
                 offset = json.loads(line)
                 if isinstance(offset, dict) and "reservoirVersion" in offset:
-                    yield Read(offset["reservoirId"], int(offset["reservoirVersion"]))
+                    yield ReadOffset(offset["reservoirId"], int(offset["reservoirVersion"]))
+
+
+def _find_newest_files(infos: Iterable[pafs.FileInfo]) -> list[pafs.FileInfo]:
+    """Return the file with the highest number in each folder named `offsets`."""
+    newest = dict[str, pafs.FileInfo]()
+    for info in infos:
+        path = PurePosixPath(info.path)
+        if path.parent.name != "offsets" or not path.name.isdigit():
+            continue
+        earlier = newest.setdefault(str(path.parent), info)
+        if int(path.name) > int(earlier.base_name):
+            newest[str(path.parent)] = info
+    return list(newest.values())

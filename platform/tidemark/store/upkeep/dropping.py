@@ -38,33 +38,36 @@ def list_dependents(graph: Graph, owner: str) -> list[Node]:
     """
     node = graph.node(owner)
     is_asset = node is not None and node.is_asset
-    return [
-        dependent
-        for dependent in reversed(graph.below(owner))
-        if not (is_asset and dependent.is_asset and owner in dependent.bases)
-    ]
+    dependents = list[Node]()
+    for dependent in reversed(graph.below(owner)):
+        is_rollup = is_asset and dependent.is_asset and owner in dependent.bases
+        if not is_rollup:
+            dependents.append(dependent)
+    return dependents
 
 
 def check_droppable(graph: Graph, owner: str) -> None:
     """Refuse to drop an owner from whose tables something else was computed."""
-    if not (dependents := list_dependents(graph, owner)):
+    dependents = list_dependents(graph, owner)
+    if not dependents:
         return
     name = owner.partition(" ")[2]
     names = ", ".join(f"'{dependent.name}'" for dependent in dependents)
     commands = ", then ".join(f"`tidemark drop {dependent.name}`" for dependent in dependents)
+    verb = "was" if len(dependents) == 1 else "were"
     raise DataError(
-        f"'{name}' can't be dropped, because {names} {'was' if len(dependents) == 1 else 'were'} "
-        f"computed from its tables and can't continue without them. First run {commands}."
+        f"'{name}' can't be dropped, because {names} {verb} computed from its tables and can't "
+        f"continue without them. First run {commands}."
     )
 
 
-def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
+def drop_asset(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Remove the tables of one definition, and return those that existed.
 
     Other tables of the same owner stay, such as those of a rebuild. No run of the definition may be
     in progress. After an interruption, call this function again.
     """
-    checkpoints.remove(warehouse, transform.name)
+    checkpoints.remove_checkpoint(warehouse, transform.name)
     return [table for table in transform.tables if warehouse.drop(table)]
 
 
@@ -75,28 +78,33 @@ def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     interruption, call this function again.
     """
     # The timeline goes first, because it determines which arrivals exist.
-    order = dict.fromkeys([source.timeline_table, *source.tables])
-    return [table for table in order if warehouse.drop(table)]
+    tables = dict.fromkeys([source.timeline_table, *source.tables])
+    return [table for table in tables if warehouse.drop(table)]
 
 
-def drop_owner(warehouse: Warehouse, owner: str, defined: Iterable[TableName] = ()) -> list[str]:
+def drop_owner(
+    warehouse: Warehouse, owner: str, definition_tables: Iterable[TableName] = ()
+) -> list[str]:
     """Remove all tables of an owner, and return those that existed.
 
     No run or ingest of the owner may be in progress. After an interruption, call this function
     again.
 
     Args:
-        defined: the tables of the owner's definition, if there is one. The tables that exist are
-            found without them, unless their transaction log is damaged.
+        definition_tables: the tables of the owner's definition, if there is one. The tables
+            that exist are found without them, unless their transaction log is damaged.
     """
     node = Graph.of_folder(warehouse.path("").rstrip("/")).node(owner)
-    owned = {*defined, *(() if node is None else node.tables)}
-    if owner == tables_of.asset(owner.partition(" ")[2]):
-        checkpoints.remove(warehouse, owner.partition(" ")[2])
+    tables = set(definition_tables)
+    if node is not None:
+        tables.update(node.tables)
+    name = owner.partition(" ")[2]
+    if owner == tables_of.asset(name):
+        checkpoints.remove_checkpoint(warehouse, name)
     dropped = list[str]()
-    if any(warehouse.has_files(table) for table in owned):
+    if any(warehouse.has_files(table) for table in tables):
         with operations.record(warehouse, Kind.DROP, owner):
-            for table in sorted(owned, key=_order):
+            for table in sorted(tables, key=_drop_order):
                 if warehouse.drop(table):
                     dropped.append(str(table))
     for kind in _ENDED_BY_DROP:
@@ -104,5 +112,5 @@ def drop_owner(warehouse: Warehouse, owner: str, defined: Iterable[TableName] = 
     return dropped
 
 
-def _order(table: TableName) -> tuple[bool, str]:
+def _drop_order(table: TableName) -> tuple[bool, str]:
     return table.role not in _FIRST, str(table)

@@ -39,8 +39,10 @@ from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.ERASURES
 
-BEGUN, ENDED, VOID = "begun", "ended", "void"
-"""The phases of an erasure. `void` ends one that was killed before any event was deleted."""
+BEGUN = "begun"
+ENDED = "ended"
+VOID = "void"
+"""The last phase of an erasure that was killed before any event was deleted."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -73,7 +75,7 @@ class Erasure:
             stands for all windows.
         added: for a derived source, the position of the first row to add, by arrival. Existing rows
             of the arrival have smaller positions.
-        at: when the erasure began, in microseconds.
+        started_at: when the erasure began, in microseconds.
     """
 
     source: str
@@ -83,7 +85,7 @@ class Erasure:
     windows: Mapping[str, Ranges]
     added: Mapping[int, int] = field(default_factory=dict[int, int])
     id: str = field(default_factory=lambda: uuid4().hex)
-    at: int = field(default_factory=lambda: time.time_ns() // 1000)
+    started_at: int = field(default_factory=lambda: time.time_ns() // 1000)
 
     @property
     def app(self) -> str:
@@ -96,38 +98,44 @@ class Erasure:
         return bool(self.events or self.added)
 
     @property
-    def changes(self) -> bool:
+    def changes_rows(self) -> bool:
         """True if the erasure deletes, empties or adds any row."""
         return self.changes_events or bool(self.letters)
 
 
-def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
+def record_phase(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     """Record that an erasure has begun or ended. A repeated call has no effect.
 
     Args:
         phase: `begun`, `ended`, or `void` if it was killed before any event was deleted.
     """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
+    if phase == BEGUN:
+        recorded_at = erasure.started_at
+        version = 0
+    else:
+        recorded_at = time.time_ns() // 1000
+        version = 1
     row = {
         "erasure": erasure.id,
         "source": erasure.source,
         "phase": phase,
-        "at": time.time_ns() // 1000 if phase != BEGUN else erasure.at,
+        "at": recorded_at,
         "through_arrival": erasure.through,
         "events": _to_rows(erasure.events),
         "dead_letters": _to_rows(erasure.letters),
         "windows": json.dumps(erasure.windows),
-        "added": [{"arrival": a, "position": n} for a, n in sorted(erasure.added.items())],
+        "added": _to_rows(erasure.added, "position"),
     }
     rows = pa.Table.from_pylist([row], schema=_SCHEMA)
-    warehouse.append(rows, TABLE, erasure.app, 0 if phase == BEGUN else 1)
+    warehouse.append(rows, TABLE, erasure.app, version)
 
 
 def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
     """Return the erasures of a source that have begun but not ended, the oldest first."""
-    rows = _rows(warehouse, source)
+    rows = _read_records(warehouse, source)
     phases = Counter(row["erasure"] for row in rows)
-    return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
+    return [_to_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
 
 
 def superseding_record(warehouse: Warehouse, source: Source) -> Vouches:
@@ -135,45 +143,48 @@ def superseding_record(warehouse: Warehouse, source: Source) -> Vouches:
 
     See `integrity.erasure_app`.
     """
-    ids = {str(row["erasure"]) for row in _rows(warehouse, source)}
-    return {integrity.erasure_app(erasure): 1 for erasure in ids}
+    erasure_ids = {str(row["erasure"]) for row in _read_records(warehouse, source)}
+    return {integrity.erasure_app(erasure): 1 for erasure in erasure_ids}
 
 
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
-    return merge_ranges((n, n + 1) for n in arrivals)
+    return merge_ranges((arrival, arrival + 1) for arrival in arrivals)
 
 
 def arrival_condition(ranges: Ranges) -> str:
     """Return the SQL condition that an arrival is in one of the ranges; false without ranges."""
-    each = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges or ((-1, 0),)]
-    return f"({' OR '.join(each)})"
+    ranges = ranges or ((-1, 0),)
+    conditions = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges]
+    return f"({' OR '.join(conditions)})"
 
 
-def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
+def _read_records(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
     if not warehouse.exists(TABLE):
         return []
     rows = warehouse.take(TABLE, Equals("source", source.name))
     return to_dicts(rows.sort_by("at"))
 
 
-def _erasure(row: Mapping[str, object]) -> Erasure:
+def _to_erasure(row: Mapping[str, object]) -> Erasure:
     by_asset = json.loads(str(row["windows"]))
-    windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in by_asset.items()}
+    windows = {
+        asset: tuple((start, end) for start, end in ranges) for asset, ranges in by_asset.items()
+    }
     empty = Erasure(str(row["source"]), -1, {}, {}, windows, id=str(row["erasure"]))
     return replace(
         empty,
         through=row["through_arrival"],
-        events=_to_counts(row["events"]),
-        letters=_to_counts(row["dead_letters"]),
-        added=_to_counts(row["added"], "position"),
-        at=row["at"],
+        events=_to_numbers(row["events"]),
+        letters=_to_numbers(row["dead_letters"]),
+        added=_to_numbers(row["added"], "position"),
+        started_at=row["at"],
     )
 
 
-def _to_rows(counts: Mapping[int, int]) -> list[dict[str, int]]:
-    return [{"arrival": a, "events": n} for a, n in sorted(counts.items())]
+def _to_rows(numbers: Mapping[int, int], name: str = "events") -> list[dict[str, int]]:
+    return [{"arrival": arrival, name: number} for arrival, number in sorted(numbers.items())]
 
 
-def _to_counts(counts: object, name: str = "events") -> dict[int, int]:
-    assert isinstance(counts, list)
-    return {each["arrival"]: each[name] for each in counts}
+def _to_numbers(rows: object, name: str = "events") -> dict[int, int]:
+    assert isinstance(rows, list)
+    return {row["arrival"]: row[name] for row in rows}

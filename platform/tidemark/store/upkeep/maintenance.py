@@ -28,7 +28,7 @@ from tidemark.define.tables import Role, TableName
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.leftovers import written_at
-from tidemark.store.committers.values import KeptFiles
+from tidemark.store.committers.values import CompactionResult, Head, KeptFiles
 from tidemark.store.state import State
 from tidemark.store.upkeep.readers import versions_read
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
@@ -41,7 +41,7 @@ _ROLLBACK_PERIOD = 7 * DAY
 _SLACK = 600_000_000
 """Microseconds by which ages are reduced, because vacuum rounds them up to whole hours."""
 
-_LOG = 7 * DAY
+_LOG_RETENTION = 7 * DAY
 """How long transaction logs keep each commit, equal to the tables' property."""
 
 
@@ -70,16 +70,14 @@ class MaintenanceResult:
 def own_tables(warehouse: Warehouse) -> list[TableName]:
     """Return Tidemark's tables in the database, each with its owner and role, sorted by name."""
 
-    def own(table: str) -> TableName | None:
+    def read_name(table: str) -> TableName | None:
         properties = warehouse.properties(table)
-        return (
-            TableName.of(table, properties)
-            if properties.get("tidemark.format") == str(FORMAT)
-            else None
-        )
+        if properties.get("tidemark.format") != str(FORMAT):
+            return None
+        return TableName.of(table, properties)
 
-    found = (_run_unless_dropped(warehouse, table, own) for table in warehouse.tables())
-    return [name for name in found if name is not None]
+    names = (_run_unless_dropped(warehouse, table, read_name) for table in warehouse.tables())
+    return [name for name in names if name is not None]
 
 
 def maintain(
@@ -100,35 +98,32 @@ def maintain(
         retention: how long removed files are kept, in microseconds.
         dry_run: true to change nothing, and to return what would be changed.
     """
-    existing, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
-    for name in asked:
-        if name not in existing:
-            raise DataError(describe_unknown("Tidemark table", name, existing))
-    versions = _versions_in_arrivals(warehouse, existing)
-    kept = _versions_for_rollback(warehouse, existing, now - _ROLLBACK_PERIOD)
-    read = versions_read(warehouse)
-    for table in asked or existing:
-        found = _try_maintaining(
-            warehouse,
-            table,
-            lambda name: _maintain(
-                warehouse,
-                name,
-                sorted(versions[name]),
-                kept.get(name),
-                read,
-                now,
-                retention,
-                dry_run=dry_run,
-            ),
-        )
-        if found is not None:
-            yield found
-    if not asked:
-        yield _scratch(warehouse, now - DAY, dry_run=dry_run)
+    existing = own_tables(warehouse)
+    requested = list(tables)
+    started = time.time_ns() // 1000
+    for table in requested:
+        if table not in existing:
+            raise DataError(describe_unknown("Tidemark table", table, existing))
+    maintenance = _Maintenance(
+        warehouse,
+        recorded_versions=_versions_in_arrivals(warehouse, existing),
+        backups=_versions_for_rollback(warehouse, existing, started - _ROLLBACK_PERIOD),
+        read_versions=versions_read(warehouse),
+        started=started,
+        retention=retention,
+        dry_run=dry_run,
+    )
+    for table in requested or existing:
+        result = maintenance.try_maintaining(table)
+        if result is not None:
+            yield result
+    if not requested:
+        yield _remove_scratch_folders(warehouse, started - DAY, dry_run=dry_run)
 
 
-def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[MaintenanceResult]:
+def purge_old_files(
+    warehouse: Warehouse, tables: Iterable[str], erasure_start: int
+) -> Iterator[MaintenanceResult]:
     """Remove files that tables do not contain any more, and the history in their transaction logs.
 
     No retention applies. After that, earlier versions of the tables, and the changes since these
@@ -136,106 +131,182 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
     so is the transaction log of a table with such versions.
 
     Args:
-        begun: when the erasure began, in microseconds. A file that no version refers to is removed
-            only if it is older: a run may be about to commit a newer one.
+        erasure_start: when the erasure began, in microseconds. A file that no version refers to is
+            removed only if it is older: a run may be about to commit a newer one.
     """
     recorded = _versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:
         if warehouse.version(table) < 0:
             continue
-        versions, now = tuple(sorted(recorded[table])), time.time_ns() // 1000
-        spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
-        freed = warehouse.vacuum(table, spared)
-        if not versions:
+        versions = tuple(sorted(recorded[table]))
+        future = time.time_ns() // 1000 + _SLACK
+        kept_files = KeptFiles(
+            removed_since=future,
+            written_since=erasure_start,
+            versions=versions,
+            fed_since=future,
+        )
+        vacuumed = warehouse.vacuum(table, kept_files)
+        if versions:
+            spared = format_count(len(versions), "recorded version")
+        else:
             warehouse.trim_log(table)
-        spared_text = format_count(len(versions), "recorded version") if versions else ""
-        yield MaintenanceResult(table, *(0, 0), *freed, spared=spared_text)
+            spared = ""
+        yield MaintenanceResult(table, removed=vacuumed.files, freed=vacuumed.bytes, spared=spared)
 
 
-def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
+def combine_errors(results: Iterable[MaintenanceResult]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
-    troubles = [f"Table '{each.table}': {each.trouble}" for each in found if each.trouble]
-    return (
-        DataError(f"Maintenance failed for some tables. {'. '.join(troubles)}.")
-        if troubles
-        else None
-    )
+    troubles = [f"Table '{result.table}': {result.trouble}" for result in results if result.trouble]
+    if not troubles:
+        return None
+    return DataError(f"Maintenance failed for some tables. {'. '.join(troubles)}.")
 
 
-def _try_maintaining(
-    warehouse: Warehouse, table: str, work: Callable[[str], MaintenanceResult]
-) -> MaintenanceResult | None:
-    """Return the result of maintaining a table, or its error; None if the table was dropped."""
-    try:
-        return _run_unless_dropped(warehouse, table, work)
-    except Exception as error:
-        return MaintenanceResult(table, trouble=summarize(error))
+@dataclass(frozen=True)
+class _KeptVersions:
+    """The versions of a table that are kept longer than the retention.
+
+    Args:
+        recorded: the versions of a lookup table that arrivals recorded.
+        backup: the version that a rollback of the last promotion restores; None if there is none.
+        read_version: the version that the slowest reader of changes has reached.
+        unread_since: when `read_version` was committed, if it is not the newest version; otherwise
+            None.
+    """
+
+    recorded: Sequence[int]
+    backup: int | None
+    read_version: int
+    unread_since: int | None
+
+    def list_versions(self) -> list[int]:
+        versions = list(self.recorded)
+        if self.unread_since is not None:
+            versions.append(self.read_version)
+        if self.backup is not None:
+            versions.append(self.backup)
+        return versions
+
+    def __str__(self) -> str:
+        descriptions = list[str]()
+        if self.recorded:
+            descriptions.append(format_count(len(self.recorded), "recorded version"))
+        if self.unread_since is not None:
+            descriptions.append(f"unread changes since version {self.read_version}")
+        if self.backup is not None:
+            descriptions.append(f"version {self.backup}, from before a promotion")
+        return ", ".join(descriptions)
 
 
-def _maintain(
-    warehouse: Warehouse,
-    table: str,
-    versions: Sequence[int],
-    kept: int | None,
-    read: Mapping[str, int],
-    now: int,
-    retention: int,
-    *,
-    dry_run: bool,
+@dataclass(frozen=True)
+class _Maintenance:
+    """A maintenance of several tables.
+
+    Args:
+        recorded_versions: the versions that arrivals recorded, by table.
+        backups: the version that a rollback restores, by table.
+        read_versions: the version that the slowest reader of changes has reached, by the table's
+            identity.
+        started: when the maintenance started, in microseconds.
+        retention, dry_run: as in `maintain`.
+    """
+
+    warehouse: Warehouse
+    recorded_versions: Mapping[str, Iterable[int]]
+    backups: Mapping[str, int]
+    read_versions: Mapping[str, int]
+    started: int
+    retention: int
+    dry_run: bool
+
+    def try_maintaining(self, table: str) -> MaintenanceResult | None:
+        """Return the result of maintaining a table, or its error; None if the table was dropped."""
+        try:
+            return _run_unless_dropped(self.warehouse, table, self._maintain_table)
+        except Exception as error:
+            return MaintenanceResult(table, trouble=summarize(error))
+
+    def _maintain_table(self, table: str) -> MaintenanceResult:
+        head = self.warehouse.head(table)
+        if head is None:
+            raise DataError(f"Table '{table}' does not exist any more.")
+        kept = self._find_kept_versions(table, head)
+        oldest = self.started
+        for version in kept.list_versions():
+            oldest = min(oldest, self.warehouse.committed_at(table, version) or self.started)
+        compaction, is_busy = self._compact_table(table)
+        if not self.dry_run:
+            self.warehouse.checkpoint(table, forget=oldest > self.started - _LOG_RETENTION)
+        vacuumed = self.warehouse.vacuum(table, self._kept_files(kept), dry_run=self.dry_run)
+        return MaintenanceResult(
+            table,
+            before=compaction.before,
+            after=compaction.after,
+            removed=vacuumed.files,
+            freed=vacuumed.bytes,
+            busy=is_busy,
+            spared=str(kept),
+        )
+
+    def _find_kept_versions(self, table: str, head: Head) -> _KeptVersions:
+        read_version = max(self.read_versions.get(head.table_id, head.version), 0)
+        unread_since = None
+        if read_version < head.version:
+            unread_since = self.warehouse.committed_at(table, read_version)
+        return _KeptVersions(
+            recorded=sorted(self.recorded_versions[table]),
+            backup=self.backups.get(table),
+            read_version=read_version,
+            unread_since=unread_since,
+        )
+
+    def _compact_table(self, table: str) -> tuple[CompactionResult, bool]:
+        """Compact a table. Return the result, and whether other writers prevented it."""
+        file_bytes = thresholds.COMPACTED_FILE_BYTES
+        try:
+            return self.warehouse.compact(table, file_bytes, dry_run=self.dry_run), False
+        except ConflictError:
+            compaction = self.warehouse.compact(table, file_bytes, dry_run=True)
+            return compaction._replace(after=compaction.before), True
+
+    def _kept_files(self, kept: _KeptVersions) -> KeptFiles:
+        removed_since = self.started - self.retention + _SLACK
+        if kept.unread_since is not None:
+            removed_since = min(removed_since, kept.unread_since)
+        # A file may be written long before the commit that adds it.
+        written_since = min(removed_since, (kept.unread_since or self.started) - DAY)
+        return KeptFiles(removed_since, written_since, tuple(kept.list_versions()))
+
+
+def _remove_scratch_folders(
+    warehouse: Warehouse, oldest_kept: int, *, dry_run: bool
 ) -> MaintenanceResult:
-    head = warehouse.head(table)
-    if head is None:
-        raise DataError(f"Table '{table}' does not exist any more.")
-    busy, feed = False, max(read.get(head.table_id, head.version), 0)
-    unread = warehouse.committed_at(table, feed) if feed < head.version else None
-    looked = [*versions, *([feed] if unread is not None else [])]
-    looked += [] if kept is None else [kept]
-    oldest = min([now, *(warehouse.committed_at(table, v) or now for v in looked)])
-    try:
-        files = warehouse.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=dry_run)
-    except ConflictError:
-        files, busy = warehouse.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=True), True
-        files = files._replace(after=files.before)
-    if not dry_run:
-        warehouse.checkpoint(table, forget=oldest > now - _LOG)
-    since = now - retention + _SLACK
-    if unread is not None:
-        since = min(since, unread)
-    # A file may be written long before the commit that adds it.
-    spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
-    freed = warehouse.vacuum(table, spared, dry_run=dry_run)
-    spared_text = [
-        *([format_count(len(versions), "recorded version")] if versions else []),
-        *([f"unread changes since version {feed}"] if unread is not None else []),
-        *([f"version {kept}, from before a promotion"] if kept is not None else []),
-    ]
-    return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(spared_text))
-
-
-def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:
     """Remove scratch folders last written before an instant: killed processes left them behind."""
     system, folder = file_system(warehouse.path(SCRATCH))
-    removed = freed = 0
-    for top in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
-        below = [top]
-        if top.type == pafs.FileType.Directory:
-            below += system.get_file_info(pafs.FileSelector(top.path, recursive=True))
-        if max(written_at(info) for info in below) >= before:
+    removed = 0
+    freed = 0
+    for entry in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+        infos = [entry]
+        if entry.type == pafs.FileType.Directory:
+            infos += system.get_file_info(pafs.FileSelector(entry.path, recursive=True))
+        if max(written_at(info) for info in infos) >= oldest_kept:
             continue
-        files = [info for info in below if info.type == pafs.FileType.File]
-        removed, freed = removed + len(files), freed + sum(info.size for info in files)
+        files = [info for info in infos if info.type == pafs.FileType.File]
+        removed += len(files)
+        freed += sum(info.size for info in files)
         if not dry_run:
-            system.delete_dir(top.path)
+            system.delete_dir(entry.path)
     return MaintenanceResult(SCRATCH, removed=removed, freed=freed)
 
 
 _T = TypeVar("_T")
 
 
-def _run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], _T]) -> _T | None:
-    """Return `look(table)`; None if the table was dropped in the meantime."""
+def _run_unless_dropped(warehouse: Warehouse, table: str, work: Callable[[str], _T]) -> _T | None:
+    """Return `work(table)`; None if the table was dropped in the meantime."""
     try:
-        return look(table)
+        return work(table)
     except Exception:
         if warehouse.head(table) is None:
             return None
@@ -243,35 +314,41 @@ def _run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], 
 
 
 def _versions_for_rollback(
-    warehouse: Warehouse, tables: Iterable[TableName], since: int
+    warehouse: Warehouse, tables: Iterable[TableName], started_since: int
 ) -> dict[str, int]:
     """Return, by table, the version that a rollback of the last promotion restores.
 
-    A table is missing if no promotion can be rolled back, or if the last one started before `since`
-    (microseconds).
+    A table is missing if no promotion can be rolled back, or if the last one started before
+    `started_since` (microseconds).
     """
 
-    def before(table: str) -> dict[str, int]:
+    def find_backup(table: str) -> dict[str, int]:
         state = State.from_table(warehouse, table)
-        promoted = state.last().promoted
-        if promoted <= state.forgotten():
+        promotion_number = state.last().promoted
+        if promotion_number <= state.forgotten():
             return {}
-        commit = state.at(promoted)
-        return (
-            dict(commit.kept) if isinstance(commit, Promotion) and commit.started >= since else {}
-        )
+        promotion = state.at(promotion_number)
+        if not isinstance(promotion, Promotion) or promotion.started < started_since:
+            return {}
+        return dict(promotion.kept)
 
-    found: dict[str, int] = {}
-    for table in (t for t in tables if t.role is Role.STATE):
-        found |= _run_unless_dropped(warehouse, table, before) or {}
-    return found
+    backups = dict[str, int]()
+    for table in tables:
+        if table.role is Role.STATE:
+            backups |= _run_unless_dropped(warehouse, table, find_backup) or {}
+    return backups
 
 
 def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for timeline in (t for t in tables if t.role is Role.TIMELINE):
-        arrivals = _run_unless_dropped(warehouse, timeline, warehouse.take)
-        texts = [] if arrivals is None else arrivals["lookups"].unique().to_pylist()
-        for name, version in (pair for text in texts for pair in json.loads(text).items()):
-            found[name].add(int(version))
-    return found
+    """Return the versions that arrivals recorded, by lookup table."""
+    versions: dict[str, set[int]] = defaultdict(set)
+    for table in tables:
+        if table.role is not Role.TIMELINE:
+            continue
+        arrivals = _run_unless_dropped(warehouse, table, warehouse.take)
+        if arrivals is None:
+            continue
+        for text in arrivals["lookups"].unique().to_pylist():
+            for lookup_table, version in json.loads(text).items():
+                versions[lookup_table].add(int(version))
+    return versions

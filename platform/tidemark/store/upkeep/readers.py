@@ -6,6 +6,7 @@ readers, such as sinks, record their position elsewhere.
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from tidemark.store.upkeep import checkpoints
@@ -17,11 +18,19 @@ def versions_read(warehouse: Warehouse) -> dict[str, int]:
 
     The keys are the identities of the tables.
     """
-    found: dict[str, int] = {}
-    by_queries = ((table, version - 1) for table, version in checkpoints.read(warehouse))
-    for table, version in [*_read_by_marts(warehouse), *by_queries]:
-        found[table] = min(version, found.get(table, version))
-    return found
+    slowest = dict[str, int]()
+    for table, version in chain(_read_by_marts(warehouse), _read_by_queries(warehouse)):
+        slowest[table] = min(version, slowest.get(table, version))
+    return slowest
+
+
+def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
+    """Yield the identity of each table that a query reads, with the last version that it has read.
+
+    A checkpoint has the version with which the query continues.
+    """
+    for table, version in checkpoints.read_offsets(warehouse):
+        yield table, version - 1
 
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
@@ -34,7 +43,9 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
         properties = _properties(marts, mart)
         versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         # The other entry is the mart's code.
-        yield from ((table, at[0]) for table, at in versions.items() if isinstance(at, list))
+        for table, position in versions.items():
+            if isinstance(position, list):
+                yield table, position[0]
 
 
 def _properties(marts: Warehouse, mart: str) -> dict[str, str]:

@@ -171,7 +171,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
             with step(f"recompute {asset.name}"):
                 if asset.follows is None:
                     # The asset's checkpoint can't be used with a rewritten timeline.
-                    checkpoints.remove(store, asset.name)
+                    checkpoints.remove_checkpoint(store, asset.name)
                     runner.backfill(store, asset)
                 else:
                     runner.incremental(store, asset)

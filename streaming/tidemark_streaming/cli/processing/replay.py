@@ -51,7 +51,7 @@ def command(
     """
     from tidemark.run.change import replay as run
     from tidemark.store.event_log.log import Log
-    from tidemark.store.upkeep.dropping import drop
+    from tidemark.store.upkeep.dropping import drop_asset
 
     if discard and (into is None or arrival is not None or begin is not None):
         raise DefinitionError(
@@ -71,7 +71,7 @@ def command(
     store = home.warehouse(validates=True)
     if discard and side is not None:
         with step(f"discard {side.name}") as work:
-            tables = drop(store, side)
+            tables = drop_asset(store, side)
             work.note = format_count(len(tables), "table")
         return Output({"asset": asset, "discarded": tables}, lambda: None)
     since = run.find_first_arrival(Log(store, transform.source), arrival, moment)

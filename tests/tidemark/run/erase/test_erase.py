@@ -31,7 +31,7 @@ from tidemark.run.erase import deletion
 from tidemark.run.erase.erase import erase_events, list_tables
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
-from tidemark.store.upkeep.maintenance import purge
+from tidemark.store.upkeep.maintenance import purge_old_files
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -116,7 +116,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
 
     again = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
     assert (again.events, again.id, again.places) == (0, None, [])
-    list(purge(warehouse, list_tables(READINGS, EVERY), did.at))
+    list(purge_old_files(warehouse, list_tables(READINGS, EVERY), did.at))
     assert found(place, ANN) == []
     assert all(parity(warehouse, asset).equal for asset in EVERY)
     run_all(warehouse, KEYED)

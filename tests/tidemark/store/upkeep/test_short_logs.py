@@ -73,8 +73,11 @@ def test_what_a_streaming_query_has_not_read_stays(
     head = warehouse.head(READINGS.log_table)
     assert head is not None
     for version, remaining in ((7, 0), (25, 24)):
-        reads = [checkpoints.Read(head.table_id, version), checkpoints.Read("another", 1)]
-        monkeypatch.setattr(checkpoints, "read", lambda _, reads=reads: iter(reads))
+        reads = [
+            checkpoints.ReadOffset(head.table_id, version),
+            checkpoints.ReadOffset("another", 1),
+        ]
+        monkeypatch.setattr(checkpoints, "read_offsets", lambda _, reads=reads: iter(reads))
         short_logs.of_source(warehouse, READINGS, 50)
         assert oldest_version(warehouse, READINGS.log_table) == remaining
 
