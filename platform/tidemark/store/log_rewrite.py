@@ -87,7 +87,7 @@ def wait_for_rewrite(warehouse: "Warehouse", source: Source) -> None:
     began = time.monotonic()
     is_reported = False
     while True:
-        record = records.read(REWRITE, source.name)
+        record = records.read_record(REWRITE, source.name)
         owner = record.owner
         if owner is None or is_free(record):
             return

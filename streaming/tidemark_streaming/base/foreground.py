@@ -92,7 +92,7 @@ class Entry:
         if self._held is not None:
             # A warehouse that can't be written must not end a command here.
             with suppress(TidemarkError):
-                self._held.change(change)
+                self._held.change_record(change)
 
 
 @contextmanager
@@ -132,13 +132,13 @@ def forget(settings: Settings, kind: str, name: str) -> bool:
         was_expected = record.wish is not None
         return replace(record, wish=None, report={})
 
-    records_of(settings).change(f"{COMMAND}{kind}", name, withdraw)
+    records_of(settings).change_record(f"{COMMAND}{kind}", name, withdraw)
     return was_expected
 
 
 def commands(settings: Settings) -> list[Command]:
     """Return the commands that should run, for the database in the settings."""
-    records = records_of(settings).read_all(COMMAND)
+    records = records_of(settings).list_records(COMMAND)
     return [command for record in records if (command := _read_command(record)) is not None]
 
 

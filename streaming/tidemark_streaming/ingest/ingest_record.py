@@ -54,7 +54,7 @@ def lock_ingest(warehouse: Warehouse, source: Source) -> Iterator[Hold]:
 
 def is_ingesting(settings: Settings, source: str) -> bool:
     """Return whether an ingest of a source runs at present."""
-    return not is_free(records_of(settings).read(INGEST, source))
+    return not is_free(records_of(settings).read_record(INGEST, source))
 
 
 class Ingest:
@@ -94,7 +94,7 @@ def record_error(lock: Hold) -> Iterator[Ingest]:
 
 def blocking_error(settings: Settings, source: str) -> str | None:
     """Return the message of the error that blocks a source; None if the source is not blocked."""
-    return records_of(settings).read(INGEST, source).report.get(_REFUSED)
+    return records_of(settings).read_record(INGEST, source).report.get(_REFUSED)
 
 
 POLL_STALE_SECONDS = 120.0
@@ -104,14 +104,14 @@ POLL_STALE_SECONDS = 120.0
 def record_poll(settings: Settings, source: str) -> None:
     """Record that a sensor polls a source now."""
     lasts = int(POLL_STALE_SECONDS * SECOND)
-    records_of(settings).change(
+    records_of(settings).change_record(
         POLL, source, lambda record: record.owned_by(Owner("sensor"), lasts)
     )
 
 
 def is_polled(settings: Settings, source: str) -> bool:
     """Return whether a sensor polled a source in the last two minutes."""
-    return records_of(settings).read(POLL, source).has_lease
+    return records_of(settings).read_record(POLL, source).has_lease
 
 
 class RecordedIngest(NamedTuple):
@@ -130,7 +130,7 @@ class RecordedIngest(NamedTuple):
 
 def read_ingests(settings: Settings, sources: Iterable[str]) -> dict[str, RecordedIngest]:
     """Return the ingest of each source, from one listing of the records."""
-    all_records = records_of(settings).read_all(INGEST, POLL)
+    all_records = records_of(settings).list_records(INGEST, POLL)
     records = {(record.kind, record.name): record for record in all_records}
     ingests = dict[str, RecordedIngest]()
     for source in sources:
@@ -148,4 +148,4 @@ def _record_error_text(lock: Hold, error: str | None) -> None:
 
     # An error here is ignored: if the disk is full, the ingest itself reports it.
     with suppress(TidemarkError):
-        lock.change(change)
+        lock.change_record(change)

@@ -57,7 +57,9 @@ def request(settings: Settings, asset: str, admission: Admission = ALL) -> Desir
     requested_at = time.time_ns() // 1000
     limits = admission
     stream = DesiredStream(asset, limits.arrivals, requested_at, limits.rows, limits.bytes)
-    records_of(settings).change(STREAM, asset, lambda record: replace(record, wish=asdict(stream)))
+    records_of(settings).change_record(
+        STREAM, asset, lambda record: replace(record, wish=asdict(stream))
+    )
     return stream
 
 
@@ -70,32 +72,32 @@ def cancel(settings: Settings, asset: str) -> bool:
         was_requested = record.wish is not None
         return replace(record, wish=None, report={})
 
-    records_of(settings).change(STREAM, asset, withdraw)
+    records_of(settings).change_record(STREAM, asset, withdraw)
     return was_requested
 
 
 def find(settings: Settings, asset: str) -> DesiredStream | None:
     """Return the request for an asset's stream; None if there is none."""
-    return _read_request(records_of(settings).read(STREAM, asset))
+    return _read_request(records_of(settings).read_record(STREAM, asset))
 
 
 def read_all(settings: Settings) -> dict[str, DesiredStream]:
     """Return all requests, by asset."""
-    requests = map(_read_request, records_of(settings).read_all(STREAM))
+    requests = map(_read_request, records_of(settings).list_records(STREAM))
     return {request.asset: request for request in requests if request is not None}
 
 
 def record_start(settings: Settings, stream: DesiredStream, query: str, run: str) -> None:
     """Record that a query was started for a request."""
     start = _Start(stream.since, query, run)._asdict()
-    records_of(settings).change(
+    records_of(settings).change_record(
         STREAM, stream.asset, lambda record: replace(record, report={"start": start})
     )
 
 
 def find_start(settings: Settings, asset: str) -> _Start | None:
     """Return the query that was started last for a request of the asset; None if it is unknown."""
-    start = records_of(settings).read(STREAM, asset).report.get("start")
+    start = records_of(settings).read_record(STREAM, asset).report.get("start")
     if start is None:
         return None
     return _Start(**start)
@@ -121,7 +123,7 @@ def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> No
             )
         return record.owned_by(Owner(owner), int(lasts * SECOND))
 
-    records_of(settings).change(SUPERVISOR, domain, renew)
+    records_of(settings).change_record(SUPERVISOR, domain, renew)
 
 
 def _read_request(record: WorkerRecord) -> DesiredStream | None:

@@ -55,7 +55,7 @@ def is_orphaned(warehouse: Warehouse, asset: str) -> bool:
     records = worker_records(warehouse.location, warehouse.database)
     if _is_lost(records, asset, owner):
         return True
-    wait_for_renewal(records, records.read(_KIND, asset))
+    wait_for_renewal(records, records.read_record(_KIND, asset))
     return _is_lost(records, asset, owner)
 
 
@@ -66,7 +66,7 @@ def is_own(spark: SparkSession) -> bool:
 
 def _is_lost(records: WorkerRecords, asset: str, owner: Process) -> bool:
     """Return whether a process has lost the work of an asset's stream, or never had it."""
-    record = records.read(_KIND, asset)
+    record = records.read_record(_KIND, asset)
     return is_free(record) or record.owner is None or record.owner.process != owner
 
 

@@ -260,7 +260,7 @@ def write_statuses(
 ) -> None:
     """Store the status of a domain's streams in the record of the domain's supervisor."""
     statuses = {asset: asdict(stream) for asset, stream in streams.items()}
-    records_of(settings).change(
+    records_of(settings).change_record(
         SUPERVISOR,
         domain,
         lambda record: replace(record, report={"at": time_micros, "streams": statuses}),
@@ -279,7 +279,7 @@ def read_statuses(
         lasts: the microseconds after which a status is stale.
     """
     statuses: dict[str, Stream] = {}
-    for record in records_of(settings).read_all(SUPERVISOR):
+    for record in records_of(settings).list_records(SUPERVISOR):
         if record.report and 0 <= time_micros - record.report["at"] <= lasts:
             streams = record.report["streams"].items()
             statuses |= {asset: Stream(**stream) for asset, stream in streams}

@@ -50,10 +50,10 @@ class Hold:
         self.name = record.name
         self.owner = owner
 
-    def change(self, change: Callable[[WorkerRecord], WorkerRecord]) -> bool:
+    def change_record(self, change: Callable[[WorkerRecord], WorkerRecord]) -> bool:
         """Change the record. Return False, without a change, if the work has another owner now."""
         # Usually no other process has changed the record, so it need not be read again.
-        changed = self._records.change_known(self._record, change)
+        changed = self._records.try_change_record(self._record, change)
         if changed is not None:
             self._record = changed
             return True
@@ -62,20 +62,24 @@ class Hold:
         def change_own(record: WorkerRecord) -> WorkerRecord:
             nonlocal is_own
             is_own = record.owner == self.owner
-            return change(record) if is_own else record
+            if not is_own:
+                return record
+            return change(record)
 
-        changed = self._records.change(self.kind, self.name, change_own)
+        changed = self._records.change_record(self.kind, self.name, change_own)
         if is_own:
             self._record = changed
         return is_own
 
-    def renew(self) -> bool:
+    def renew_lease(self) -> bool:
         """Renew the lease. Return False if the work has another owner now."""
-        return self.change(lambda record: record.owned_by(self.owner, LEASE_SECONDS * SECOND))
+        return self.change_record(
+            lambda record: record.owned_by(self.owner, LEASE_SECONDS * SECOND)
+        )
 
-    def release(self) -> None:
+    def release_work(self) -> None:
         """Make the work free for others."""
-        self.change(WorkerRecord.without_owner)
+        self.change_record(WorkerRecord.without_owner)
 
 
 @contextmanager
@@ -88,8 +92,8 @@ def hold_work(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold]:
     Raises:
         OwnedElsewhereError: another owner has the work, and is alive.
     """
-    found = records.read(kind, name)
-    wait_for_renewal(records, found)
+    current_record = records.read_record(kind, name)
+    wait_for_renewal(records, current_record)
     process = this_process()
     owner = Owner(f"process {process.pid} on {process.machine}", process, uuid4().hex)
 
@@ -98,16 +102,18 @@ def hold_work(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold]:
             raise OwnedElsewhereError(record.owner)
         return record.owned_by(owner, LEASE_SECONDS * SECOND)
 
-    taken = records.change_known(found, take) or records.change(kind, name, take)
-    held = Hold(records, taken, owner)
-    _renewals.add(held)
+    own_record = records.try_change_record(current_record, take)
+    if own_record is None:
+        own_record = records.change_record(kind, name, take)
+    hold = Hold(records, own_record, owner)
+    _renewals.add_hold(hold)
     try:
-        yield held
+        yield hold
     finally:
-        _renewals.remove(held)
+        _renewals.remove_hold(hold)
         # If this fails, only other machines wait for the lease to end.
         with suppress(OSError, TidemarkError):
-            held.release()
+            hold.release_work()
 
 
 def is_free(record: WorkerRecord) -> bool:
@@ -116,76 +122,78 @@ def is_free(record: WorkerRecord) -> bool:
     if owner is None or record.is_free:
         return True
     # This process has ended its hold, but could not write that.
-    return owner.process == this_process() and not _renewals.has(owner)
+    return owner.process == this_process() and not _renewals.has_hold(owner)
 
 
-def wait_for_renewal(records: WorkerRecords, before: WorkerRecord) -> None:
+def wait_for_renewal(records: WorkerRecords, seen_record: WorkerRecord) -> None:
     """Wait until the owner of a record renews its lease or loses it, if the owner can't be seen
     from here. A warning says that this waits.
 
     Args:
-        before: the record as it was read last.
+        seen_record: the record as it was read last.
     """
-    process = None if before.owner is None else before.owner.process
-    if before.is_free or before.owner is None or process is None or process.is_near:
+    owner = seen_record.owner
+    if seen_record.is_free or owner is None:
         return
-    left = max(before.until - time.time_ns() // 1000, 0) // SECOND
+    if owner.process is None or owner.process.is_near:
+        return
+    seconds_left = max(seen_record.until - time.time_ns() // 1000, 0) // SECOND
     _log.warning(
         "Waiting for up to %s: %s may still work on '%s'.",
-        format_count(left, "second"),
-        before.owner,
-        before.name,
+        format_count(seconds_left, "second"),
+        owner,
+        seen_record.name,
     )
-    record = before
-    while (record.owner, record.until) == (before.owner, before.until) and not record.is_free:
+    record = seen_record
+    while record.owner == owner and record.until == seen_record.until and not record.is_free:
         time.sleep(_POLL_SECONDS)
-        record = records.read(before.kind, before.name)
+        record = records.read_record(seen_record.kind, seen_record.name)
 
 
 class _Renewals:
     """Renews the leases of all work that this process holds, in one thread."""
 
     def __init__(self) -> None:
-        self._held = dict[Owner, Hold]()
+        self._holds = dict[Owner, Hold]()
         self._lock = threading.Lock()
         self._is_running = False
 
-    def add(self, held: Hold) -> None:
+    def add_hold(self, hold: Hold) -> None:
         with self._lock:
-            self._held[held.owner] = held
+            self._holds[hold.owner] = hold
             if not self._is_running:
                 self._is_running = True
-                threading.Thread(target=self._renew_all, name="leases", daemon=True).start()
+                threading.Thread(target=self._renew_leases, name="leases", daemon=True).start()
 
-    def remove(self, held: Hold) -> None:
+    def remove_hold(self, hold: Hold) -> None:
         with self._lock:
-            self._held.pop(held.owner, None)
+            self._holds.pop(hold.owner, None)
 
-    def has(self, owner: Owner) -> bool:
+    def has_hold(self, owner: Owner) -> bool:
         with self._lock:
-            return owner in self._held
+            return owner in self._holds
 
-    def _renew_all(self) -> None:
+    def _renew_leases(self) -> None:
         while True:
             time.sleep(_RENEW_SECONDS)
             with self._lock:
-                held = list(self._held.values())
-                if not held:
+                holds = list(self._holds.values())
+                if not holds:
                     self._is_running = False
                     return
-            for each in held:
-                self._renew(each)
+            for hold in holds:
+                self._renew_lease(hold)
 
-    def _renew(self, held: Hold) -> None:
+    def _renew_lease(self, hold: Hold) -> None:
         try:
-            is_own = held.renew()
+            is_own = hold.renew_lease()
         except (OSError, TidemarkError) as error:
             # Other attempts follow before the lease ends.
-            _log.debug("The lease of %s '%s' can't be renewed: %s", held.kind, held.name, error)
+            _log.debug("The lease of %s '%s' can't be renewed: %s", hold.kind, hold.name, error)
             return
-        if not is_own and self.has(held.owner):
-            _log.warning("Another process has taken over: %s of '%s'.", held.kind, held.name)
-            self.remove(held)
+        if not is_own and self.has_hold(hold.owner):
+            _log.warning("Another process has taken over: %s of '%s'.", hold.kind, hold.name)
+            self.remove_hold(hold)
 
 
 _renewals = _Renewals()

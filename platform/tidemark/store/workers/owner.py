@@ -75,5 +75,6 @@ class Owner:
     hold: str = ""
 
     def __str__(self) -> str:
-        is_near = self.process is not None and self.process.is_near
-        return self.name if self.process is None or not is_near else f"process {self.process.pid}"
+        if self.process is not None and self.process.is_near:
+            return f"process {self.process.pid}"
+        return self.name

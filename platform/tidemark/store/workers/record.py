@@ -79,8 +79,9 @@ class WorkerRecord:
     @classmethod
     def from_json(cls, text: bytes) -> Self:
         values: dict[str, Any] = json.loads(text)
-        if (owner := values["owner"]) is not None:
-            process = owner["process"]
-            owner["process"] = None if process is None else Process(*process)
+        owner = values["owner"]
+        if owner is not None:
+            if owner["process"] is not None:
+                owner["process"] = Process(*owner["process"])
             values["owner"] = Owner(**owner)
         return cls(**values)

@@ -56,35 +56,37 @@ class WorkerRecords:
     def __init__(self, location: str, database: str) -> None:
         self._location = location.rstrip("/")
         self._folder = open_folder(f"{self._location}/{database}/{FOLDER}")
-        self._listing_lasts = 0.0 if local_folder(location) is not None else _LISTING_SECONDS
-        self._listed_at = -self._listing_lasts
+        is_on_disk = local_folder(location) is not None
+        self._listing_seconds = 0.0 if is_on_disk else _LISTING_SECONDS
+        self._listed_at = -self._listing_seconds
         self._files = dict[str, SharedFile]()
         self._lock = Lock()
 
-    def read(self, kind: str, name: str) -> WorkerRecord:
+    def read_record(self, kind: str, name: str) -> WorkerRecord:
         """Return the record of a worker. It is empty if nothing was recorded yet."""
         file_name = _file_name(kind, name)
         with self._explained_errors():
-            file = self._folder.read(file_name)
+            file = self._folder.read_file(file_name)
         with self._lock:
             if file is None:
                 self._files.pop(file_name, None)
             else:
                 self._files[file_name] = file
-        return _parse(kind, name, file)
+        return _to_record(kind, name, file)
 
-    def read_all(self, *kinds: str) -> list[WorkerRecord]:
+    def list_records(self, *kinds: str) -> list[WorkerRecord]:
         """Return the records whose kinds begin with one of `kinds`, sorted by kind and name."""
         with self._lock:
-            if not self._listing_lasts or time.monotonic() - self._listed_at > self._listing_lasts:
+            age = time.monotonic() - self._listed_at
+            if not self._listing_seconds or age > self._listing_seconds:
                 with self._explained_errors():
-                    self._files = self._folder.read_all(self._files)
+                    self._files = self._folder.read_files(self._files)
                 self._listed_at = time.monotonic()
             files = sorted(self._files.items())
-        found = (WorkerRecord.from_json(file.content) for _, file in files)
-        return [record for record in found if record.kind.startswith(kinds)]
+        records = (WorkerRecord.from_json(file.content) for _, file in files)
+        return [record for record in records if record.kind.startswith(kinds)]
 
-    def change(self, kind: str, name: str, change: Change) -> WorkerRecord:
+    def change_record(self, kind: str, name: str, change: Change) -> WorkerRecord:
         """Change a record, and return it.
 
         Args:
@@ -92,30 +94,30 @@ class WorkerRecords:
                 record in the meantime.
         """
         while True:
-            changed = self.change_known(self.read(kind, name), change)
+            changed = self.try_change_record(self.read_record(kind, name), change)
             if changed is not None:
                 return changed
 
-    def change_known(self, before: WorkerRecord, change: Change) -> WorkerRecord | None:
+    def try_change_record(self, seen_record: WorkerRecord, change: Change) -> WorkerRecord | None:
         """Change a record that was read or written before, without reading it again, and return it.
         Return None, without a change, if it has changed in the meantime.
         """
-        file_name = _file_name(before.kind, before.name)
+        file_name = _file_name(seen_record.kind, seen_record.name)
         with self._lock:
-            seen = self._files.get(file_name)
-        if _parse(before.kind, before.name, seen) != before:
+            seen_file = self._files.get(file_name)
+        if _to_record(seen_record.kind, seen_record.name, seen_file) != seen_record:
             return None
-        after = change(before)
-        if after == before:
-            return before
-        after = replace(after, revision=before.revision + 1)
+        changed = change(seen_record)
+        if changed == seen_record:
+            return seen_record
+        changed = replace(changed, revision=seen_record.revision + 1)
         with self._explained_errors():
-            written = self._folder.swap(file_name, after.to_json(), seen)
+            written = self._folder.swap_file(file_name, changed.to_json(), seen_file)
         if written is None:
             return None
         with self._lock:
             self._files[file_name] = written
-        return after
+        return changed
 
     @contextmanager
     def _explained_errors(self) -> Iterator[None]:
@@ -127,8 +129,10 @@ class WorkerRecords:
 
 def _unwritable(location: str, error: OSError) -> DataError:
     """Return the error for a warehouse in which no file can be written."""
-    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
-    return DataError(f"Warehouse '{location}' can't be written: {why.lower()}.")
+    reason = error.strerror or str(error)
+    if error.errno == errno.ENOSPC:
+        reason = "the disk is full"
+    return DataError(f"Warehouse '{location}' can't be written: {reason.lower()}.")
 
 
 @lru_cache(maxsize=64)
@@ -150,5 +154,7 @@ def _file_name(kind: str, name: str) -> str:
     return f"{kind}.{name}.json"
 
 
-def _parse(kind: str, name: str, file: SharedFile | None) -> WorkerRecord:
-    return WorkerRecord(kind, name) if file is None else WorkerRecord.from_json(file.content)
+def _to_record(kind: str, name: str, file: SharedFile | None) -> WorkerRecord:
+    if file is None:
+        return WorkerRecord(kind, name)
+    return WorkerRecord.from_json(file.content)

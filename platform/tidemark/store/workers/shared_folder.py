@@ -32,19 +32,20 @@ class SharedFile(NamedTuple):
 class SharedFolder(Protocol):
     """A folder whose files are replaced one at a time. Files are never deleted."""
 
-    def read(self, name: str) -> SharedFile | None:
+    def read_file(self, name: str) -> SharedFile | None:
         """Return a file; None if it does not exist."""
         ...
 
-    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
         """Return all files, by name.
 
         Args:
-            known: files that were read before. A file with the same tag need not be read again.
+            known_files: files that were read before. A file with the same tag need not be read
+                again.
         """
         ...
 
-    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+    def swap_file(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
         """Replace a file if it is still as it was seen. Return the new file; None if the file has
         changed.
 
@@ -54,33 +55,39 @@ class SharedFolder(Protocol):
         ...
 
 
-def open_folder(place: str) -> SharedFolder:
+def open_folder(location: str) -> SharedFolder:
     """Return the shared folder at a path or address."""
-    folder = local_folder(place)
-    return _StoreFolder(ObjectFolder(place)) if folder is None else _DiskFolder(Path(folder))
+    folder = local_folder(location)
+    if folder is None:
+        return _StoreFolder(ObjectFolder(location))
+    return _DiskFolder(Path(folder))
 
 
 class _DiskFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, name: str) -> SharedFile | None:
+    def read_file(self, name: str) -> SharedFile | None:
         try:
             content = (self._folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         return SharedFile(content, "")
 
-    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
-        names = (file.name for file in sorted(self._folder.glob("[!.]*.json")))
-        return {name: file for name in names if (file := self.read(name)) is not None}
+    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+        files = dict[str, SharedFile]()
+        for path in sorted(self._folder.glob("[!.]*.json")):
+            file = self.read_file(path.name)
+            if file is not None:
+                files[path.name] = file
+        return files
 
-    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+    def swap_file(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
         # The tables next to the folder may be readable for other users.
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         make_folder(self._folder)
         with _hold_lock(self._folder / _LOCK):
-            if self.read(name) != seen:
+            if self.read_file(name) != seen:
                 return None
             atomic.write(self._folder / name, content.decode())
         return SharedFile(content, "")
@@ -100,17 +107,31 @@ class _StoreFolder:
     def __init__(self, folder: ObjectFolder) -> None:
         self._folder = folder
 
-    def read(self, name: str) -> SharedFile | None:
-        found = self._folder.read_tagged(name)
-        return None if found is None else SharedFile(*found)
+    def read_file(self, name: str) -> SharedFile | None:
+        tagged = self._folder.read_tagged(name)
+        if tagged is None:
+            return None
+        content, tag = tagged
+        return SharedFile(content, tag)
 
-    def read_all(self, known: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
-        tags = {f.name: f.tag for page in self._folder.list_after("") for f in page}
-        same = {n: f for n, f in known.items() if tags.get(n) == f.tag}
-        read = {name: self.read(name) for name in tags if name not in same}
-        return same | {name: file for name, file in read.items() if file is not None}
+    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+        tags = dict[str, str]()
+        for page in self._folder.list_after(""):
+            for listed in page:
+                tags[listed.name] = listed.tag
+        unchanged = {name: file for name, file in known_files.items() if tags.get(name) == file.tag}
+        changed = dict[str, SharedFile]()
+        for name in tags:
+            if name in unchanged:
+                continue
+            file = self.read_file(name)
+            if file is not None:
+                changed[name] = file
+        return unchanged | changed
 
-    def swap(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
+    def swap_file(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
         tag = None if seen is None else seen.tag
         new_tag = self._folder.swap(name, content, tag)
-        return None if new_tag is None else SharedFile(content, new_tag)
+        if new_tag is None:
+            return None
+        return SharedFile(content, new_tag)

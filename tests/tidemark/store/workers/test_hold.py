@@ -67,13 +67,13 @@ def test_no_change_is_lost(kept: WorkerRecords, place: str) -> None:
     def count(_: int) -> None:
         own = WorkerRecords(place, "shop")
         for _ in range(ROUNDS):
-            own.change(
+            own.change_record(
                 KIND, NAME, lambda r: replace(r, report={"count": r.report.get("count", 0) + 1})
             )
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(count, range(WRITERS)))
-    found = kept.read(KIND, NAME)
+    found = kept.read_record(KIND, NAME)
     assert (found.report["count"], found.revision) == (WRITERS * ROUNDS, WRITERS * ROUNDS)
 
 
@@ -99,13 +99,13 @@ def test_one_of_many_gets_the_work(place: str) -> None:
 
 def test_work_is_free_once_its_process_was_killed(kept: WorkerRecords, place: str) -> None:
     with start_holding(place) as process:
-        assert not kept.read(KIND, NAME).is_free
+        assert not kept.read_record(KIND, NAME).is_free
         with pytest.raises(OwnedElsewhereError, match=f"process {process.pid}"):
             hold_work(kept, KIND, NAME).__enter__()
         process.kill()
     with hold_work(kept, KIND, NAME) as held:
-        assert kept.read(KIND, NAME).owner == held.owner
-    assert kept.read(KIND, NAME).owner is None
+        assert kept.read_record(KIND, NAME).owner == held.owner
+    assert kept.read_record(KIND, NAME).owner is None
 
 
 def test_work_of_another_machine_is_free_when_its_lease_ends(
@@ -118,15 +118,15 @@ def test_work_of_another_machine_is_free_when_its_lease_ends(
     with start_holding(place, "elsewhere") as process:
         process.kill()
     # The lease of the killed process ends now instead of in 40 seconds.
-    lasting = kept.read(KIND, NAME)
+    lasting = kept.read_record(KIND, NAME)
     owner = lasting.owner
     assert owner is not None
     assert not lasting.is_free, "no process here can see whether it has exited"
-    kept.change(KIND, NAME, lambda record: record.owned_by(owner, SECOND // 2))
+    kept.change_record(KIND, NAME, lambda record: record.owned_by(owner, SECOND // 2))
     began = time.monotonic()
     with hold_work(kept, KIND, NAME) as held:
         assert time.monotonic() - began >= 0.4
-        assert kept.read(KIND, NAME).owner == held.owner
+        assert kept.read_record(KIND, NAME).owner == held.owner
     owner_name = f"process {process.pid} on elsewhere"
     assert caplog.messages == [
         f"Waiting for up to 0 seconds: {owner_name} may still work on 'orders'."
@@ -137,12 +137,12 @@ def test_work_of_a_living_process_elsewhere_is_refused(
     kept: WorkerRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hold, "_POLL_SECONDS", 0.05)
-    record = kept.change(KIND, NAME, lambda _: elsewhere(60))
+    record = kept.change_record(KIND, NAME, lambda _: elsewhere(60))
     owner = record.owner
     assert owner is not None
 
     def renew() -> None:
-        kept.change(KIND, NAME, lambda record: record.owned_by(owner, 60 * SECOND))
+        kept.change_record(KIND, NAME, lambda record: record.owned_by(owner, 60 * SECOND))
 
     threading.Timer(0.5, renew).start()
     with pytest.raises(OwnedElsewhereError, match="process 1 on elsewhere"):
@@ -154,14 +154,18 @@ def test_leases_are_renewed_until_the_work_is_taken_over(
 ) -> None:
     monkeypatch.setattr(hold, "_RENEW_SECONDS", 0.05)
     with hold_work(kept, KIND, NAME) as held:
-        first = kept.read(KIND, NAME)
-        while kept.read(KIND, NAME).until == first.until:
+        first = kept.read_record(KIND, NAME)
+        while kept.read_record(KIND, NAME).until == first.until:
             time.sleep(0.02)
-        taken = kept.change(KIND, NAME, lambda r: replace(elsewhere(60), revision=r.revision))
+        taken = kept.change_record(
+            KIND, NAME, lambda r: replace(elsewhere(60), revision=r.revision)
+        )
         while "Another process has taken over: ingest of 'orders'." not in caplog.messages:
             time.sleep(0.02)
-        assert not held.renew()
-    assert kept.read(KIND, NAME) == taken, "the hold that was lost must not release the new one"
+        assert not held.renew_lease()
+    assert kept.read_record(KIND, NAME) == taken, (
+        "the hold that was lost must not release the new one"
+    )
 
 
 def test_a_lease_ends_if_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +184,10 @@ def test_work_can_be_taken_again_if_its_release_could_not_be_written(
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch, hold_work(kept, KIND, NAME):
-        patch.setattr(hold.Hold, "release", fail)
-        assert not is_free(kept.read(KIND, NAME))
-    left = kept.read(KIND, NAME)
+        patch.setattr(hold.Hold, "release_work", fail)
+        assert not is_free(kept.read_record(KIND, NAME))
+    left = kept.read_record(KIND, NAME)
     assert left.owner is not None
     assert is_free(left)
     with hold_work(kept, KIND, NAME):
-        assert not is_free(kept.read(KIND, NAME))
+        assert not is_free(kept.read_record(KIND, NAME))
