@@ -108,9 +108,11 @@ class Catalog:
             row["tableName"]
             for row in self._spark.sql(f"SHOW TABLES IN `{self._database}`").collect()
         }
-        for table in tables:
-            if table not in registered:
-                self._register(table)
+        # On an engine elsewhere, each registration takes about a second.
+        with self.registering_in_background():
+            for table in tables:
+                if table not in registered:
+                    self.register(table)
 
     def unregister(self, table: str) -> None:
         self._create_database()
