@@ -19,6 +19,7 @@ from helpers.processes.object_store import serve_bucket
 from helpers.suite.durations import Durations
 from helpers.suite.fast import FAST_WITH_ENGINE
 from helpers.suite.interruption import HOMES, Interruption
+from helpers.suite.session_settings import SessionSettings
 from helpers.suite.shared_engine import start_or_join
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
@@ -30,6 +31,7 @@ from tidemark_streaming.testing.small_engine import INTERPRETING, start_or_reuse
 
 TESTS = Path(__file__).parent
 SESSION = pytest.StashKey[SparkSession]()
+SETTINGS = pytest.StashKey[SessionSettings]()
 BROKER = "TIDEMARK_TEST_BROKER"
 """The variable with the home of a broker that sessions reuse, for repeated runs of a few tests. It
 must not be the engine's home, because tests search those files for protected values."""
@@ -121,6 +123,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         ConnectSession._default_session = session
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Compare the settings of the session of `spark` at the end of each module."""
+    session = item.config.stash.get(SESSION, None)
+    if session is not None and (nextitem is None or nextitem.path != item.path):
+        item.config.stash[SETTINGS].check(session, item.path.name)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the figures that tests recorded."""
     for report in (r for reports in terminalreporter.stats.values() for r in reports):
@@ -161,6 +171,7 @@ def tidemark_engine(engine: Settings) -> Settings:
 def spark(engine: Settings, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """Yield a session on the tests' engine."""
     session = pytestconfig.stash[SESSION] = spark_engine.session(engine)
+    pytestconfig.stash[SETTINGS] = SessionSettings(session)
     yield session
     del pytestconfig.stash[SESSION]
     session.stop()

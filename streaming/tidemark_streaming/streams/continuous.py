@@ -18,7 +18,8 @@ command that owns the query then restarts it with the current definition.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.errors import PySparkException
@@ -69,6 +70,7 @@ _RAISED = re.compile(
 """A traceback line with an exception. For Tidemark's errors, it captures class and message."""
 
 
+_POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 _STORE_POLLING_DELAY = "1s"
 """The pause between two polls of a table in an object store, whose operator charges for each
 listing. The engine's own setting is for tables on a disk."""
@@ -110,8 +112,6 @@ def start(
         watched: true if this process owns the query and will stop it (see `query_owner`).
     """
     stop_orphan(warehouse, transform)
-    if local_folder(warehouse.location) is None:
-        warehouse.spark.conf.set("spark.sql.streaming.pollingDelay", _STORE_POLLING_DELAY)
     table = _followed_table(warehouse, transform)
     _clear_stale_checkpoint(warehouse, transform, table)
     run = with_settings(_batch(warehouse.place, transform, admission))
@@ -127,7 +127,7 @@ def start(
         .foreachBatch(run if code is None else carry(code, run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
-    with owned_by_process(warehouse.spark, watched):
+    with owned_by_process(warehouse.spark, watched), _polling(warehouse):
         return _start_with_retries(writer, transform.name)
 
 
@@ -223,6 +223,22 @@ def _start_with_retries(writer: DataStreamWriter, asset: str) -> StreamingQuery:
         "the stream again.",
         retriable=True,
     )
+
+
+@contextmanager
+def _polling(warehouse: Warehouse) -> Iterator[None]:
+    """Let a query that starts in the block poll as often as suits the warehouse's location."""
+    if local_folder(warehouse.location) is not None:
+        yield
+        return
+    conf = warehouse.spark.conf
+    # The query keeps the delay. Queries of other warehouses may follow in the session.
+    before = str(conf.get(_POLLING_DELAY))
+    conf.set(_POLLING_DELAY, _STORE_POLLING_DELAY)
+    try:
+        yield
+    finally:
+        conf.set(_POLLING_DELAY, before)
 
 
 def _name(warehouse: Warehouse, transform: Definition) -> str:

@@ -212,8 +212,11 @@ def test_a_stream_in_an_object_store_polls_less_often(
 ) -> None:
     monkeypatch.setattr(continuous, "local_folder", lambda _: None)
     monkeypatch.setattr(continuous, "_STORE_POLLING_DELAY", "10min")
+    before = warehouse.spark.conf.get("spark.sql.streaming.pollingDelay")
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
     continuous.start(warehouse, PER_MINUTE)
+    # Queries that start later in the session do not wait as long.
+    assert warehouse.spark.conf.get("spark.sql.streaming.pollingDelay") == before
     wait_for(warehouse, PER_MINUTE, 0)
     # The stream does not wait after a poll that has found something.
     time.sleep(2)
