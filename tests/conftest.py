@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -123,12 +123,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         ConnectSession._default_session = session
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Compare the settings of the session of `spark` at the end of each module."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Fail at the end of a module that leaves other settings in the session of `spark`."""
     session = item.config.stash.get(SESSION, None)
-    if session is not None and (nextitem is None or nextitem.path != item.path):
-        item.config.stash[SETTINGS].check(session, item.path.name)
+    is_last = nextitem is None or nextitem.path != item.path
+    changed = ""
+    if session is not None and is_last:
+        # The session may be closed after the teardown.
+        changed = item.config.stash[SETTINGS].describe_changes(session)
+    yield
+    if changed:
+        pytest.fail(f"{item.path.name} leaves settings in the session, as (before, now): {changed}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

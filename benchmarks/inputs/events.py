@@ -2,7 +2,8 @@
 
 All runs therefore have the same events. Event number i is sent at second i / rate. When an event is
 sent, it is up to 30 s old, and one event in a hundred is up to ten minutes old. There are 1,000
-keys, whose distribution is skewed: the most frequent key has a tenth of all events.
+keys, whose distribution is skewed: the most frequent key has a tenth of all events. `Shape` varies
+these facts.
 
 The events are written twice: to the event log for Tidemark, and as plain Parquet for the
 hand-written queries. They are written in pieces, so that any number of events needs little memory.
@@ -42,12 +43,31 @@ _COMMIT = 2_500_000
 
 
 @dataclass(frozen=True)
+class Shape:
+    """How keys and ages of events are distributed.
+
+    Args:
+        keys: the number of keys.
+        top_share: the share of events that key 0 has in addition to its usual share.
+        late_seconds: the greatest age of one event in a hundred.
+    """
+
+    keys: int = KEYS
+    top_share: float = 0.0
+    late_seconds: float = 600.0
+
+
+USUAL = Shape()
+
+
+@dataclass(frozen=True)
 class GeneratedConnector:
     """A connector that generates `events` events in `arrivals` arrivals of equal size."""
 
     events: int = EVENTS
     arrivals: int = ARRIVALS
     source: Source = SOURCE
+    shape: Shape = USUAL
 
     @property
     def batch(self) -> int:
@@ -62,11 +82,20 @@ class GeneratedConnector:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         first, last = int(chunks[0].position), int(chunks[-1].position) + 1
-        number = F.col("id")
-        return self._events(spark.range(first * self._size, last * self._size)).select(
+        return self._read_arrivals(spark, first * self._size, last * self._size, self._size)
+
+    def read_after_all(self, spark: SparkSession, events: int) -> DataFrame:
+        """Return one more arrival with the given number of events."""
+        first = self._size * self.arrivals
+        return self._read_arrivals(spark, first, first + events, events)
+
+    def _read_arrivals(self, spark: SparkSession, first: int, end: int, size: int) -> DataFrame:
+        """Return the events with first <= number < end, in arrivals of the given size."""
+        place = F.col("id") - first
+        return self._events(spark.range(first, end)).select(
             *SOURCE.columns,
-            (F.floor(number / self._size) - first).cast("bigint").alias(CHUNK),
-            (number % self._size).alias("position"),
+            F.floor(place / size).cast("bigint").alias(CHUNK),
+            (place % size).alias("position"),
             F.lit("generated").alias("read_from"),
         )
 
@@ -91,11 +120,14 @@ class GeneratedConnector:
     def _events(self, numbers: DataFrame) -> DataFrame:
         sent = F.lit(BEGIN) + (F.col("id") * (SECONDS * 1e6 / self.events)).cast("bigint")
         usual = _chance(1) * 30e6
-        age = F.when(_chance(2) < 0.01, _chance(3) * 600e6).otherwise(usual).cast("bigint")
+        greatest_age = _chance(3) * (self.shape.late_seconds * 1e6)
+        age = F.when(_chance(2) < 0.01, greatest_age).otherwise(usual).cast("bigint")
+        usual_key = F.floor(F.pow(_chance(4), 3) * self.shape.keys)
+        is_top = _chance(6) < self.shape.top_share
         return numbers.select(
             "id",
             F.timestamp_micros(sent - age).alias("ts"),
-            F.floor(F.pow(_chance(4), 3) * KEYS).cast("int").alias("key"),
+            F.when(is_top, 0).otherwise(usual_key).cast("int").alias("key"),
             F.round(_chance(5) * 100, 2).alias("value"),
         )
 

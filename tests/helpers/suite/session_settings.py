@@ -1,6 +1,5 @@
 """Settings that a test leaves in the session of `spark`, where they would change later tests."""
 
-import pytest
 from pyspark.sql import SparkSession
 
 _KEPT = {
@@ -21,14 +20,12 @@ class SessionSettings:
     def __init__(self, session: SparkSession) -> None:
         self._before = _read(session)
 
-    def check(self, session: SparkSession, module: str) -> None:
-        """Fail if a setting differs from the one at the last check."""
+    def describe_changes(self, session: SparkSession) -> str:
+        """Return the settings that differ from those at the last call; an empty text if none do."""
         before, now = self._before, _read(session)
         self._before = now
-        changed = {name for name in before | now if before.get(name) != now.get(name)}
-        if changed:
-            shown = {name: (before.get(name), now.get(name)) for name in sorted(changed)}
-            pytest.fail(f"{module} leaves settings in the session, as (before, now): {shown}")
+        changed = sorted(name for name in before | now if before.get(name) != now.get(name))
+        return str({name: (before.get(name), now.get(name)) for name in changed}) if changed else ""
 
 
 def _read(session: SparkSession) -> dict[str, str]:

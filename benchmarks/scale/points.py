@@ -1,0 +1,115 @@
+"""Measure one load: its ingest, the backfills of its assets, and an increment of 1,000 events."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.inputs.events import GeneratedConnector
+from benchmarks.measuring.measure import Measured, measure_block
+from benchmarks.measuring.own import open_warehouse
+from benchmarks.scale.load import Load
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.engine.server import managed_of
+from tidemark.run import backfill, incremental
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.connector import Chunk
+from tidemark_streaming.ingest.ingest import ingest
+
+INCREMENT_EVENTS = 1_000
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a load took.
+
+    Args:
+        ingest, backfill, increment: seconds. The backfill and the increment are of all assets.
+        peak: the memory of the engine, its workers and this process, in GB.
+        windows: the window rows of one asset.
+        files, gigabytes: of all tables, after the increment.
+    """
+
+    load: Load
+    ingest: float
+    backfill: float
+    increment: float
+    peak: float
+    windows: int
+    files: int
+    gigabytes: float
+
+
+@dataclass(frozen=True)
+class _LaterEvents:
+    """A connector of one more arrival, after those of another one."""
+
+    earlier: GeneratedConnector
+    source: Source
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        if len(timeline) > self.earlier.arrivals:
+            return []
+        arrived_at = timeline[-1].arrived_at + 1_000_000
+        return [Chunk(position=json.dumps("later"), arrived_at=arrived_at, bytes=INCREMENT_EVENTS * 24)]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        return self.earlier.read_after_all(spark, INCREMENT_EVENTS)
+
+
+def measure(settings: Settings, load: Load, name: str) -> Point:
+    """Measure a load in tables of its own.
+
+    Args:
+        name: the name of the source.
+    """
+    warehouse = open_warehouse(settings)
+    source = load.source(name)
+    transforms = load.transforms(source)
+    connector = load.connector(source)
+    record = managed_of(settings).running()
+    assert record is not None
+    measured = Measured()
+    with measure_block(measured, record.pid):
+        with _stopwatch() as ingest_seconds:
+            for _ in ingest(warehouse, connector, batch=connector.batch):
+                pass
+        with _stopwatch() as backfill_seconds:
+            for transform in transforms:
+                backfill(warehouse, transform)
+        for _ in ingest(warehouse, _LaterEvents(connector, source)):
+            pass
+        with _stopwatch() as increment_seconds:
+            for transform in transforms:
+                incremental(warehouse, transform)
+    files = _files(Path(settings.warehouse, warehouse.database), name)
+    return Point(
+        load=load,
+        ingest=ingest_seconds[0],
+        backfill=backfill_seconds[0],
+        increment=increment_seconds[0],
+        peak=measured.peak_bytes[0] / _GB,
+        windows=warehouse.take(transforms[0].table, columns=["n"]).num_rows,
+        files=len(files),
+        gigabytes=sum(file.stat().st_size for file in files) / _GB,
+    )
+
+
+@contextmanager
+def _stopwatch() -> Iterator[list[float]]:
+    """Add the seconds of the `with` block to the yielded list."""
+    seconds = list[float]()
+    begin = perf_counter()
+    yield seconds
+    seconds.append(perf_counter() - begin)
+
+
+def _files(database: Path, name: str) -> list[Path]:
+    """Return the data files of the tables whose names begin with a source's name."""
+    return [file for table in database.glob(f"{name}*") for file in table.rglob("*.parquet")]
