@@ -2,16 +2,9 @@
 
 from pyspark.sql import SparkSession
 
-_KEPT = {
-    "spark.sql.parquet.outputTimestampType",
-    "spark.sql.optimizer.excludedRules",
-    # Delta sets these two when it reads or writes a table with column mapping.
-    "spark.sql.parquet.fieldId.read.enabled",
-    "spark.sql.parquet.fieldId.write.enabled",
-    # The next stream in the session replaces it.
-    "tidemark.stream.owner",
-}
-"""Settings that stay in each session, and do not concern other tests."""
+_CHECKED = "spark.sql.streaming."
+"""The prefix of settings that each query takes over at its start. Runs change settings of Spark's
+planner themselves, and so do not depend on those that a test leaves."""
 
 
 class SessionSettings:
@@ -30,4 +23,4 @@ class SessionSettings:
 
 def _read(session: SparkSession) -> dict[str, str]:
     settings = session.conf.getAll
-    return {name: value for name, value in settings.items() if name not in _KEPT}
+    return {name: value for name, value in settings.items() if name.startswith(_CHECKED)}
