@@ -22,6 +22,7 @@ from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.ingest import ingest
 
 INCREMENT_EVENTS = 1_000
+_EVENT_BYTES = 24
 _GB = 1e9
 
 
@@ -57,7 +58,8 @@ class _LaterEvents:
         if len(timeline) > self.earlier.arrivals:
             return []
         arrived_at = timeline[-1].arrived_at + 1_000_000
-        return [Chunk(position=json.dumps("later"), arrived_at=arrived_at, bytes=INCREMENT_EVENTS * 24)]
+        size = INCREMENT_EVENTS * _EVENT_BYTES
+        return [Chunk(position=json.dumps("later"), arrived_at=arrived_at, bytes=size)]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         return self.earlier.read_after_all(spark, INCREMENT_EVENTS)
