@@ -2,6 +2,7 @@
 
 from tidemark_assets.alarms import failing_checks
 from tidemark_assets.asset import TidemarkAsset, dagster_asset
+from tidemark_assets.asset_component import WindowedAsset
 from tidemark_assets.build import DagsterOptions
 from tidemark_assets.component import WindowedDomains
 from tidemark_assets.definitions import build_definitions, domain_definitions
@@ -13,6 +14,7 @@ __all__ = [
     "DagsterOptions",
     "Reader",
     "TidemarkAsset",
+    "WindowedAsset",
     "WindowedDomains",
     "build_definitions",
     "dagster_asset",

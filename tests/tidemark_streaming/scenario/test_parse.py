@@ -19,6 +19,7 @@ from tidemark.define.watermarks import (
     Watermark,
 )
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark_streaming.scenario.read import aggregates
 from tidemark_streaming.scenario.read.expectation import Expect
 from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival, load
 
@@ -187,9 +188,9 @@ def test_an_aggregate_quotes_its_column(tmp_path: Path) -> None:
     names = {name: str(a) for name, a in found.items()}
     assert names == {
         "n": "count(*)",
-        "low": "min(`v`)",
-        "mean": "mean(`v`)",
-        "p95": "quantile(`v`, 0.95)",
+        "low": "min(v)",
+        "mean": "mean(v)",
+        "p95": "quantile(v, 0.95)",
     }
 
 
@@ -219,3 +220,12 @@ expect:
     }
     many = [{"value": Decimal("1.00"), "count": 2}, {"value": None, "count": 1}]
     assert found == Expect(windows=[window, {"many": many}], panes=None, late=[])
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [("amount", "amount"), ("Amount_2", "Amount_2"), ("order", "`order`"), ("time", "`time`")],
+)
+def test_a_column_is_quoted_only_if_it_must_be(column: str, written: str) -> None:
+    """An aggregate over a plain name has the same text, and fingerprint, as one in Python."""
+    assert aggregates._write_column(column) == written

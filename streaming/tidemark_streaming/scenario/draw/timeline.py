@@ -1,5 +1,6 @@
 """The content of a scenario's picture: the arrivals of its sources in order, and their results."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -216,6 +217,11 @@ def _about(scenario: Scenario) -> str:
     )
 
 
+def _is_in(column: str, expressions: str) -> bool:
+    """Return whether expressions use a column, and not only a function of the same name."""
+    return re.search(rf"(?<!\w){re.escape(column)}(?![\w(])", expressions) is not None
+
+
 def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
     """Return the label of an event: the key and the aggregated values. For an asset, whose function
     prepares the rows, the label has all values of the row."""
@@ -223,7 +229,7 @@ def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
         return _label_row(scenario.source, event.row)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
     named = _values(scenario.source, event.row)
-    values = [v for column, v in named.items() if f"`{column}`" in used]
+    values = [v for column, v in named.items() if _is_in(column, used)]
     label = " ".join(to_short_text(v) for v in (*event.key, *values))
     return _mark_retraction(scenario.source, event.row, label)
 

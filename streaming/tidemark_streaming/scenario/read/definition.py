@@ -1,6 +1,7 @@
 """Parse the definitions in a scenario: its source, and the transform over it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -58,8 +59,25 @@ def source(name: str, node: Node) -> Source:
         )
 
 
+@dataclass(frozen=True)
+class Title:
+    """The name and the description of a transform, which its text does not contain.
+
+    Args:
+        accumulation: the accumulation of a transform whose text does not specify it.
+    """
+
+    name: str = "result"
+    description: str = "The transform of a scenario."
+    accumulation: str | None = ACCUMULATIONS[0]
+
+
+SCENARIO = Title()
+"""The title of a scenario's transform. It accumulates, so that scenarios have panes to expect."""
+
+
 def transform(
-    node: Node, sources: Mapping[str, Source], *, named: bool, name: str = "result"
+    node: Node, sources: Mapping[str, Source], *, named: bool, title: Title = SCENARIO
 ) -> tuple[WindowedTransform, dict[str, Kind]]:
     """Return the windowed transform, and the types of its keys and aggregates.
 
@@ -83,13 +101,13 @@ def transform(
     lateness = "0 seconds"
     if "allowed_lateness" in fields:
         lateness = fields["allowed_lateness"].duration("the allowed lateness")
-    accumulation = ACCUMULATIONS[0]
+    accumulation = title.accumulation
     if "accumulation" in fields:
         accumulation = fields["accumulation"].word("an accumulation", ACCUMULATIONS)
     with node.locate_errors():
         windowed = WindowedTransform(
-            name=name,
-            description="The transform of a scenario.",
+            name=title.name,
+            description=title.description,
             source=over,
             keys=tuple(name for _, name in keys),
             window=window(fields["window"]),

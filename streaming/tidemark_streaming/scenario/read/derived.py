@@ -125,7 +125,10 @@ def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
         fields["rows"].word("the rows of a chain", get_args(ChainRows)) if "rows" in fields else ""
     )
     asset, _ = definition.transform(
-        fields["transform"], {base.name: base}, named=False, name=f"{name}_windows"
+        fields["transform"],
+        {base.name: base},
+        named=False,
+        title=definition.Title(f"{name}_windows"),
     )
     named = fields["types"].entries("'types'") if "types" in fields else []
     types = {column.text("a column"): kind(type_).ddl for column, type_ in named}

@@ -114,8 +114,12 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class _Definitions:
-    """The definitions of a scenario, and the types of the transform's results."""
+class Definitions:
+    """The definitions of a scenario, and the types of the transform's results.
+
+    Args:
+        derived: the derived sources, each after the sources that it reads.
+    """
 
     sources: Mapping[str, Source]
     derived: Mapping[str, DerivedSource]
@@ -162,7 +166,7 @@ def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
     elif "sources" in keys:
         optional = ("derived", "transform", *_OPTIONAL, "tick")
         fields = root.fields("a scenario of several sources", _BY_SOURCES, optional)
-        definitions = _read_sources(fields)
+        definitions = read_definitions(fields)
     else:
         fields = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
         definitions = _read_source(fields)
@@ -191,7 +195,7 @@ def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
     )
 
 
-def _read_asset(fields: Mapping[str, Node], find: Callable[[Node], object]) -> _Definitions:
+def _read_asset(fields: Mapping[str, Node], find: Callable[[Node], object]) -> Definitions:
     with fields["asset"].locate_errors():
         transform = _prepare_asset(find(fields["asset"]))
         if "clock_start" not in fields:
@@ -202,7 +206,7 @@ def _read_asset(fields: Mapping[str, Node], find: Callable[[Node], object]) -> _
         _gather(transform.source, sources, derived)
         if "clock_start" not in fields:
             _check_skew(sources.values())
-    return _Definitions(sources, derived, transform, results)
+    return Definitions(sources, derived, transform, results)
 
 
 def _gather(source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]) -> None:
@@ -215,26 +219,31 @@ def _gather(source: Source, sources: dict[str, Source], derived: dict[str, Deriv
     derived[source.name] = source
 
 
-def _read_sources(fields: Mapping[str, Node]) -> _Definitions:
+def read_definitions(
+    fields: Mapping[str, Node], title: definition.Title = definition.SCENARIO
+) -> Definitions:
+    """Return the definitions of a text with the fields `sources`, `derived` and `transform`."""
     named = fields["sources"].entries("'sources'")
     if not named:
         raise fields["sources"].error("a scenario needs at least one source.")
     sources = {key.raw.value: definition.source(key.raw.value, value) for key, value in named}
     derived = read_derived(fields["derived"], sources) if "derived" in fields else {}
     if "transform" not in fields:
-        return _Definitions(sources, derived, None, {})
+        return Definitions(sources, derived, None, {})
     readable = {**sources, **derived}
-    transform, results = definition.transform(fields["transform"], readable, named=True)
-    return _Definitions(sources, derived, transform, results)
+    transform, results = definition.transform(
+        fields["transform"], readable, named=True, title=title
+    )
+    return Definitions(sources, derived, transform, results)
 
 
-def _read_source(fields: Mapping[str, Node]) -> _Definitions:
+def _read_source(fields: Mapping[str, Node]) -> Definitions:
     sources = {ONLY: definition.source(ONLY, fields["source"])}
     transform, results = definition.transform(fields["transform"], sources, named=False)
-    return _Definitions(sources, {}, transform, results)
+    return Definitions(sources, {}, transform, results)
 
 
-def _tick(fields: Mapping[str, Node], definitions: _Definitions) -> int | None:
+def _tick(fields: Mapping[str, Node], definitions: Definitions) -> int | None:
     """Return the microseconds by which each arrival advances the clock.
 
     Return None if the scenario has only one source: only `clock` steps then advance the clock.
@@ -261,7 +270,7 @@ def _lookups(
     return {}
 
 
-def _expect(node: Node, definitions: _Definitions) -> Expect:
+def _expect(node: Node, definitions: Definitions) -> Expect:
     over = definitions.transform
     windows = dict[str, Columns]()
     if over is not None:
