@@ -1,9 +1,12 @@
 """Test windows as a parameter of an asset, in the annotated type and without an engine."""
 
+from uuid import uuid4
+
 import dagster as dg
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pytest
 
 from helpers.data.tables import publish
 from tidemark.base.instants import duration, instant
@@ -13,6 +16,18 @@ from tidemark_assets.parameter import WINDOWS, windows_reader
 
 HOUR, DAY = duration("1 hour"), instant("2013-01-01")
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01")
+
+
+@pytest.fixture
+def in_a_bucket(settings: Settings, bucket: str) -> Settings:
+    """Return the settings of a home whose warehouse is in an object store."""
+    return settings.model_copy(update={"warehouse": f"{bucket}/{uuid4().hex}"})
+
+
+def test_windows_are_loaded_from_an_object_store(
+    in_a_bucket: Settings, instance: dg.DagsterInstance
+) -> None:
+    test_windows_are_loaded_in_the_type_of_the_parameter(in_a_bucket, instance)
 
 
 def test_windows_are_loaded_in_the_type_of_the_parameter(
