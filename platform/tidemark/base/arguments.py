@@ -47,7 +47,7 @@ def check_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        _check(function, function.__name__, args, kwargs)
+        _check_call(function, function.__name__, args, kwargs)
         return function(*args, **kwargs)
 
     return call
@@ -61,7 +61,7 @@ def checked_class(kind: _C) -> _C:
     def call(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
         # The constructor of a subclass may have other parameters.
         if type(self) is kind:
-            _check(init, kind.__name__, (self, *args), kwargs)
+            _check_call(init, kind.__name__, (self, *args), kwargs)
         init(self, *args, **kwargs)
 
     kind.__init__ = call
@@ -89,14 +89,14 @@ def parameters(owner: str, function: Callable[..., object]) -> list[str]:
     return names
 
 
-def _check(
+def _check_call(
     function: Callable[..., object], name: str, args: tuple[object, ...], kwargs: Mapping[str, Any]
 ) -> None:
-    signature, hints = _known(function)
+    signature, hints = _read_signature(function)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise _misfit(name, signature, kwargs, str(error)) from None
+        raise _mismatch_error(name, signature, kwargs, str(error)) from None
     for parameter, value in given.items():
         if parameter not in hints:
             continue
@@ -118,11 +118,11 @@ def _check(
 
 
 @functools.cache
-def _known(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+def _read_signature(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[str, Any]]:
     return inspect.signature(function), get_type_hints(function, include_extras=True)
 
 
-def _misfit(
+def _mismatch_error(
     name: str, signature: inspect.Signature, kwargs: Mapping[str, object], error: str
 ) -> DefinitionError:
     """Return the error for a call that does not match a signature."""
@@ -131,10 +131,11 @@ def _misfit(
         listed = f"Its parameters are {', '.join(parameters)}."
     else:
         listed = "It takes no parameters."
-    for odd in (k for k in kwargs if k not in parameters):
-        close = get_close_matches(odd, parameters, n=1)
+    unknown = next((given for given in kwargs if given not in parameters), None)
+    if unknown is not None:
+        close = get_close_matches(unknown, parameters, n=1)
         meant = f" Did you mean '{close[0]}'?" if close else ""
-        return DefinitionError(f"{name} has no parameter '{odd}'. {listed}{meant}")
+        return DefinitionError(f"{name} has no parameter '{unknown}'. {listed}{meant}")
     return DefinitionError(f"{name}: {error}. {listed}")
 
 
@@ -154,23 +155,45 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     kind = origin or hint
-    if kind is Callable or not isinstance(kind, type):
-        if kind is Callable:
-            return callable(value)
+    if kind is Callable:
+        return callable(value)
+    if not isinstance(kind, type):
         return True
     if getattr(kind, "_is_protocol", False):
-        members = [name for name in vars(kind) if not name.startswith("_")]
-        alike = not isinstance(value, type) and all(hasattr(value, name) for name in members)
-        return alike or kind in inspect.getmro(type(value))
+        return _follows_protocol(value, kind)
     if not isinstance(value, kind):
         return False
     if issubclass(kind, Mapping) and isinstance(value, Mapping):
-        key, item = parts or (object, object)
-        return all(_fits(k, key) and _fits(v, item) for k, v in value.items())
+        return _entries_fit(value, parts)
     if issubclass(kind, Sequence) and kind is not str and isinstance(value, Sequence):
-        items = [p for p in parts if p is not ...] or [object]
-        return not isinstance(value, str | bytes) and all(_fits(v, items[0]) for v in value)
+        return _items_fit(value, parts)
     return True
+
+
+def _follows_protocol(value: object, protocol: type) -> bool:
+    if protocol in inspect.getmro(type(value)):
+        return True
+    if isinstance(value, type):
+        # A class has the members of its objects.
+        return False
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    return all(hasattr(value, name) for name in members)
+
+
+def _entries_fit(mapping: Mapping[Any, Any], parts: tuple[Any, ...]) -> bool:
+    """Return whether keys and values fit the annotations `parts`; an empty tuple allows any."""
+    if not parts:
+        return True
+    key_hint, value_hint = parts
+    return all(_fits(key, key_hint) and _fits(item, value_hint) for key, item in mapping.items())
+
+
+def _items_fit(items: Sequence[Any], parts: tuple[Any, ...]) -> bool:
+    """Return whether items fit the annotation in `parts`; an empty tuple allows any."""
+    if isinstance(items, str | bytes):
+        return False
+    hints = [part for part in parts if part is not ...]
+    return not hints or all(_fits(item, hints[0]) for item in items)
 
 
 def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)

@@ -19,7 +19,7 @@ from decimal import (
     InvalidOperation,
 )
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -301,6 +301,8 @@ _PARTS = {
     "Z": r"[+-]\d{4}",
 }
 _MICROS = 6
+_MAX_DIGITS = 9
+"""The most digits of a second: nanoseconds."""
 _LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 
 
@@ -331,49 +333,14 @@ class Pattern:
     """
 
     def __init__(self, pattern: str) -> None:
-        groups = dict[str, int]()
-        used = set[str]()
-        expression = ""
-        index = 0
-        while index < len(pattern):
-            part = _LETTERS.match(pattern, index)
-            if part is None:
-                raise _pattern_error(pattern)
-            index = part.end()
-            if part[1] is not None or part[3] is not None:
-                text = part[3] if part[1] is None else part[1].replace("''", "'") or "'"
-                expression += re.escape(text)
-                continue
-            letters = part[0]
-            is_fraction = set(letters) == {"S"} and len(letters) <= 9
-            if letters not in _PARTS and not is_fraction:
-                raise _pattern_error(pattern)
-            name = "X" if letters[0] in "XZ" else letters[0]
-            if name in groups:
-                raise _pattern_error(pattern)
-            groups[name] = len(groups) + 1
-            used.add(letters)
-            if not is_fraction:
-                expression += f"({_PARTS[letters]})"
-            elif len(letters) <= _MICROS:
-                expression += rf"(\d{{{len(letters)}}})"
-            else:
-                expression += rf"(\d{{{_MICROS}}})\d{{{len(letters) - _MICROS}}}"
-        hours = {"H", "h", "a"} & groups.keys()
-        if not {"y", "M", "d"} <= groups.keys() or hours not in (set(), {"H"}, {"h", "a"}):
+        parsed = _parse_pattern(pattern)
+        if not parsed.is_complete():
             raise _pattern_error(pattern)
-        parts = [("20" if "yy" in used else "", "y"), ("-", "M"), ("-", "d")]
-        if groups.keys() - {"y", "M", "d"}:
-            hour = [("T", "a"), ("", "h")] if "h" in groups else [("T", "H")]
-            parts += [*hour, (":", "m"), (":", "s")]
-        iso = "".join(s + (rf"\{groups[n]}" if n in groups else "00") for s, n in parts)
-        iso += rf".\{groups['S']}" if "S" in groups else ""
-        iso += rf"\{groups['X']}" if "X" in groups else ""
-        self.expression = f"^{expression}$"
-        self.iso = iso
-        self.has_month_names = not used.isdisjoint(("MMM", "MMMM"))
-        self.has_half_days = "h" in groups
-        self._months = _MONTHS if "MMMM" in used else _SHORT_MONTHS
+        self.expression = f"^{parsed.expression}$"
+        self.iso = parsed.iso_replacement()
+        self.has_month_names = not parsed.letters.isdisjoint(("MMM", "MMMM"))
+        self.has_half_days = "h" in parsed.groups
+        self._months = _MONTHS if "MMMM" in parsed.letters else _SHORT_MONTHS
 
     def as_iso(self, texts: _Texts) -> _Texts:
         """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
@@ -386,6 +353,90 @@ class Pattern:
         for expression, replacement in replacements:
             iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
         return iso
+
+
+class _ParsedPattern(NamedTuple):
+    """The parts of a pattern.
+
+    Attributes:
+        expression: a regular expression with one group for each part of a time.
+        groups: the number of the group of each part, by its letter; offsets have the letter X.
+        letters: the parts as the pattern writes them, such as `MMM`.
+    """
+
+    expression: str
+    groups: dict[str, int]
+    letters: set[str]
+
+    def is_complete(self) -> bool:
+        """Return whether the parts make a time: a date, and an hour of 24 or of half a day."""
+        hours = {"H", "h", "a"} & self.groups.keys()
+        has_hour_or_none = hours in (set(), {"H"}, {"h", "a"})
+        return has_hour_or_none and self.groups.keys() >= {"y", "M", "d"}
+
+    def iso_replacement(self) -> str:
+        """Return the replacement that turns a match into ISO 8601 (see `Pattern.iso`)."""
+        century = "20" if "yy" in self.letters else ""
+        iso = century + self._reference("y") + "-" + self._reference("M") + "-"
+        iso += self._reference("d")
+        if self.groups.keys() - {"y", "M", "d"}:
+            if "h" in self.groups:
+                iso += "T" + self._reference("a") + self._reference("h")
+            else:
+                iso += "T" + self._reference("H")
+            iso += ":" + self._reference("m") + ":" + self._reference("s")
+        if "S" in self.groups:
+            iso += "." + self._reference("S")
+        if "X" in self.groups:
+            iso += self._reference("X")
+        return iso
+
+    def _reference(self, part: str) -> str:
+        """Return a reference to the group of a part; `00` if the pattern lacks the part."""
+        if part in self.groups:
+            return rf"\{self.groups[part]}"
+        return "00"
+
+
+def _parse_pattern(pattern: str) -> _ParsedPattern:
+    groups = dict[str, int]()
+    written = set[str]()
+    expression = ""
+    index = 0
+    while index < len(pattern):
+        part = _LETTERS.match(pattern, index)
+        if part is None:
+            raise _pattern_error(pattern)
+        index = part.end()
+        quoted, letter, other = part.groups()
+        if letter is None:
+            text = other if quoted is None else quoted.replace("''", "'") or "'"
+            expression += re.escape(text)
+            continue
+        letters = part[0]
+        group = _time_group(letters)
+        name = "X" if letter == "Z" else letter
+        if group is None or name in groups:
+            raise _pattern_error(pattern)
+        groups[name] = len(groups) + 1
+        written.add(letters)
+        expression += group
+    return _ParsedPattern(expression, groups, written)
+
+
+def _time_group(letters: str) -> str | None:
+    """Return the regular expression of a part of a time, as one group; None for another part.
+
+    Of the digits of a second beyond microseconds, none is in the group.
+    """
+    if letters in _PARTS:
+        return f"({_PARTS[letters]})"
+    digits = len(letters)
+    if set(letters) != {"S"} or digits > _MAX_DIGITS:
+        return None
+    if digits <= _MICROS:
+        return rf"(\d{{{digits}}})"
+    return rf"(\d{{{_MICROS}}})\d{{{digits - _MICROS}}}"
 
 
 def _pattern_error(pattern: str) -> DefinitionError:
