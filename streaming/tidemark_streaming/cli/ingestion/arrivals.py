@@ -31,6 +31,91 @@ _MAX_LOGGED_LETTERS = 20
 """Maximum number of dead letters of a commit that are logged one by one."""
 
 
+class _Totals:
+    """The totals of an ingest, instead of its arrivals: an ingest may run for days."""
+
+    def __init__(self, source: "Source") -> None:
+        self._source = source
+        self.arrivals = 0
+        self.events = 0
+        self.dead_letters = 0
+        self.first: Arrival | None = None
+        self.last: Arrival | None = None
+
+    def add(self, arrivals: "Sequence[Arrival]") -> None:
+        self.first = self.first or arrivals[0]
+        self.last = arrivals[-1]
+        self.arrivals += len(arrivals)
+        self.events += sum(arrival.rows for arrival in arrivals)
+        self.dead_letters += sum(arrival.dead_letters for arrival in arrivals)
+
+    def describe(self) -> str:
+        """Return the totals in words, for the progress line."""
+        parts = [format_count(self.arrivals, "arrival"), format_count(self.events, "event")]
+        if self.dead_letters:
+            parts.append(format_count(self.dead_letters, self._source.dead_letter_noun))
+        return ", ".join(parts)
+
+    def result(self, seconds: float) -> dict[str, object]:
+        """Return the totals as values of JSON."""
+        return {
+            "source": self._source.name,
+            "arrivals": self.arrivals,
+            "events": self.events,
+            "dead_letters": self.dead_letters,
+            "first_arrival": None if self.first is None else self.first.arrival,
+            "last_arrival": None if self.last is None else self.last.arrival,
+            "watermark": None if self.last is None else iso(self.last.after),
+            "seconds": round(seconds, 1),
+        }
+
+    def facts(self, seconds: float) -> dict[str, str | None]:
+        """Return the totals for a reader; none if nothing arrived."""
+        if self.first is None or self.last is None:
+            return {}
+        return {
+            "arrivals": f"{self.first.arrival:,} to {self.last.arrival:,}",
+            "events": f"{self.events:,}",
+            f"{self._source.dead_letter_noun}s": f"{self.dead_letters:,}",
+            "watermark": iso(self.last.after),
+            "took": format_seconds(seconds),
+        }
+
+
+class _Warnings:
+    """The warnings about the arrivals of a source, each of which is printed once."""
+
+    def __init__(self, source: "Source", settings: Settings) -> None:
+        self._source = source
+        self._settings = settings
+        self._undeclared = set[str]()
+        self._reported_watermark: int | None = None
+
+    def print_for(self, arrivals: "Sequence[Arrival]") -> None:
+        _warn_of_losses(self._source.name, arrivals)
+        _warn_of_undeclared(self._source.name, arrivals, self._undeclared)
+        self._warn_of_future(arrivals)
+        _report_unreadable_marks(self._source, arrivals)
+
+    def _warn_of_future(self, arrivals: "Sequence[Arrival]") -> None:
+        from tidemark_streaming.ingest.future_watermark import (
+            find,
+            future_timestamps,
+            is_far_ahead,
+        )
+        from tidemark_streaming.snapshot.snapshot import Snapshot
+
+        warning = future_timestamps(Snapshot(self._settings), self._source, arrivals)
+        if warning is not None:
+            print_warning(warning)
+        newest = arrivals[-1]
+        # Repeat the warning only if the watermark has changed since.
+        has_moved = newest.after != self._reported_watermark
+        if has_moved and is_far_ahead(newest.after, newest.arrived_at):
+            self._reported_watermark = newest.after
+            print_warning(str(find(Snapshot(self._settings), self._source)))
+
+
 def ingest_and_report(
     verb: str,
     store: "Warehouse",
@@ -49,18 +134,12 @@ def ingest_and_report(
         following: true if the ingest continues until it is stopped.
         also: returns text to append to the progress line.
     """
-    from tidemark_streaming.ingest.future_watermark import find, future_timestamps, is_far_ahead
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     name = source.name
     began = time.monotonic()
-    count = 0
-    events = 0
-    dead = 0
-    first: Arrival | None = None
-    last: Arrival | None = None
-    undeclared = set[str]()
-    ahead: int | None = None
+    totals = _Totals(source)
+    warnings = _Warnings(source, settings)
     if following:
         handle_termination()
     # An interrupted ingest is closed here. Otherwise the interpreter would close it while it exits,
@@ -71,69 +150,34 @@ def ingest_and_report(
         closing(commits),
     ):
         for commit in commits:
-            # Keep only totals, because an ingest that follows its source may run for days.
-            first = first or commit.arrivals[0]
-            last = commit.arrivals[-1]
-            count += len(commit.arrivals)
-            events += sum(a.rows for a in commit.arrivals)
-            dead += sum(a.dead_letters for a in commit.arrivals)
-            _warn_of_losses(name, commit.arrivals)
-            _warn_of_undeclared(name, commit.arrivals, undeclared)
-            if (
-                warning := future_timestamps(Snapshot(settings), source, commit.arrivals)
-            ) is not None:
-                print_warning(warning)
-            # Repeat the warning only if the watermark has changed since.
-            if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
-                ahead = last.after
-                print_warning(str(find(Snapshot(settings), source)))
-            _report_unreadable_marks(source, commit.arrivals)
+            totals.add(commit.arrivals)
+            warnings.print_for(commit.arrivals)
             if logs.is_structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)
-            letters = f", {format_count(dead, source.dead_letter_noun)}" if dead else ""
-            work.note = (
-                f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
-            )
+            work.note = totals.describe()
             if following:
                 line = f"follow {name}: {work.note}"
                 work.show(f"{line}{also()}")
                 # A terminal shows the line in place. A file or a pipe needs a line per commit.
                 if not err().is_terminal and not logs.is_structured():
                     err().print(line, soft_wrap=True, highlight=False)
-    took = time.monotonic() - began
-    ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
-    if ended is not None and ended.ends:
+    seconds = time.monotonic() - began
+    newest = totals.last or next(reversed(Snapshot(settings).timeline(name)), None)
+    has_ended = newest is not None and newest.ends
+    if newest is not None and has_ended:
         print_status(
-            f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "
+            f"The source '{name}' has ended with arrival {newest.arrival}: it accepts no more "
             "events."
         )
-    result: dict[str, object] = {
-        "source": name,
-        "arrivals": count,
-        "events": events,
-        "dead_letters": dead,
-        "first_arrival": None if first is None else first.arrival,
-        "last_arrival": None if last is None else last.arrival,
-        "watermark": None if last is None else iso(last.after),
-        "seconds": round(took, 1),
-    }
 
     def show() -> None:
-        if first is not None and last is not None:
-            print_facts(
-                {
-                    "arrivals": f"{first.arrival:,} to {last.arrival:,}",
-                    "events": f"{events:,}",
-                    f"{source.dead_letter_noun}s": f"{dead:,}",
-                    "watermark": iso(last.after),
-                    "took": format_seconds(took),
-                }
-            )
-        elif ended is None or not ended.ends:
+        if facts := totals.facts(seconds):
+            print_facts(facts)
+        elif not has_ended:
             print_status(f"No new arrivals for '{name}'.{_say_what_fills(source)}")
 
-    return Output(result, show)
+    return Output(totals.result(seconds), show)
 
 
 def _say_what_fills(source: "Source") -> str:
