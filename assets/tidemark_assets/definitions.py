@@ -39,7 +39,9 @@ _EXTRAS = "tidemark_assets.extras"
 """The package of extras, whose modules have a function `definitions` for a domain's definitions."""
 
 
-def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[..., dg.Definitions]:
+def domain_definitions(
+    domain: str, key_prefix: str | None = None, *, in_process: bool = True
+) -> Callable[..., dg.Definitions]:
     """Return a domain as a code location, built with the settings of the process that loads it.
 
     Use this function in the domain's module `definitions`, next to `presentation`. The first domain
@@ -51,6 +53,8 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
     Args:
         domain: a package, as in `tidemark_assets.flights`.
         key_prefix: the prefix of each key and name, as for `build_definitions`.
+        in_process: true if steps run in their run's own process, as for `build_definitions`. Use
+            False to merge the domain with definitions that have an executor of their own.
     """
 
     def load() -> dg.Definitions:
@@ -58,7 +62,9 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
         # This raises an error if two tables have one name, even in different domains.
         packages.load_importable(settings.domains)
         domain_resources = {"tidemark": resource(settings)}
-        definitions = build_definitions([domain], domain_resources, key_prefix=key_prefix)
+        definitions = build_definitions(
+            [domain], domain_resources, in_process=in_process, key_prefix=key_prefix
+        )
         if domain == settings.domains[0]:
             definitions = dg.Definitions.merge(definitions, maintenance(with_prefix(key_prefix)))
         return definitions

@@ -18,7 +18,7 @@ from tidemark.dagster import DagsterOptions
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark_assets.base.names import PLAIN, with_prefix
-from tidemark_assets.definitions import build_definitions
+from tidemark_assets.definitions import build_definitions, domain_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
@@ -324,6 +324,14 @@ def test_an_asset_links_to_its_transform_by_file_and_line() -> None:
     there = "\n".join(lines[place.line_number - 1 :])
     assert there.startswith("@tm.windowed_asset(")
     assert there.partition("\ndef ")[2].startswith("departures_hourly(")
+
+
+def test_a_domain_merges_with_definitions_that_have_an_executor() -> None:
+    own = dg.Definitions(executor=dg.multiprocess_executor)
+    domain = domain_definitions("tidemark_assets.weather", in_process=False)()
+    merged = dg.Definitions.merge(domain, own)
+    assert merged.executor is dg.multiprocess_executor
+    dg.Definitions.validate_loadable(merged)
 
 
 def test_column_lineage_ignores_case() -> None:
