@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import dagster as dg
+from pydantic import BaseModel, Field
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
@@ -39,6 +40,24 @@ def _variable(_: dg.ResolutionContext, reference: str | None) -> str | None:
     )
 
 
+class WindowedDomainsParams(BaseModel):
+    """The parameters of `dg scaffold defs tidemark.dagster.WindowedDomains NAME`."""
+
+    domain: str = Field(description="The package of the domain, as in `my_project.shop`.")
+
+
+class WindowedDomainsScaffolder(dg.Scaffolder[WindowedDomainsParams]):
+    """Writes the `defs.yaml` of a component with one domain."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[WindowedDomainsParams]:
+        return WindowedDomainsParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[WindowedDomainsParams]) -> None:
+        dg.scaffold_component(request, {"domains": [request.params.domain]})
+
+
+@dg.scaffold_with(WindowedDomainsScaffolder)
 class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """Windows of event streams by Tidemark: the assets, checks, sensors and jobs of domains.
 
