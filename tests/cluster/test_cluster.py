@@ -156,9 +156,11 @@ def test_a_run_fails_with_one_message_after_its_server_was_killed(
     with client.start("run", ASSET) as run:
         run.await_line("engine")
         cluster.kill()
-        assert run.end() == 3, run.output
-    assert "Traceback" not in run.output
+        code = run.end()
     cluster.start()
+    assert code == 2, run.output
+    assert "lost this session. Run the command again as soon as the engine at sc://" in run.output
+    assert "Traceback" not in run.output
     site.run("run", ASSET)
     assert "equal" in site.run("parity", ASSET)
 

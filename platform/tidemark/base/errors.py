@@ -53,11 +53,7 @@ class EngineLostError(EngineError):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            "The engine has exited, or lost this session (its log file is in the folder `logs` of "
-            "the home).",
-            retriable=True,
-        )
+        super().__init__("The engine has exited, or lost this session.", retriable=True)
 
 
 class StoreError(TidemarkError):

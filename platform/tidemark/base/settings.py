@@ -374,6 +374,12 @@ class Settings(BaseSettings):
         """Whether the engine is one that Tidemark does not start."""
         return self.remote is not None
 
+    @property
+    def engine_address(self) -> str:
+        """The engine's address, without the parameters that may contain a token."""
+        address = self.remote or f"sc://localhost:{self.engine_port}"
+        return address.partition("/;")[0]
+
     def landing_of(self, source: str) -> str:
         """Return the path or address of the folder in which the files of a source arrive."""
         return f"{self.landing}/{source}"

@@ -119,8 +119,7 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
 def status(settings: Settings) -> Status:
     """Return the engine's current state, without starting the engine."""
     managed = managed_of(settings)
-    shown = settings.remote or f"sc://localhost:{settings.engine_port}"
-    shown = shown.partition("/;")[0]
+    shown = settings.engine_address
     if settings.remote is not None:
         return Status(shown, False, probe(address(settings)))
     record = managed.running()

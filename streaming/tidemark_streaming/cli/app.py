@@ -92,7 +92,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except EngineLostError as error:
-            print_error(f"{error} Run the command again: it starts the engine if necessary.")
+            print_error(f"{error} {_describe_restart()}")
             raise typer.Exit(error.exit_code) from None
         except TidemarkError as error:
             print_error(str(error))
@@ -164,9 +164,31 @@ def _engine_failure(error: Exception) -> EngineError | None:
     )
     if not isinstance(error, kinds):
         return None
+    return EngineError(f"The engine failed: {summarize(error)[:300]}. {_describe_log()}")
+
+
+def _describe_log() -> str:
+    """Return where the engine's log is."""
+    # Settings take a tenth of a second to load, which most commands do anyway.
     from tidemark.base.settings import Settings
 
-    return EngineError(
-        f"The engine failed: {summarize(error)[:300]}. Its log file is in "
-        f"'{Settings().home / 'logs'}'; `tidemark status` shows whether it is still running."
+    settings = Settings()
+    if settings.is_remote:
+        return f"Its log is where the engine runs, at {settings.engine_address}."
+    return (
+        f"Its log file is in '{settings.home / 'logs'}'; `tidemark status` shows whether it is "
+        "still running."
+    )
+
+
+def _describe_restart() -> str:
+    """Return what to do after the engine was lost."""
+    from tidemark.base.settings import Settings
+
+    settings = Settings()
+    if settings.is_remote:
+        return f"Run the command again as soon as the engine at {settings.engine_address} answers."
+    return (
+        f"Its log file is in '{settings.home / 'logs'}'. Run the command again: it starts the "
+        "engine if necessary."
     )

@@ -11,9 +11,10 @@ import pytest
 
 from helpers.data.warehouses import warehouse_without_engine
 from helpers.processes.commands import call
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, EngineLostError
 from tidemark.base.settings import Settings
 from tidemark_assets.flights.sources import flights
+from tidemark_streaming.cli.context import Home
 from tidemark_streaming.ingest.ingest_record import lock_ingest, record_error
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -183,3 +184,31 @@ def test_the_command_line_loads_without_pyspark_and_pandas() -> None:
     ).stdout
     assert said.split() == []
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("remote", "restart"),
+    [
+        ("", "Its log file is in '{logs}'. Run the command again: it starts the engine"),
+        ("sc://spark.example:15002/;token=secret", "as soon as the engine at {place} answers."),
+    ],
+    ids=["its own", "elsewhere"],
+)
+def test_a_lost_engine_is_one_message_that_names_the_engine(
+    monkeypatch: pytest.MonkeyPatch, remote: str, restart: str
+) -> None:
+    def lose(*_: object, **__: object) -> None:
+        raise EngineLostError
+
+    if remote:
+        monkeypatch.setenv("TIDEMARK_REMOTE", remote)
+    else:
+        monkeypatch.delenv("TIDEMARK_REMOTE")
+    monkeypatch.setattr(Home, "find_damage", lose)
+    result = call("fsck")
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert said.startswith("error: The engine has exited, or lost this session. ")
+    place = "sc://spark.example:15002"
+    assert restart.format(logs=Settings().home / "logs", place=place) in said
+    assert "secret" not in said
