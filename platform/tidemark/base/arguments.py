@@ -94,27 +94,34 @@ def _check_call(
 ) -> None:
     signature, hints = _read_signature(function)
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise _mismatch_error(name, signature, kwargs, str(error)) from None
-    for parameter, value in given.items():
+    for parameter, argument in arguments.items():
         if parameter not in hints:
             continue
-        kind = signature.parameters[parameter].kind
-        hint = hints[parameter]
-        pairs = [(parameter, value)]
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            pairs = list(value.items())
-        elif kind is inspect.Parameter.VAR_POSITIONAL:
-            pairs = [(parameter, each) for each in value]
-        for own, one in pairs:
-            if not _fits(one, hint):
-                raise DefinitionError(
-                    f"{name}: {own} must be {_describe_hint(hint)} "
-                    f"(got {_describe_value(one)}).{_advice(one, hint)}"
-                )
-            for sql in list_sql(one, hint):
-                check_deterministic(f"{name}: {own}", sql)
+        for label, value in _split_argument(signature.parameters[parameter], argument):
+            _check_value(f"{name}: {label}", value, hints[parameter])
+
+
+def _split_argument(parameter: inspect.Parameter, argument: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (of any function)
+    """Return the name of an argument, with its value; several for `*args` and `**kwargs`."""
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return list(argument.items())
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return [(parameter.name, value) for value in argument]
+    return [(parameter.name, argument)]
+
+
+def _check_value(label: str, value: object, hint: Any) -> None:  # noqa: ANN401 (an annotation)
+    """Refuse a value that does not fit an annotation, or that is not deterministic as SQL."""
+    if not _fits(value, hint):
+        raise DefinitionError(
+            f"{label} must be {_describe_hint(hint)} "
+            f"(got {_describe_value(value)}).{_advice(value, hint)}"
+        )
+    for sql in list_sql(value, hint):
+        check_deterministic(label, sql)
 
 
 @functools.cache
@@ -131,7 +138,7 @@ def _mismatch_error(
         listed = f"Its parameters are {', '.join(parameters)}."
     else:
         listed = "It takes no parameters."
-    unknown = next((given for given in kwargs if given not in parameters), None)
+    unknown = next((key for key in kwargs if key not in parameters), None)
     if unknown is not None:
         close = get_close_matches(unknown, parameters, n=1)
         meant = f" Did you mean '{close[0]}'?" if close else ""
