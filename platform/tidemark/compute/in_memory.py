@@ -352,8 +352,44 @@ def _merge_by_window(
         for part, (values, function) in enumerate(merging.parts):
             columns[f"_{number}_{part}"] = values
             aggregations.append((f"_{number}_{part}", function))
+    partials = pa.table(columns)
+    if _are_alone(partials, window_columns):
+        return _rename_as_merged(partials, window_columns, aggregations)
+    return _merge(partials, window_columns, aggregations)
+
+
+def _merge(
+    partials: pa.Table, window_columns: list[str], aggregations: list[tuple[str, str]]
+) -> pa.Table:
     # Use one thread: the last digits of a sum of doubles depend on the order of addition.
-    return pa.table(columns).group_by(window_columns, use_threads=False).aggregate(aggregations)
+    return partials.group_by(window_columns, use_threads=False).aggregate(aggregations)
+
+
+def _are_alone(partials: pa.Table, window_columns: list[str]) -> bool:
+    """Return whether each window has one partial, as after a backfill without late events."""
+    windows = _merge(partials.select(window_columns), window_columns, [])
+    return windows.num_rows == partials.num_rows
+
+
+def _rename_as_merged(
+    partials: pa.Table, window_columns: list[str], aggregations: list[tuple[str, str]]
+) -> pa.Table:
+    """Return partials that are alone in their windows as if they had been merged.
+
+    For many windows, this takes a small part of the time of a merge.
+    """
+    merged_types = _merge(partials.slice(0, 1), window_columns, aggregations).schema
+    columns = {name: partials[name] for name in window_columns}
+    for name, function in aggregations:
+        merged_name = f"{name}_{function}"
+        values = partials[name]
+        if function == "count_distinct":
+            values = pa.repeat(1, partials.num_rows)
+        elif function == "sum" and pa.types.is_floating(values.type):
+            # A sum of doubles starts with 0.0, so it is never -0.0.
+            values = pc.add(values, 0.0)
+        columns[merged_name] = values.cast(merged_types.field(merged_name).type)
+    return pa.table(columns)
 
 
 def _finish_windows(
