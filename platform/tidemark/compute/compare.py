@@ -1,38 +1,13 @@
-"""Compare rows column by column, and convert rows, keys and instants to text without loss."""
+"""Compare the windows of rows, and convert rows, keys and instants to text without loss."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
-
-_TOLERANCE = 1e-9
-"""Relative difference allowed between DOUBLE values if their rounding error is unknown."""
-
-
-def find_differences(
-    columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
-) -> Column:
-    """Return an array of the fields in which the structs `left` and `right` differ.
-
-    Each entry is a struct (`column`, `left`, `right`) with the field's name and its two values as
-    text. All fields of a null struct count as null.
-
-    Args:
-        columns: the names and types of the fields to compare.
-        slack: the DOUBLE fields whose rounding error is known. For each, the field `SLACK` of
-            `right` has the largest possible difference between two results for the same events.
-    """
-    differences = [
-        _compare_field(name, kind, left, right, has_slack=name in slack)
-        for name, kind in columns.items()
-    ]
-    return F.array_compact(F.array(*differences))
 
 
 def same_window(transform: Definition, left: str, right: str) -> Column:
@@ -40,9 +15,15 @@ def same_window(transform: Definition, left: str, right: str) -> Column:
 
     Two nulls are equal.
     """
-    conditions = [
-        F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window
-    ]
+    return same_values(transform.by_window, left, right)
+
+
+def same_values(columns: Sequence[str], left: str, right: str) -> Column:
+    """Return whether rows with the aliases `left` and `right` are equal in some columns.
+
+    Two nulls are equal.
+    """
+    conditions = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in columns]
     # Combine the conditions in pairs. A chain of conditions on many keys would be nested more
     # deeply than a request to the engine may be.
     while len(conditions) > 1:
@@ -66,25 +47,6 @@ def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
         return F.lit("{}")
     fields = [F.col(key if struct is None else f"{struct}.{key}").alias(key) for key in keys]
     return exact_json(*fields)
-
-
-def _compare_field(name: str, kind: DataType, left: str, right: str, *, has_slack: bool) -> Column:
-    a = F.col(f"{left}.{name}")
-    b = F.col(f"{right}.{name}")
-    same = a.eqNullSafe(b)
-    if isinstance(kind, DoubleType | FloatType):
-        tolerance = _TOLERANCE * F.greatest(F.abs(a), F.abs(b))
-        if has_slack:
-            tolerance = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), tolerance)
-        # With an infinite tolerance, any two values would be equal.
-        near = (tolerance < float("inf")) & (F.abs(a - b) <= tolerance)
-        same = same | F.coalesce(near, F.lit(False))
-    both = F.struct(
-        F.lit(name).alias("column"),
-        a.cast("string").alias("left"),
-        b.cast("string").alias("right"),
-    )
-    return F.when(~same, both)
 
 
 # By default, the engine omits fields that are null, and the microseconds of times.

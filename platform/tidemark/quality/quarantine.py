@@ -11,6 +11,7 @@ leaves it unpublished. Each of these decisions holds until the values of the win
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
-from tidemark.compute.compare import same_window
+from tidemark.compute.compare import same_values
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.helper_columns import IS_DELETED
@@ -259,17 +260,23 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     return starts
 
 
-def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
+def read_computed(
+    warehouse: Warehouse, transform: Definition, ranges: Ranges, keys: Sequence[str] | None = None
+) -> DataFrame:
     """Return the newest computed row of each window that starts in some ranges.
 
     This is the quarantined row if there is one, else the published row.
+
+    Args:
+        keys: the keys of the stored rows, if an earlier definition of the asset had other keys.
     """
     bound = window_starts_in(ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
         return published
     quarantined = warehouse.read(transform.quarantine_table, bound)
-    same = same_window(transform, "p", "w")
+    identity = ["window_start", "window_end", *(transform.keys if keys is None else keys)]
+    same = same_values(identity, "p", "w")
     good = published.alias("p").join(quarantined.alias("w"), same, "left_anti")
     return good.unionByName(quarantined.drop(*QUARANTINE_COLUMNS), allowMissingColumns=True)
 

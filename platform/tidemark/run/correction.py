@@ -14,7 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.compare import find_differences, iso_text, keys_as_json
+from tidemark.compute.compare import iso_text, keys_as_json
+from tidemark.compute.differences import find_differences, pair_rows
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
 from tidemark.engine.queries.planning import Planning
@@ -83,21 +84,16 @@ def list_changes(
     columns = [*transform.aggregates, "events", "late_events"]
     types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
 
-    def select_rows(kinds: tuple[str, ...], name: str) -> DataFrame:
-        return rows.where(F.col("_change_type").isin(*kinds)).select(
-            F.struct(*transform.by_window).alias(f"{name}_key"), F.struct(*columns).alias(name)
-        )
+    def select_rows(kinds: tuple[str, ...]) -> DataFrame:
+        selected = rows.where(F.col("_change_type").isin(*kinds))
+        return selected.select(*transform.by_window, *columns)
 
     changed = (
-        select_rows(_OLD, "old")
-        .join(select_rows(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
+        pair_rows(select_rows(_OLD), select_rows(_NEW), transform.by_window)
         # A correction only adds events. If the number of events is the same, a value differs only
         # because the events were added up in another order.
-        .where(~F.col("old.events").eqNullSafe(F.col("new.events")))
-        .select(
-            F.coalesce("old_key", "new_key").alias("key"),
-            F.explode(find_differences(types, "old", "new")).alias("d"),
-        )
+        .where(~F.col("left.events").eqNullSafe(F.col("right.events")))
+        .select("key", F.explode(find_differences(types, "left", "right")).alias("d"))
         .select(
             iso_text("key.window_start").alias("start"),
             iso_text("key.window_end").alias("end"),

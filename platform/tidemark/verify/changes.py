@@ -9,8 +9,6 @@ the published rows. Only temporary tables are written.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import and_
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -27,10 +25,10 @@ from tidemark.define.identity.parts import AGGREGATE, Change, Effect
 from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
+from tidemark.quality import quarantine
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import compare_rows, read_unchanged, recompute
@@ -208,19 +206,10 @@ def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFra
 
     The rows have the columns of the definition that produced them, and their keys as JSON.
     """
-    warehouse = asset.warehouse
-    transform = asset.transform
-    bound = window_starts_in(ranges)
-    rows = warehouse.read(transform.table, bound)
-    keys = keys_as_json(_find_keys(asset, commit, rows.columns))
-    rows = rows.withColumn(_KEYS, keys)
-    if not warehouse.exists(transform.quarantine_table):
-        return rows
-    quarantined = warehouse.read(transform.quarantine_table, bound)
-    quarantined = quarantined.withColumn(_KEYS, keys).drop(*_VALIDATION_COLUMNS)
-    same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
-    good = rows.alias("p").join(quarantined.alias("w"), same, "left_anti")
-    return good.drop(*_VALIDATION_COLUMNS).unionByName(quarantined, allowMissingColumns=True)
+    columns = asset.warehouse.schema(asset.transform.table).names
+    keys = _find_keys(asset, commit, columns)
+    rows = quarantine.read_computed(asset.warehouse, asset.transform, ranges, keys)
+    return rows.withColumn(_KEYS, keys_as_json(keys))
 
 
 def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> list[str]:

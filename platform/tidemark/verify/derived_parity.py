@@ -17,9 +17,11 @@ from tidemark.base.errors import DataError
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import read_steps
+from tidemark.compute.differences import cancel_rows
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import is_paired
+from tidemark.define.helper_columns import helper
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
@@ -27,6 +29,8 @@ from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
 MISSING, EXTRA = "missing", "extra"
+_SIGN = helper("sign")
+_COMPARED = ["arrival", "row", "reason"]
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,13 @@ def derived_parity(
             ).unionByName(_to_comparable(dead_letters, unjoined, F.col("reason")))
         else:
             computed = _to_comparable(computed, joined, no_reason)
-        missing = scratch.materialize_frame(computed.exceptAll(recorded), few=few)
-        extra = scratch.materialize_frame(recorded.exceptAll(computed), few=few)
+        signed = computed.withColumn(_SIGN, F.lit(1)).unionByName(
+            recorded.withColumn(_SIGN, F.lit(-1))
+        )
+        differing = cancel_rows(signed, _COMPARED, _SIGN)
+        differing = scratch.materialize_frame(_repeat_rows(differing), few=few)
+        missing = differing.where(F.col(_SIGN) > 0)
+        extra = differing.where(F.col(_SIGN) < 0)
         return _DerivedParity(
             source=source.name,
             as_of=last,
@@ -108,7 +117,7 @@ def derived_parity(
 
 
 def _to_comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
-    """Return rows as columns `arrival`, `row` and `reason`, which the engine can compare.
+    """Return rows as the columns `_COMPARED`, which the engine can compare.
 
     Args:
         row: an expression for the whole row as text, because the engine can't compare all types.
@@ -118,6 +127,12 @@ def _to_comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
     return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
 
 
+def _repeat_rows(rows: DataFrame) -> DataFrame:
+    """Return each row as often as one side has it more often than the other."""
+    times = F.explode(F.array_repeat(F.lit(True), F.abs(_SIGN).cast("int")))
+    return rows.withColumn(helper("repeated"), times).select(*_COMPARED, _SIGN)
+
+
 def _list_first(rows: DataFrame, kind: str, max_listed: int) -> Sequence[dict[str, Any]]:
-    listed = rows.orderBy("arrival", "row").limit(max_listed).toArrow()
+    listed = rows.drop(_SIGN).orderBy("arrival", "row").limit(max_listed).toArrow()
     return [{"kind": kind, **row} for row in to_dicts(listed)]

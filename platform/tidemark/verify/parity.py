@@ -14,7 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import rollups
-from tidemark.compute.compare import find_differences, iso_text, keys_as_json
+from tidemark.compute.compare import iso_text, keys_as_json
+from tidemark.compute.differences import find_differences, pair_rows
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.windowing import as_of, finish_windows
 from tidemark.define import classification
@@ -220,32 +221,31 @@ def compare_rows(
 
     slack_columns = streamed.select(f"{SLACK}.*").columns
 
-    def side(rows: DataFrame, name: str) -> DataFrame:
-        slack_column = () if name == "p" else (SLACK,)
-        return rows.select(
-            F.struct(*window_columns).alias(f"{name}_key"),
-            F.struct(*columns, *slack_column).alias(name),
-        )
-
-    joined = (
-        side(published, "p")
-        .join(side(streamed, "s"), F.col("p_key").eqNullSafe(F.col("s_key")), "full")
-        .withColumn("key", F.coalesce("p_key", "s_key"))
-        .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
+    paired = pair_rows(
+        published.select(*window_columns, *columns),
+        streamed.select(*window_columns, *columns, SLACK),
+        window_columns,
     )
+    with_late_events = complete.select(
+        F.struct(*window_columns).alias("complete_key"),
+        F.struct(*columns, SLACK).alias("complete"),
+    )
+    joined = paired.join(with_late_events, F.col("key").eqNullSafe(F.col("complete_key")), "left")
 
-    is_late_loss = F.col("c").isNotNull() & (
-        F.size(find_differences(types, "p", "c", slack=slack_columns)) == 0
+    is_published = F.col("left").isNotNull()
+    is_computed = F.col("right").isNotNull()
+    is_late_loss = F.col("complete").isNotNull() & (
+        F.size(find_differences(types, "left", "complete", slack=slack_columns)) == 0
     )
     no_differences = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
-    differences = find_differences(types, "p", "s", slack=slack_columns)
+    differences = find_differences(types, "left", "right", slack=slack_columns)
     kind = (
-        F.when(F.col("p").isNull(), "missing")
-        .when(F.col("p").isNotNull() & is_late_loss & (F.size(differences) > 0), _LATE_LOSS)
-        .when(F.col("s").isNull(), "extra")
+        F.when(~is_published, "missing")
+        .when(is_late_loss & (F.size(differences) > 0), _LATE_LOSS)
+        .when(~is_computed, "extra")
         .when(F.size(differences) > 0, "value")
     )
-    is_whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
+    is_whole = ~is_published | ~is_computed | (F.size(differences) == 0)
     return joined.select(
         kind.alias("kind"),
         iso_text("key.window_start").alias("window_start"),

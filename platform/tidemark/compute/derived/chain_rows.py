@@ -31,6 +31,7 @@ from tidemark.compute.affected.closed_windows import open_range
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
+from tidemark.compute.differences import cancel_rows
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane_table import list_values
 from tidemark.compute.rollups import assign_windows_within, holding_ranges
@@ -186,14 +187,9 @@ def _cancel_retractions(asset: Definition, rows: DataFrame) -> DataFrame:
         {_TEXT: exact_json(*(F.col(f"`{name}`") for name in columns)), _SIGN: sign}
     )
     firing = F.struct(*_FIRED_WINDOW, "pane")
-    net = rows.groupBy(STEP, _TEXT).agg(
-        *(F.first(f"`{name}`").alias(name) for name in columns),
-        F.sum(_SIGN).alias(_SIGN),
-        F.max(firing).alias(_FIRING),
-    )
-    net = net.where(f"{_SIGN} != 0").select(
-        "*", f"{_FIRING}.*", (F.col(_SIGN) < 0).alias(RETRACTION)
-    )
+    facts = [F.first(f"`{name}`").alias(name) for name in columns]
+    net = cancel_rows(rows, [STEP, _TEXT], _SIGN, *facts, F.max(firing).alias(_FIRING))
+    net = net.select("*", f"{_FIRING}.*", (F.col(_SIGN) < 0).alias(RETRACTION))
     return net.drop(_TEXT, _SIGN, _FIRING)
 
 
