@@ -24,13 +24,13 @@ from rich.table import Table
 from benchmarks.measuring.own import own_engine
 from benchmarks.measuring.terminal import console
 from benchmarks.nexmark import beam, risingwave
+from benchmarks.nexmark.domain.generator import EVENTS, Events
 from benchmarks.nexmark.peer import Peer
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.runs import SPAN, differing, land, run_batch, run_by_hand, run_stream
 from tidemark import engine
 from tidemark.base.counts import format_count
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.nexmark.generator import EVENTS, Events
 
 _PEERS = ["beam", "risingwave"]
 Places = tuple[Warehouse, Warehouse]

@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.nexmark.domain.generator import RATE
 from benchmarks.nexmark.peer import Peer, Row
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.launch import cache, jars
 from tidemark.engine.launch.java import find_java
-from tidemark_assets.nexmark.generator import RATE
 from tidemark_streaming.files.recording import ARRIVES
 
 HERE = Path(__file__).parent

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.nexmark.domain import transforms as t
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark_assets.nexmark import transforms as t
 
 Step = DerivedSource | Definition
 

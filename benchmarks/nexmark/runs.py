@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame
 
+from benchmarks.nexmark.domain import connectors, sources
 from benchmarks.nexmark.queries import Query, Step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.nexmark import connectors, sources
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.files.recording import Recording

@@ -23,7 +23,7 @@ EXPECTED_SECONDS = {
     "tests/tidemark/store/test_integrity.py": 60,
     "tests/test_site.py": 60,
     "tests/tidemark/define/test_aggregate.py": 60,
-    "tests/tidemark_assets/nexmark/test_queries.py": 50,
+    "tests/nexmark/test_queries.py": 50,
     "tests/tidemark_streaming/derived/test_commands.py": 50,
     "tests/tidemark_streaming/ingest/test_edges.py": 45,
     "tests/tidemark/compute/test_session_ranges.py": 40,

@@ -9,4 +9,4 @@ presentation = DagsterOptions(
     owners=["team:nexmark"],
 )
 
-definitions = domain_definitions("tidemark_assets.nexmark")
+definitions = domain_definitions("benchmarks.nexmark.domain")

@@ -11,17 +11,17 @@ import pytest
 from pyspark.sql import DataFrame
 
 from benchmarks.nexmark.beam import COMPARISONS
+from benchmarks.nexmark.domain.generator import EPOCH, Events
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.risingwave import read_published
 from benchmarks.nexmark.runs import SOURCES, differing, land, run_batch, run_by_hand, run_stream
 from helpers.suite.nightly import mostly_nightly
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.nexmark.generator import EPOCH, Events
 from tidemark_streaming.files.recording import ARRIVES
 from tidemark_streaming.home import domains
 
-DOMAIN = "tidemark_assets.nexmark"
+DOMAIN = "benchmarks.nexmark.domain"
 EVENTS = Events(4_000)
 PUBLISHED = read_published()
 OF_EACH_KIND = {"q5"}

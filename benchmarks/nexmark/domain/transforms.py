@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import tidemark as tm
-from tidemark_assets.nexmark.sources import auctions, bids, persons
+from benchmarks.nexmark.domain.sources import auctions, bids, persons
 
 SO_FAR = tm.Trigger(early=tm.EachArrival())
 EURO = "CAST(0.908 * price AS DECIMAL(22,3))"

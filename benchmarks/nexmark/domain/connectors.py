@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark_assets.nexmark import sources
-from tidemark_assets.nexmark.generator import Events
+from benchmarks.nexmark.domain import sources
+from benchmarks.nexmark.domain.generator import Events
 from tidemark_streaming.files.recording import Recording
 
 EVENTS = Events()
