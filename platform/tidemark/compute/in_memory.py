@@ -354,7 +354,7 @@ def _merge_by_window(
             aggregations.append((f"_{number}_{part}", function))
     partials = pa.table(columns)
     if _are_alone(partials, window_columns):
-        return _rename_as_merged(partials, window_columns, aggregations)
+        return _skip_merge(partials, window_columns, aggregations)
     return _merge(partials, window_columns, aggregations)
 
 
@@ -371,7 +371,7 @@ def _are_alone(partials: pa.Table, window_columns: list[str]) -> bool:
     return windows.num_rows == partials.num_rows
 
 
-def _rename_as_merged(
+def _skip_merge(
     partials: pa.Table, window_columns: list[str], aggregations: list[tuple[str, str]]
 ) -> pa.Table:
     """Return partials that are alone in their windows as if they had been merged.
