@@ -14,7 +14,7 @@ from helpers.processes.object_store import serve_bucket
 from helpers.processes.store_proxy import StoreProxy, serve_proxy, summarize_requests
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
-from tidemark.store.committers import committer
+from tidemark.store.committers import table_definitions
 from tidemark.store.warehouse import Warehouse
 from tidemark.store.workers import record_store
 from tidemark_streaming.base import foreground
@@ -44,7 +44,7 @@ def proxy() -> Iterator[StoreProxy]:
 def test_requests_of_ingests_runs_and_readers(
     spark: SparkSession, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "_OWN_IN_STORE", CHECKPOINTS)
+    monkeypatch.setattr(table_definitions, "_PROPERTIES_IN_OBJECT_STORES", CHECKPOINTS)
     location = f"s3a://tables/{uuid4().hex}"
     warehouse = Warehouse(spark, location, registered=False)
     landing = tmp_path / "landing"

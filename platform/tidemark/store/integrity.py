@@ -418,7 +418,7 @@ class Tables:
     def expected_rows(self, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
         """Return the number of rows of each arrival in the event log or the dead letters."""
         column = "rows" if table == source.log_table else "dead_letters"
-        found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
+        found = file_list.load_rows(timeline, (), ["arrival", column]).to_pydict()
         rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
         # An erasure deletes the dead letters of derived sources. For other sources, it only removes
         # their content.
@@ -436,7 +436,7 @@ class Tables:
         column = "events" if table == source.log_table else "dead_letters"
         by_erasure = {
             row["erasure"]: row[column]
-            for row in file_list.load(opened, (), ["erasure", "source", column]).to_pylist()
+            for row in file_list.load_rows(opened, (), ["erasure", "source", column]).to_pylist()
             if row["source"] == source.name
         }
         for erasure, erased in by_erasure.items():
@@ -452,7 +452,7 @@ class Tables:
         opened = self.open(ERASURES)
         if opened is None:
             return False
-        rows = file_list.load(opened, (), ["erasure", "source", "added"]).to_pylist()
+        rows = file_list.load_rows(opened, (), ["erasure", "source", "added"]).to_pylist()
         adding = Counter(r["erasure"] for r in rows if r["source"] == source.name and r["added"])
         # An erasure gets its second row when it has ended.
         return 1 in adding.values()
@@ -592,7 +592,7 @@ class Tables:
         opened = self.open(table)
         if opened is None:
             return None
-        rows = file_list.load(opened, (at_least("arrival", start),), ["arrival"])
+        rows = file_list.load_rows(opened, (at_least("arrival", start),), ["arrival"])
         return min(rows["arrival"].to_pylist(), default=None)
 
     def _is_changing(self, source: Source) -> bool:
@@ -601,7 +601,7 @@ class Tables:
         if opened is None:
             return False
         owner = tables_of.source(source.name)
-        unfinished = operations.select_unfinished(file_list.load(opened, ()))
+        unfinished = operations.select_unfinished(file_list.load_rows(opened, ()))
         return any(
             operation.owner == owner and operation.kind is not operations.Kind.ERASE
             for operation in unfinished
@@ -624,7 +624,7 @@ def _find_sequence_fault(timeline: DeltaTable) -> str | None:
     Such an arrival is missing, exists more than once, or follows an arrival that has been replaced.
     """
     columns = ["arrival", "arrival_id", "follows"]
-    rows = file_list.load(timeline, (), columns).sort_by("arrival").to_pylist()
+    rows = file_list.load_rows(timeline, (), columns).sort_by("arrival").to_pylist()
     before = ""
     for expected, row in enumerate(rows):
         arrival = row["arrival"]
@@ -703,9 +703,9 @@ def _rows_through(opened: DeltaTable, arrival: int) -> int:
 
     Rows of later arrivals belong to a writer that died or is still at work.
     """
-    total = sum(file["num_records"] for file in statistics.files(opened))
+    total = sum(file["num_records"] for file in statistics.list_files(opened))
     beyond = at_least("arrival", arrival + 1)
-    return total - file_list.load(opened, (beyond,), ["arrival"]).num_rows
+    return total - file_list.load_rows(opened, (beyond,), ["arrival"]).num_rows
 
 
 def _last_commit(state: DeltaTable) -> int:
@@ -720,7 +720,7 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit
     If one of them replaced all rows, leave out the commits before it.
     """
     bound = number_in("commit_number", commit_number + 1, _last_commit(state) + 1)
-    rows = file_list.load(state, (bound,), ["commit_number", MARKER])
+    rows = file_list.load_rows(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
     return drop_superseded([from_json(marker) for marker in markers])
 

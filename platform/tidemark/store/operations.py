@@ -147,7 +147,7 @@ def find_unfinished(folder: str) -> list[Operation]:
         opened = OpenTables(folder).newest(TABLE)
     except TableNotFoundError:
         return []
-    return select_unfinished(file_list.load(opened, ()))
+    return select_unfinished(file_list.load_rows(opened, ()))
 
 
 def select_unfinished(rows: pa.Table) -> list[Operation]:

@@ -162,12 +162,12 @@ class State:
                 where,
                 _APP,
                 marker.commit_number,
-                also=notes_table,
+                further_rows=notes_table,
                 vouches=vouches,
                 epoch=epoch,
             )
         return self.warehouse.append(
-            partials, *place, also=notes_table, vouches=vouches, epoch=epoch
+            partials, *place, further_rows=notes_table, vouches=vouches, epoch=epoch
         )
 
     def epoch(self) -> int:

@@ -364,7 +364,7 @@ def _to_file(table: str, add: dict[str, Any]) -> File:
 
 def _list_files(table: DeltaTable) -> list[File]:
     partition_columns = table.metadata().partition_columns
-    files = statistics.files(table)
+    files = statistics.list_files(table)
     return [
         File(
             _relative_path(table.table_uri, add["path"]),

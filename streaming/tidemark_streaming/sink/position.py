@@ -25,7 +25,7 @@ class Position:
         at: the time at which this position was written, in microseconds.
         place: the location and name of the table's database.
         state: the ID of the state that numbered the commits; empty if there was none.
-        version_id: the identity of the version (`Committer.version_id`); empty if it is unknown.
+        version_id: the identity of the version (`TableAccess.version_id`); empty if it is unknown.
     """
 
     table: str

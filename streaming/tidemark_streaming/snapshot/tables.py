@@ -255,9 +255,9 @@ class Tables:
         opened = self.open(table)
         if opened is None:
             return None, seen
-        files = statistics.files(opened)
+        files = statistics.list_files(opened)
         fresh = [file for file in files if file["path"] not in seen]
-        rows = file_list.read(opened, fresh, columns=columns) if fresh else None
+        rows = file_list.load_files(opened, fresh, columns=columns) if fresh else None
         return rows, {file["path"] for file in files}
 
     def read_newest(
@@ -307,7 +307,7 @@ class Tables:
         query = (self._identity(table, opened), str(where), tuple(bounds))
         before, rows = self._last.get((table, str(columns)), (None, None))
         if rows is None or before != query:
-            rows = file_list.load(opened, bounds, columns, where)
+            rows = file_list.load_rows(opened, bounds, columns, where)
             self._last[table, str(columns)] = query, rows
         return rows
 

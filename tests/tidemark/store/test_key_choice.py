@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidemark.base.errors import DefinitionError
 from tidemark.store.commits.conditions import Equals
-from tidemark.store.committers.file_list import load
+from tidemark.store.committers.file_list import load_rows
 from tidemark.store.key_choice import choose, key_condition
 from tidemark_streaming.cli.console import format_time
 from tidemark_streaming.cli.output import as_json
@@ -115,7 +115,7 @@ def test_keys_are_chosen_in_the_files_of_a_merge(tmp_path: Path) -> None:
     for name in draw:
         for n, value in enumerate(rows[name].to_pylist()):
             text = None if value is None else str(value)
-            found = load(table, where=key_condition({name: text}, types, "orders"))
+            found = load_rows(table, where=key_condition({name: text}, types, "orders"))
             assert found["n"].to_pylist() == [n]
             if name == "s" and text is not None:
-                assert load(table, [Equals(name, text)])["n"].to_pylist() == [n]
+                assert load_rows(table, [Equals(name, text)])["n"].to_pylist() == [n]

@@ -70,7 +70,7 @@ class InRanges:
         A file without statistics may contain any row.
 
         Args:
-            file: the file's statistics (`committers.statistics.files`).
+            file: the file's statistics (`committers.statistics.list_files`).
         """
         bounds = self._bounds(file)
         return bounds is None or any(

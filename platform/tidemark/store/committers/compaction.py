@@ -65,7 +65,7 @@ class _Rewrite:
 
 
 def compact_files(
-    opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = False
+    opened: DeltaTable, target_bytes: int, *, max_files: int = 1, dry_run: bool = False
 ) -> CompactionResult:
     """Rewrite a table's small files into larger ones, in the order of their commits.
 
@@ -73,16 +73,16 @@ def compact_files(
     that has one of its rows, and readers take a whole file for a few of its rows.
 
     Args:
-        target: the approximate size of the new files, in bytes.
-        most: a table with at most this many small files is left as it is, except for its newest
-            windows.
+        target_bytes: the approximate size of the new files, in bytes.
+        max_files: a table with at most this many small files is left as it is, except for its
+            newest windows.
 
     Raises:
         CommitFailedError: another commit came first; nothing was changed.
     """
-    listed = statistics.files(opened)
+    listed = statistics.list_files(opened)
     system, folder = file_system(opened.table_uri)
-    rewrites = list(_plan(opened, listed, target, most))
+    rewrites = list(_plan_rewrites(opened, listed, target_bytes, max_files))
     after = len(listed) - sum(rewrite.gain for rewrite in rewrites)
     result = CompactionResult(len(listed), after)
     if dry_run or not rewrites:
@@ -90,16 +90,9 @@ def compact_files(
     written: list[File] = []
     try:
         for rewrite in rewrites:
-            written += _write(opened, system, folder, rewrite)
-        now_millis = time.time_ns() // 1_000_000
-        removed = [
-            RemoveAction(file["path"], False, now_millis, file["size_bytes"], {})
-            for rewrite in rewrites
-            for file in rewrite.files
-        ]
-        added: list[AddAction | RemoveAction] = [f.add_action(changes=False) for f in written]
+            written += _write_files(opened, system, folder, rewrite)
         opened.create_write_transaction(
-            [*added, *removed],
+            _list_actions(rewrites, written),
             "append",
             opened.schema(),
             commit_properties=CommitProperties(
@@ -114,35 +107,54 @@ def compact_files(
     return result
 
 
-def _plan(
+def _list_actions(
+    rewrites: Sequence[_Rewrite], written: Sequence[File]
+) -> list[AddAction | RemoveAction]:
+    """Return the actions that replace the files of the rewrites by the written ones."""
+    actions = list[AddAction | RemoveAction]()
+    for file in written:
+        actions.append(file.add_action(changes=False))
+    now_millis = time.time_ns() // 1_000_000
+    for rewrite in rewrites:
+        for file in rewrite.files:
+            remove = RemoveAction(file["path"], False, now_millis, file["size_bytes"], {})
+            actions.append(remove)
+    return actions
+
+
+def _plan_rewrites(
     opened: DeltaTable,
     listed: Sequence[Mapping[str, Any]],
-    target: int,
-    most: int,
+    target_bytes: int,
+    max_files: int,
 ) -> Iterator[_Rewrite]:
     """Yield the files of a table that a compaction rewrites."""
-    small_size = target // thresholds.SMALL_FILE_DIVISOR
-    small = sorted(
-        (file for file in listed if file["size_bytes"] < small_size),
+    max_bytes = target_bytes // thresholds.SMALL_FILE_DIVISOR
+    small_files = sorted(
+        (file for file in listed if file["size_bytes"] < max_bytes),
         key=lambda file: (file["modification_time"], file["path"]),
     )
-    bins = list(_bins(small, target)) if len(small) > most else []
-    newest = _newest_windows(opened, listed)
-    is_large = newest is not None and newest["num_records"] > _GROWTH * thresholds.NEWEST_ROWS
-    if newest is not None and is_large and not any(newest in files for files in bins):
-        bins.append([newest])
-    for files in bins:
-        if newest is None or newest not in files:
+    groups = list[Sequence[Mapping[str, Any]]]()
+    if len(small_files) > max_files:
+        groups.extend(_group_files(small_files, target_bytes))
+    newest_file = _find_newest_windows(opened, listed)
+    is_large = False
+    if newest_file is not None:
+        is_large = newest_file["num_records"] > _GROWTH * thresholds.NEWEST_ROWS
+        if is_large and not any(newest_file in files for files in groups):
+            groups.append([newest_file])
+    for files in groups:
+        if newest_file is None or newest_file not in files:
             yield _Rewrite(files)
             continue
-        rewrite = _Rewrite(files, _cuts(opened, files))
+        rewrite = _Rewrite(files, _find_cuts(opened, files))
         # Without cuts, the file has only the newest windows.
         is_mixed = is_large and len(rewrite.cuts) > 0
         if rewrite.gain > 0 or is_mixed:
             yield rewrite
 
 
-def _newest_windows(
+def _find_newest_windows(
     opened: DeltaTable, listed: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
     """Return the file with the newest windows; None for a table without windows."""
@@ -155,7 +167,7 @@ def _newest_windows(
     return max(with_windows, key=lambda file: file[latest], default=None)
 
 
-def _cuts(opened: DeltaTable, files: Sequence[Mapping[str, Any]]) -> list[int]:
+def _find_cuts(opened: DeltaTable, files: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the instants that separate the newest windows of some files from the older ones.
 
     The newest file gets about `NEWEST_ROWS` rows, and each older one a multiple of the one before,
@@ -163,34 +175,40 @@ def _cuts(opened: DeltaTable, files: Sequence[Mapping[str, Any]]) -> list[int]:
     """
     rows = open_dataset(opened.table_uri, files, arrow_schema(opened.schema()))
     starts = rows.to_table(columns=[_WINDOW_START])
-    newest_first = starts[_WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
+    starts_descending = starts[_WINDOW_START].drop_null().cast(pa.int64()).sort("descending")
     cuts = set[int]()
     rows = thresholds.NEWEST_ROWS
-    while rows < len(newest_first):
-        cuts.add(newest_first[rows - 1].as_py())
+    while rows < len(starts_descending):
+        cuts.add(starts_descending[rows - 1].as_py())
         rows *= _GROWTH
     # No window starts before the first one, so this cut would leave an empty file.
-    cuts.discard(newest_first[-1].as_py() if len(newest_first) else 0)
+    if len(starts_descending):
+        cuts.discard(starts_descending[-1].as_py())
     return sorted(cuts)
 
 
-def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield groups of two or more consecutive files. A group has at most `target` bytes in all."""
-    together: list[Mapping[str, Any]] = []
+def _group_files(
+    files: Sequence[Mapping[str, Any]], max_bytes: int
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield groups of two or more consecutive files.
+
+    A group has at most `max_bytes` bytes in all.
+    """
+    group: list[Mapping[str, Any]] = []
     size = 0
     for file in files:
-        if size + file["size_bytes"] > target:
-            if len(together) > 1:
-                yield together
-            together = []
+        if size + file["size_bytes"] > max_bytes:
+            if len(group) > 1:
+                yield group
+            group = []
             size = 0
-        together.append(file)
+        group.append(file)
         size += file["size_bytes"]
-    if len(together) > 1:
-        yield together
+    if len(group) > 1:
+        yield group
 
 
-def _write(
+def _write_files(
     opened: DeltaTable, system: pafs.FileSystem, folder: str, rewrite: _Rewrite
 ) -> list[File]:
     """Write the rows of files into new files, and return these."""
@@ -198,36 +216,35 @@ def _write(
     names = [f"compacted-{uuid4().hex}.parquet" for _ in range(len(rewrite.cuts) + 1)]
     rows = open_dataset(opened.table_uri, rewrite.files, schema)
     with ExitStack() as files:
-        writers = [
-            files.enter_context(
-                _GroupedWriter(pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system))
-            )
-            for name in names
-        ]
+        writers = list[_GroupedWriter]()
+        for name in names:
+            writer = pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system)
+            writers.append(files.enter_context(_GroupedWriter(writer)))
         last_start = _FIRST_INSTANT
         for batch in rows.scanner(batch_readahead=2).to_batches():
             if len(writers) == 1:
-                writers[0].write(batch)
+                writers[0].write_batch(batch)
                 continue
             starts = _window_starts(batch, last_start)
-            last_start = starts[-1].as_py() if len(starts) else last_start
+            if len(starts):
+                last_start = starts[-1].as_py()
             pieces = np.searchsorted(rewrite.cuts, starts.to_numpy(), side="right")
             for piece in np.unique(pieces):
-                writers[piece].write(batch.filter(pa.array(pieces == piece)))
-    return [File.there(system, folder, name) for name in names]
+                writers[piece].write_batch(batch.filter(pa.array(pieces == piece)))
+    return [File.in_folder(system, folder, name) for name in names]
 
 
-def _window_starts(batch: pa.RecordBatch, before: int) -> pa.Array:
+def _window_starts(batch: pa.RecordBatch, last_start: int) -> pa.Array:
     """Return the start of the window of each row.
 
     A row without a window, such as a marker of the state, stays with the row before it.
 
     Args:
-        before: the start of the last window of the batch before.
+        last_start: the start of the last window of the batch before.
     """
     starts = batch[_WINDOW_START].cast(pa.int64())
     starts = pc.fill_null_forward(starts)  # pyright: ignore[reportAttributeAccessIssue]
-    return pc.fill_null(starts, before)
+    return pc.fill_null(starts, last_start)
 
 
 class _GroupedWriter:
@@ -246,7 +263,7 @@ class _GroupedWriter:
             self._write_group()
         self._file.close()
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._rows += batch.num_rows
         if self._rows >= thresholds.ROW_GROUP_ROWS:

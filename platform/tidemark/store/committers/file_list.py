@@ -18,103 +18,110 @@ from tidemark.store.committers import statistics
 from tidemark.store.committers.data_files import open_dataset
 from tidemark.store.rows import arrow_schema, frame, spark_schema
 
-_CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
+_CHANGE_COLUMNS = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns that a change data feed adds to the table's own, to describe each change."""
-_File = Mapping[str, Any]
+_ListedFile = Mapping[str, Any]
 """A file in the table's transaction log, with its statistics."""
 
 
-def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
+def at_most(opened: DeltaTable, conditions: Sequence[Condition]) -> int:
     """Return an upper bound of the number of rows that satisfy all conditions."""
-    return sum(file["num_records"] for file in _files(opened, bounds))
+    return sum(file["num_records"] for file in _select_files(opened, conditions))
 
 
 def max_value(opened: DeltaTable, column: str) -> int | None:
     """Return the greatest value of a column; None if it has no value."""
-    files = _files(opened, ())
+    files = _select_files(opened, ())
     maxima = [file.get(f"max.{column}") for file in files]
-    silent = [f for f, most in zip(files, maxima, strict=True) if most is None]
-    empty = all(f.get(f"null_count.{column}") == f["num_records"] for f in silent)
-    if not empty:
-        maxima = read(opened, files, (), [column])[column].to_pylist()
-    return max((most for most in maxima if most is not None), default=None)
+    for file, maximum in zip(files, maxima, strict=True):
+        has_only_nulls = file.get(f"null_count.{column}") == file["num_records"]
+        if maximum is None and not has_only_nulls:
+            # The statistics don't say what the greatest value is.
+            maxima = load_files(opened, files, (), [column])[column].to_pylist()
+            break
+    return max((maximum for maximum in maxima if maximum is not None), default=None)
 
 
-def load(
+def load_rows(
     opened: DeltaTable,
-    bounds: Sequence[Condition] = (),
+    conditions: Sequence[Condition] = (),
     columns: Sequence[str] | None = None,
-    where: pc.Expression | None = None,
+    filter_expression: pc.Expression | None = None,
 ) -> pa.Table:
     """Read rows into memory.
 
     Args:
-        bounds: conditions on the rows. Files without such rows are skipped.
+        conditions: conditions on the rows. Files without such rows are skipped.
         columns: the columns to read; all by default.
-        where: a further condition on the rows. No file is skipped because of it.
+        filter_expression: a further condition on the rows. No file is skipped because of it.
     """
-    return read(opened, _files(opened, bounds), bounds, columns, where)
+    files = _select_files(opened, conditions)
+    return load_files(opened, files, conditions, columns, filter_expression)
 
 
 def frame_of(
-    spark: SparkSession, path: str, opened: DeltaTable, bounds: Sequence[Condition]
+    spark: SparkSession, path: str, opened: DeltaTable, conditions: Sequence[Condition]
 ) -> DataFrame:
     """Return the rows that satisfy all conditions, as a DataFrame.
 
     Args:
         path: the table's location, as the engine sees it.
     """
-    files = _files(opened, bounds)
+    files = _select_files(opened, conditions)
     if sum(file["num_records"] for file in files) <= thresholds.INLINE_ROWS:
-        return frame(spark, read(opened, files, bounds))
+        return frame(spark, load_files(opened, files, conditions))
     if len(files) > thresholds.LISTED_FILES:
         rows = spark.read.format("delta").load(path)
     else:
         schema = spark_schema(opened.schema())
-        rows = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
-    for bound in bounds:
+        paths = [f"{path}/{file['path']}" for file in files]
+        rows = spark.read.schema(schema).parquet(*paths)
+    for condition in conditions:
         # Leave out a condition that all rows satisfy. The engine compiles a condition again if its
         # numbers are new, which takes longer than reading a run's arrivals.
-        if not all(bound.holds(file) for file in files):
-            rows = rows.where(bound.sql())
+        if not all(condition.holds(file) for file in files):
+            rows = rows.where(condition.sql())
     return rows
 
 
-def changes(opened: DeltaTable, since: int, through: int | None = None) -> pa.Table:
+def load_changes(
+    opened: DeltaTable, base_version: int, last_version: int | None = None
+) -> pa.Table:
     """Return the changes of the commits after a version, from the table's change data feed.
 
     Args:
-        through: the last commit to include; None means the newest.
+        last_version: the last commit to include; None means the newest.
     """
     columns = arrow_schema(opened.schema())
-    schema = pa.schema([*columns, *_CHANGE])
-    if opened.version() <= since:
+    schema = pa.schema([*columns, *_CHANGE_COLUMNS])
+    if opened.version() <= base_version:
         return schema.empty_table()
     # delta-rs returns a reader of another Arrow library.
-    feed: Any = opened.load_cdf(since + 1, through)
+    feed: Any = opened.load_cdf(base_version + 1, last_version)
     rows = pa.RecordBatchReader.from_stream(feed).read_all()
     return rows.select(schema.names).cast(schema)
 
 
-def read(
+def load_files(
     opened: DeltaTable,
-    files: Sequence[_File],
-    bounds: Sequence[Condition] = (),
+    files: Sequence[_ListedFile],
+    conditions: Sequence[Condition] = (),
     columns: Sequence[str] | None = None,
-    where: pc.Expression | None = None,
+    filter_expression: pc.Expression | None = None,
 ) -> pa.Table:
-    """Read rows of the given files of a table into memory, as `load` does."""
+    """Read rows of the given files of a table into memory, as `load_rows` does."""
     schema = arrow_schema(opened.schema())
     if not files:
         return schema.empty_table().select(columns or schema.names)
-    condition = pc.scalar(True) if where is None else where
-    for bound in bounds:
-        condition = condition & bound.expression()
+    if filter_expression is None:
+        filter_expression = pc.scalar(True)
+    for condition in conditions:
+        filter_expression = filter_expression & condition.expression()
     dataset = open_dataset(opened.table_uri, files, schema)
-    return dataset.to_table(columns=columns and [*columns], filter=condition)
+    return dataset.to_table(columns=columns and list(columns), filter=filter_expression)
 
 
-def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:
+def _select_files(opened: DeltaTable, conditions: Sequence[Condition]) -> list[_ListedFile]:
     """Return the table's files that may contain rows that satisfy all conditions."""
-    listed = statistics.files(opened)
-    return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
+    files = statistics.list_files(opened)
+    return [file for file in files if all(condition.may_hold(file) for condition in conditions)]

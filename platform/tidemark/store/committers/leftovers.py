@@ -30,8 +30,12 @@ _HOUR = 3_600_000_000
 _FEED = "_change_data"
 
 
-def vacuum(
-    opened: DeltaTable, spared: KeptFiles, open_at: Callable[[int], DeltaTable], *, dry_run: bool
+def remove_leftovers(
+    opened: DeltaTable,
+    kept_files: KeptFiles,
+    open_at: Callable[[int], DeltaTable],
+    *,
+    dry_run: bool,
 ) -> VacuumResult:
     """Remove the files that are not needed; with `dry_run`, only count them.
 
@@ -39,24 +43,32 @@ def vacuum(
         open_at: a function that opens the table at a version.
     """
     system, folder = file_system(opened.table_uri)
-    used = _paths(opened).union(*(_version(open_at, number) for number in spared.versions))
+    used_paths = _list_paths(opened)
+    for number in kept_files.versions:
+        used_paths |= _list_paths_of_version(open_at, number)
     listed = _list_files(system, folder, pafs.FileType.File)
-    leftovers = list(_leftovers(opened, spared, used, listed))
+    leftovers = list(_find_leftovers(opened, kept_files, used_paths, listed))
     if not dry_run:
         # List old folders first: removing a file updates its folder's time.
-        old = [
-            info.path
-            for path, info in _list_files(system, folder, pafs.FileType.Directory)
-            if "/" not in path and path[0] not in "._" and written_at(info) < spared.written_since
-        ]
+        old_folders = _list_old_folders(system, folder, kept_files.written_since)
         for path, _ in leftovers:
             with suppress(FileNotFoundError):
                 system.delete_file(f"{folder}/{path}")
-        for path in old:
-            below = system.get_file_info(pafs.FileSelector(path, recursive=True))
-            if all(info.type == pafs.FileType.Directory for info in below):
-                system.delete_dir(path)
+        for old_folder in old_folders:
+            infos = system.get_file_info(pafs.FileSelector(old_folder, recursive=True))
+            if all(info.type == pafs.FileType.Directory for info in infos):
+                system.delete_dir(old_folder)
     return VacuumResult(len(leftovers), sum(size for _, size in leftovers))
+
+
+def _list_old_folders(system: pafs.FileSystem, folder: str, written_since: int) -> list[str]:
+    """Return the visible subfolders of a table's folder that were written before an instant."""
+    old_folders = list[str]()
+    for path, info in _list_files(system, folder, pafs.FileType.Directory):
+        is_visible = "/" not in path and path[0] not in "._"
+        if is_visible and written_at(info) < written_since:
+            old_folders.append(info.path)
+    return old_folders
 
 
 def trim_log(opened: DeltaTable) -> None:
@@ -68,45 +80,45 @@ def trim_log(opened: DeltaTable) -> None:
     _remove_entries(opened, _numbered_entries(opened), opened.version())
 
 
-def shorten_log(opened: DeltaTable, since: int, keep: int | None) -> None:
+def shorten_log(opened: DeltaTable, period_start: int, keep: int | None) -> None:
     """Remove the entries of a table's transaction log that a reader of recent versions ignores.
 
     Readers start with a checkpoint. So the entries before the newest checkpoint that is old enough
     are removed.
 
     Args:
-        since: keep versions committed since this instant, in microseconds.
+        period_start: keep versions committed since this instant, in microseconds.
         keep: keep this version and all later ones, too; None for no such version.
     """
     entries = _numbered_entries(opened)
-    old_checkpoints = [
-        number
-        for number, info in entries
-        if info.base_name.endswith(".checkpoint.parquet")
-        and written_at(info) < since
-        and (keep is None or number <= keep)
-    ]
-    _remove_entries(opened, entries, max(old_checkpoints, default=0))
+    first_kept = 0
+    for number, info in entries:
+        is_checkpoint = info.base_name.endswith(".checkpoint.parquet")
+        is_kept = keep is not None and number > keep
+        if is_checkpoint and not is_kept and written_at(info) < period_start:
+            first_kept = max(first_kept, number)
+    _remove_entries(opened, entries, first_kept)
 
 
 def _numbered_entries(opened: DeltaTable) -> list[tuple[int, pafs.FileInfo]]:
     """Return the entries and checkpoints of a table's transaction log, each with its version."""
     system, folder = file_system(opened.table_uri)
     infos = system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log"))
-    return [
-        (int(number), info)
-        for info in infos
-        if (number := info.base_name.partition(".")[0]).isdigit()
-    ]
+    entries = list[tuple[int, pafs.FileInfo]]()
+    for info in infos:
+        number = info.base_name.partition(".")[0]
+        if number.isdigit():
+            entries.append((int(number), info))
+    return entries
 
 
 def _remove_entries(
-    opened: DeltaTable, entries: Iterable[tuple[int, pafs.FileInfo]], first: int
+    opened: DeltaTable, entries: Iterable[tuple[int, pafs.FileInfo]], first_kept: int
 ) -> None:
-    """Remove the entries before the version `first`."""
+    """Remove the entries before the version `first_kept`."""
     system, _ = file_system(opened.table_uri)
     for number, info in entries:
-        if number < first:
+        if number < first_kept:
             with suppress(FileNotFoundError):
                 system.delete_file(info.path)
 
@@ -119,21 +131,27 @@ def written_at(info: pafs.FileInfo) -> int:
     return instant(modified)
 
 
-def _leftovers(
+def _find_leftovers(
     opened: DeltaTable,
-    spared: KeptFiles,
-    used: set[str],
+    kept_files: KeptFiles,
+    used_paths: set[str],
     listed: Iterable[tuple[str, pafs.FileInfo]],
 ) -> Iterator[tuple[str, int]]:
-    hours = math.ceil((time.time_ns() // 1000 - spared.removed_since) / _HOUR)
+    hours = math.ceil((time.time_ns() // 1000 - kept_files.removed_since) / _HOUR)
     removed = _removed_files(opened, 0)
     long_ago = _removed_files(opened, max(hours, 0))
     for path, info in listed:
-        if path in used or (path[0] in "._" and not path.startswith(f"{_FEED}/")):
+        is_feed = path.startswith(f"{_FEED}/")
+        is_hidden = path[0] in "._" and not is_feed
+        if path in used_paths or is_hidden:
             continue
-        fed = path.startswith(f"{_FEED}/") and spared.fed_since is not None
-        since = spared.fed_since if fed else spared.written_since
-        is_leftover = path in long_ago if path in removed else written_at(info) < (since or 0)
+        if path in removed:
+            is_leftover = path in long_ago
+        else:
+            written_since = kept_files.written_since
+            if is_feed and kept_files.fed_since is not None:
+                written_since = kept_files.fed_since
+            is_leftover = written_at(info) < written_since
         if is_leftover:
             yield path, info.size
 
@@ -143,14 +161,14 @@ def _removed_files(opened: DeltaTable, hours: int) -> set[str]:
     return set(opened.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
 
-def _paths(opened: DeltaTable) -> set[str]:
+def _list_paths(opened: DeltaTable) -> set[str]:
     return set(pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist())
 
 
-def _version(open_at: Callable[[int], DeltaTable], number: int) -> set[str]:
+def _list_paths_of_version(open_at: Callable[[int], DeltaTable], number: int) -> set[str]:
     """Return the files of a version; none if the transaction log does not have it any more."""
     try:
-        return _paths(open_at(number))
+        return _list_paths(open_at(number))
     except DeltaError:
         return set()
 
@@ -160,11 +178,13 @@ def _list_files(
 ) -> list[tuple[str, pafs.FileInfo]]:
     """Return all files (or folders) below a table's folder, with relative paths, except its log."""
     listed: list[tuple[str, pafs.FileInfo]] = []
-    for top in system.get_file_info(pafs.FileSelector(folder)):
-        if top.base_name == "_delta_log":
+    for entry in system.get_file_info(pafs.FileSelector(folder)):
+        if entry.base_name == "_delta_log":
             continue
-        below = [top]
-        if top.type == pafs.FileType.Directory:
-            below += system.get_file_info(pafs.FileSelector(top.path, recursive=True))
-        listed += [(i.path.removeprefix(f"{folder}/"), i) for i in below if i.type == kind]
+        infos = [entry]
+        if entry.type == pafs.FileType.Directory:
+            infos += system.get_file_info(pafs.FileSelector(entry.path, recursive=True))
+        for info in infos:
+            if info.type == kind:
+                listed.append((info.path.removeprefix(f"{folder}/"), info))
     return listed

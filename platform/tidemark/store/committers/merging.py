@@ -17,7 +17,7 @@ def merge_rows(
 ) -> int:
     """Merge rows into a table, and return the number of rows written."""
     values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
-    work = opened.merge(
+    merger = opened.merge(
         source=source,
         predicate=for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
         source_alias="s",
@@ -27,15 +27,16 @@ def merge_rows(
         commit_properties=properties,
     )
     if merge.delete is not None:
-        work = work.when_matched_delete(merge.delete)
+        merger = merger.when_matched_delete(merge.delete)
     if merge.update is not None:
-        work = work.when_matched_update(merge.only or values, _unless_true(merge.update))
+        merger = merger.when_matched_update(merge.only or values, _omit_if_true(merge.update))
     if merge.insert is not None:
-        work = work.when_not_matched_insert(values, _unless_true(merge.insert))
-    metrics: dict[str, Any] = work.execute()
-    return sum(
-        int(metrics[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted")
-    )
+        merger = merger.when_not_matched_insert(values, _omit_if_true(merge.insert))
+    metrics: dict[str, Any] = merger.execute()
+    written_rows = 0
+    for kind in ("inserted", "updated", "deleted"):
+        written_rows += int(metrics[f"num_target_rows_{kind}"])
+    return written_rows
 
 
 def for_datafusion(condition: str) -> str:
@@ -44,5 +45,5 @@ def for_datafusion(condition: str) -> str:
     return _INSTANT.sub(typed, condition).replace("`", '"')
 
 
-def _unless_true(condition: str) -> str | None:
+def _omit_if_true(condition: str) -> str | None:
     return None if condition == "TRUE" else condition

@@ -38,7 +38,7 @@ class File:
     footer: pq.FileMetaData
 
     @classmethod
-    def there(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
+    def in_folder(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
         info = system.get_file_info(f"{folder}/{path}")
         modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
@@ -84,21 +84,23 @@ class Staged:
         _, source_folder = file_system(self.table)
         name = _new_file_name()
         system.create_dir(f"{target_folder}/{name}")
+        linked_files = list[File]()
         for file in self.files:
-            target = f"{target_folder}/{name}/{PurePosixPath(file.path).name}"
+            path = f"{name}/{PurePosixPath(file.path).name}"
+            target = f"{target_folder}/{path}"
             if isinstance(system, pafs.LocalFileSystem):
                 Path(target).hardlink_to(f"{source_folder}/{file.path}")
             else:
                 system.copy_file(f"{source_folder}/{file.path}", target)
-        moved = [replace(f, path=f"{name}/{PurePosixPath(f.path).name}") for f in self.files]
-        return Staged(table, name, moved)
+            linked_files.append(replace(file, path=path))
+        return Staged(table, name, linked_files)
 
     def with_rows(self, rows: pa.Table) -> "Staged":
         """Return the files, and a new file with a few more rows."""
         system, folder = file_system(self.table)
         path = f"{self.name}/also-{uuid4().hex}.parquet"
         pq.write_table(rows, f"{folder}/{path}", filesystem=system)
-        return replace(self, files=[*self.files, File.there(system, folder, path)])
+        return replace(self, files=[*self.files, File.in_folder(system, folder, path)])
 
     def commit(
         self,
@@ -111,7 +113,7 @@ class Staged:
 
         With `overwrite`, they replace all of its rows, and `schema` replaces its columns.
         """
-        actions: list[AddAction | RemoveAction] = [f.add_action() for f in self.files]
+        actions: list[AddAction | RemoveAction] = [file.add_action() for file in self.files]
         opened.create_write_transaction(
             actions, mode, schema or opened.schema(), commit_properties=properties
         )
@@ -124,7 +126,7 @@ class Staged:
         return dataset.scanner().to_reader()
 
 
-def stage(rows: DataFrame, table: str) -> Staged:
+def stage_rows(rows: DataFrame, table: str) -> Staged:
     """Let the engine write rows into a new subfolder of a folder.
 
     Args:
@@ -137,18 +139,18 @@ def stage(rows: DataFrame, table: str) -> Staged:
     writer = rows.write.option("maxRecordsPerFile", thresholds.STAGED_FILE_ROWS)
     writer.parquet(f"{table}/{name}")
     system, folder = file_system(table)
-    listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
-    file_names = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
-    files = [File.there(system, folder, f"{name}/{file_name}") for file_name in file_names]
+    infos = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
+    file_names = sorted(info.base_name for info in infos if info.path.endswith(".parquet"))
+    files = [File.in_folder(system, folder, f"{name}/{file_name}") for file_name in file_names]
     return Staged(table, name, [file for file in files if file.footer.num_rows])
 
 
-def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
+def spill_tables(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
     """Write in-memory tables into a new subfolder of a folder.
 
     Args:
         tables: one or more, with the same columns.
-        table: as for `stage`.
+        table: as for `stage_rows`.
 
     Returns:
         The subfolder, and the columns.

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tidemark.base import thresholds
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.committers import committer, statistics
+from tidemark.store.committers import statistics, table_upkeep
 from tidemark.store.committers.committer import Committer
 from tidemark.store.rows import to_display as shown
 
@@ -94,7 +94,7 @@ def test_a_commit_succeeds_even_if_its_compaction_fails(
         raise OverflowError
 
     monkeypatch.setattr(thresholds, "COMPACTION_COMMITS", 1)
-    monkeypatch.setattr(committer, "compact_files", failing)
+    monkeypatch.setattr(table_upkeep, "compact_files", failing)
     store = Committer(cast(Any, None), str(tmp_path))
     store.create_table("t", several(INSTANT, 0).schema, "", {})
     assert store.append(several(INSTANT, 0), "t", "writer", 0) == 1

@@ -127,7 +127,7 @@ def test_compacted_files_keep_their_statistics(bare: Warehouse) -> None:
 def test_concurrent_appends_make_a_compaction_give_up(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, count = compaction._write, 0
+    write, count = compaction._write_files, 0
 
     def slow(*arguments: Any) -> list[File]:  # noqa: ANN401
         nonlocal count
@@ -135,7 +135,7 @@ def test_concurrent_appends_make_a_compaction_give_up(
         bare.append(numbered(100 + count), "t", "writer", 100 + count)
         return write(*arguments)
 
-    monkeypatch.setattr(compaction, "_write", slow)
+    monkeypatch.setattr(compaction, "_write_files", slow)
     with pytest.raises(ConflictError, match="Table 't' is busy"):
         bare.compact("t", 16 << 20)
     assert count > 1
