@@ -156,9 +156,9 @@ def _split_rows(
     )
     materialized = batch.scratch.materialize(passing, few=batch.few)
     count = batch.asset.warehouse.count(materialized)
-    if settled.kept is not None:
+    if settled.last_good_rows is not None:
         published_rows = frame(rows.sparkSession, materialized).unionByName(
-            settled.kept.withColumn(IS_DELETED, F.lit(False)).select(columns)
+            settled.last_good_rows.withColumn(IS_DELETED, F.lit(False)).select(columns)
         )
         materialized = batch.scratch.materialize(published_rows, few=batch.few)
     return GateResult(materialized, count, settled.changes, settled.quarantined, warned, validated)

@@ -41,7 +41,9 @@ from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
-RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
+RELEASED = "released"
+QUARANTINED = "quarantined"
+DISCARDED = "discarded"
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,15 @@ class _QuarantineChanges:
     Args:
         quarantined: the number of rows to quarantine.
         released: the `ROW` numbers of the rows that the user has released with the same values.
-        kept: the published rows that stay in place of quarantined rows when a commit replaces the
-            rows of ranges; None if there are none.
+        last_good_rows: the published rows that stay in place of quarantined rows when a commit
+            replaces the rows of ranges; None if there are none.
         changes: the rows that enter the quarantine. For a commit that merges rows, also the rows
             that leave the quarantine, with `IS_DELETED`.
     """
 
     quarantined: int = 0
     released: list[int] = field(default_factory=list[int])
-    kept: DataFrame | None = None
+    last_good_rows: DataFrame | None = None
     changes: Rows | None = None
 
 
@@ -93,89 +95,102 @@ class Choice:
 def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     if warehouse.exists(transform.quarantine_table):
         return
-    like = (
+    column_rows = (
         frame(warehouse.spark, rows)
         .drop(*_NOT_KEPT)
-        .withColumns({n: F.lit(None).cast(kind) for n, kind in QUARANTINE_COLUMNS.items()})
+        .withColumns({name: F.lit(None).cast(kind) for name, kind in QUARANTINE_COLUMNS.items()})
     )
     comment = f"Windows of {transform.name} that failed an expectation"
-    warehouse.create(transform.quarantine_table, like, comment)
+    warehouse.create(transform.quarantine_table, column_rows, comment)
 
 
 def is_empty(batch: Batch) -> bool:
     """Return whether the quarantine contains no window that a commit can change."""
-    bound = window_starts_in(batch.ranges())
-    return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
+    in_ranges = window_starts_in(batch.ranges())
+    return not batch.asset.warehouse.take(batch.transform.quarantine_table, in_ranges).num_rows
 
 
-def compute_changes(batch: Batch, marked: DataFrame) -> _QuarantineChanges:
+def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: the rows, with `ROW`, `failed_expectations`, `IS_DELETED`, and `_bad`, which is
+        validated: the rows, with `ROW`, `failed_expectations`, `IS_DELETED`, and `_bad`, which is
             true for rows to quarantine.
     """
-    transform, marker = batch.transform, batch.marker
-    quarantined_rows, few = batch.quarantined_rows(), batch.few
-    bad = marked.where("_bad")
+    transform = batch.transform
+    commit_info = batch.marker
+    quarantined_rows = batch.quarantined_rows()
+    is_small = batch.few
+    failed_rows = validated.where("_bad")
     values = [*transform.aggregates, "events", "late_events"]
 
-    def select_unchanged(others: DataFrame) -> DataFrame:
-        same = batch.same_window("r", "o") & _struct("r", values).eqNullSafe(_struct("o", values))
-        return bad.alias("r").join(others.alias("o"), same, "left_semi").select(ROW)
+    def find_unchanged(stored: DataFrame) -> list[int]:
+        """Return the `ROW` numbers of the failed rows that have the values of stored rows."""
+        has_same_values = _struct("r", values).eqNullSafe(_struct("o", values))
+        is_same = batch.same_window("r", "o") & has_same_values
+        unchanged = failed_rows.alias("r").join(stored.alias("o"), is_same, "left_semi")
+        return [row[0] for row in unchanged.select(ROW).collect()]
 
-    released = select_unchanged(
-        batch.published_rows().where(F.col("quality") == RELEASED)
-    ).collect()
-    discarded = select_unchanged(
-        quarantined_rows.where(F.col("quarantine_status") == DISCARDED)
-    ).collect()
-    again = [r[0] for r in released]
-    bad = bad.where(~F.col(ROW).isin(again)) if again else bad
-    was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
-    columns = [c for c in marked.columns if c not in (*_NOT_KEPT, "_bad")]
+    released = find_unchanged(batch.published_rows().where(F.col("quality") == RELEASED))
+    discarded = find_unchanged(quarantined_rows.where(F.col("quarantine_status") == DISCARDED))
+    if released:
+        failed_rows = failed_rows.where(~F.col(ROW).isin(released))
+    is_discarded = F.lit(False)
+    if discarded:
+        is_discarded = F.col(ROW).isin(discarded)
+    columns = [name for name in validated.columns if name not in (*_NOT_KEPT, "_bad")]
     rows = batch.scratch.materialize(
-        bad.dropDuplicates(transform.by_window).select(
+        failed_rows.dropDuplicates(transform.by_window).select(
             *columns,
-            F.when(was, DISCARDED).otherwise(QUARANTINED).alias("quarantine_status"),
-            F.lit(marker.run).alias("quarantine_run"),
+            F.when(is_discarded, DISCARDED).otherwise(QUARANTINED).alias("quarantine_status"),
+            F.lit(commit_info.run).alias("quarantine_run"),
         ),
-        few=few,
+        few=is_small,
     )
     count = batch.asset.warehouse.count(rows)
-    staying = frame(marked.sparkSession, rows)
-    if marker.replaced is not None:
-        kept = None
+    quarantined = frame(validated.sparkSession, rows)
+    if commit_info.replaced is not None:
+        last_good_rows = None
         if count:
             published = batch.published_rows().alias("p")
-            same = batch.same_window("p", "r")
-            kept = published.join(staying.alias("r"), same, "left_semi")
-        return _QuarantineChanges(count, again, kept, rows)
-    others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
-    leaving = quarantined_rows.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
-    changes = staying.withColumn(IS_DELETED, F.lit(False)).unionByName(
-        leaving.withColumn(IS_DELETED, F.lit(True))
-    )
-    return _QuarantineChanges(count, again, None, batch.scratch.materialize(changes, few=few))
+            is_same = batch.same_window("p", "r")
+            last_good_rows = published.join(quarantined.alias("r"), is_same, "left_semi")
+        return _QuarantineChanges(count, released, last_good_rows, rows)
+    publishable = validated.where(~F.col("_bad") | F.col(ROW).isin(released)).alias("m")
+    is_same = batch.same_window("h", "m")
+    leaving_rows = quarantined_rows.alias("h").join(publishable, is_same, "left_semi")
+    entering_rows = quarantined.withColumn(IS_DELETED, F.lit(False))
+    changed_rows = entering_rows.unionByName(leaving_rows.withColumn(IS_DELETED, F.lit(True)))
+    changes = batch.scratch.materialize(changed_rows, few=is_small)
+    return _QuarantineChanges(count, released, None, changes)
 
 
-def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
+def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
     """Apply a commit's changes to the quarantine table; a repeated call has no effect."""
-    table, store = asset.transform.quarantine_table, asset.warehouse
-    if (ranges := marker.overwritten) is not None:
-        store.replace(
+    quarantine_table = asset.transform.quarantine_table
+    warehouse = asset.warehouse
+    ranges = commit_info.overwritten
+    if ranges is not None:
+        warehouse.replace(
             drop_deleted(changes),
-            table,
+            quarantine_table,
             within(ranges),
             asset.app,
-            marker.commit_number,
+            commit_info.commit_number,
             epoch=asset.epoch,
         )
     elif isinstance(changes, DataFrame) or changes.num_rows:
         merge = Merge(
             on=asset.transform.by_window, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
         )
-        store.merge(changes, table, merge, asset.app, marker.commit_number, epoch=asset.epoch)
+        warehouse.merge(
+            changes,
+            quarantine_table,
+            merge,
+            asset.app,
+            commit_info.commit_number,
+            epoch=asset.epoch,
+        )
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
@@ -186,17 +201,17 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     Raises:
         DataError: the asset has no quarantine table.
     """
-    chosen = choice or Choice()
+    choice_or_all = choice or Choice()
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
             f"'{transform.name}' has no quarantine, because none of its rows has been validated. "
             "Add expectations to the asset if it has none, and run it."
         )
     rows = warehouse.read(transform.quarantine_table)
-    if chosen.start is not None:
-        rows = rows.where(f"window_start >= timestamp_micros({chosen.start})")
-    if chosen.end is not None:
-        rows = rows.where(f"window_start < timestamp_micros({chosen.end})")
+    if choice_or_all.start is not None:
+        rows = rows.where(f"window_start >= timestamp_micros({choice_or_all.start})")
+    if choice_or_all.end is not None:
+        rows = rows.where(f"window_start < timestamp_micros({choice_or_all.end})")
     return rows
 
 
@@ -215,26 +230,27 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
             run that publishes this commit might delete the released rows again.
     """
     wait_for_rewrite(warehouse, transform.source)
-    asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
+    asset = Asset(warehouse, transform)
+    column_names = warehouse.schema(transform.table).names
     demand_current_asset(warehouse, transform, asset.state.last())
     rows, starts = _read_chosen(warehouse, transform, choice)
 
-    def still_held() -> pa.Table:
+    def read_held_rows() -> pa.Table:
         nonlocal rows, starts
         rows, starts = _read_chosen(warehouse, transform, choice)
         _check_published(asset, rows)
         released = pa.array([RELEASED] * rows.num_rows, pa.string())
-        return rows.append_column("quality", released).select(names)
+        return rows.append_column("quality", released).select(column_names)
 
-    newer = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
-    warehouse.merge_if(still_held, transform.table, newer, asset.app, asset.epoch)
-    leaving = Merge(
+    update_older = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
+    warehouse.merge_if(read_held_rows, transform.table, update_older, asset.app, asset.epoch)
+    delete_same = Merge(
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
     warehouse.version(transform.table)
     vouches = integrity.vouches(warehouse, asset.app, [transform.table])
-    warehouse.merge(rows, transform.quarantine_table, leaving, vouches=vouches)
+    warehouse.merge(rows, transform.quarantine_table, delete_same, vouches=vouches)
     return starts
 
 
@@ -250,13 +266,13 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     wait_for_rewrite(warehouse, transform.source)
     demand_current_asset(warehouse, transform, State(warehouse, transform).last())
     rows, starts = _read_chosen(warehouse, transform, choice)
-    marking = Merge(
+    mark_discarded = Merge(
         on=transform.by_window,
         update="t.commit_number = s.commit_number",
         insert=None,
         only={"quarantine_status": f"'{DISCARDED}'"},
     )
-    warehouse.merge(rows, transform.quarantine_table, marking)
+    warehouse.merge(rows, transform.quarantine_table, mark_discarded)
     return starts
 
 
@@ -297,8 +313,8 @@ def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> Q
         return QuarantineCounts(0, {})
     rows = warehouse.take(transform.quarantine_table, window_starts_in(ranges))
     counts: Counter[str] = Counter()
-    for failed in rows["failed_expectations"].to_pylist():
-        counts.update({f["expectation"] for f in failed if f["level"] == ERROR})
+    for failures in rows["failed_expectations"].to_pylist():
+        counts.update({failure["expectation"] for failure in failures if failure["level"] == ERROR})
     return QuarantineCounts(rows.num_rows, dict(counts))
 
 
@@ -325,15 +341,17 @@ def _read_chosen(
 
 def _check_published(asset: Asset, rows: pa.Table) -> None:
     # The rows were read before this check. Commits that were published then are still published.
-    through = asset.published_commit_number()
-    waiting = sum(commit_number > through for commit_number in rows["commit_number"].to_pylist())
-    if waiting:
+    published_commit = asset.published_commit_number()
+    unpublished_rows = sum(
+        commit_number > published_commit for commit_number in rows["commit_number"].to_pylist()
+    )
+    if unpublished_rows:
         name = asset.transform.name
         raise ConflictError(
-            f"A run of '{name}' is publishing {waiting:,} of these windows. Try again when it "
-            f"finishes. If it was killed, `tidemark run {name}` completes it."
+            f"A run of '{name}' is publishing {unpublished_rows:,} of these windows. Try again "
+            f"when it finishes. If it was killed, `tidemark run {name}` completes it."
         )
 
 
 def _struct(rows: str, columns: list[str]) -> Column:
-    return F.struct(*[F.col(f"{rows}.{c}") for c in columns])
+    return F.struct([F.col(f"{rows}.{name}") for name in columns])

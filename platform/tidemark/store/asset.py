@@ -59,15 +59,13 @@ class Asset:
         A roll-up does not have a state. The identity of a roll-up changes if its base or its own
         table is recreated, or if the definition of its windows changes.
         """
-        base = self.state.table_id()
-        if base is None or not self.rolls_up:
-            return base
-        own = self.warehouse.head(self.transform.table)
-        return (
-            None
-            if own is None
-            else f"{base}+{own.table_id}{rollup_generation.identity_suffix(own.kind)}"
-        )
+        state_id = self.state.table_id()
+        if state_id is None or not self.rolls_up:
+            return state_id
+        head = self.warehouse.head(self.transform.table)
+        if head is None:
+            return None
+        return f"{state_id}+{head.table_id}{rollup_generation.identity_suffix(head.kind)}"
 
     @property
     def epoch(self) -> Epoch:
@@ -113,18 +111,21 @@ class Asset:
 
     def as_of_commit(self, commit_number: int) -> "Asset":
         """Return the asset with its state as of a commit."""
-        found = copy(self)
-        found.state = State(self.warehouse, self.transform, through=commit_number)
-        return found
+        asset = copy(self)
+        asset.state = State(self.warehouse, self.transform, through=commit_number)
+        return asset
 
     def few(self) -> bool:
         """Return whether the source's events, and the rows computed from them, fit in memory.
 
         One event can produce many rows, so both numbers are checked.
         """
-        tables = (self.transform.table, self.state.table)
-        most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
-        return self.log.few() and all(n <= thresholds.IN_MEMORY_PARTIALS for n in most)
+        for table in (self.transform.table, self.state.table):
+            if not self.warehouse.exists(table):
+                continue
+            if self.warehouse.at_most(table) > thresholds.IN_MEMORY_PARTIALS:
+                return False
+        return self.log.few()
 
     @property
     def app(self) -> str:

@@ -46,17 +46,17 @@ def load_rows(
     opened: DeltaTable,
     conditions: Sequence[Condition] = (),
     columns: Sequence[str] | None = None,
-    filter_expression: pc.Expression | None = None,
+    where: pc.Expression | None = None,
 ) -> pa.Table:
     """Read rows into memory.
 
     Args:
         conditions: conditions on the rows. Files without such rows are skipped.
         columns: the columns to read; all by default.
-        filter_expression: a further condition on the rows. No file is skipped because of it.
+        where: a further condition on the rows. No file is skipped because of it.
     """
     files = _select_files(opened, conditions)
-    return load_files(opened, files, conditions, columns, filter_expression)
+    return load_files(opened, files, conditions, columns, where)
 
 
 def frame_of(
@@ -107,18 +107,18 @@ def load_files(
     files: Sequence[_ListedFile],
     conditions: Sequence[Condition] = (),
     columns: Sequence[str] | None = None,
-    filter_expression: pc.Expression | None = None,
+    where: pc.Expression | None = None,
 ) -> pa.Table:
     """Read rows of the given files of a table into memory, as `load_rows` does."""
     schema = arrow_schema(opened.schema())
     if not files:
         return schema.empty_table().select(columns or schema.names)
-    if filter_expression is None:
-        filter_expression = pc.scalar(True)
+    if where is None:
+        where = pc.scalar(True)
     for condition in conditions:
-        filter_expression = filter_expression & condition.expression()
+        where = where & condition.expression()
     dataset = open_dataset(opened.table_uri, files, schema)
-    return dataset.to_table(columns=columns and list(columns), filter=filter_expression)
+    return dataset.to_table(columns=columns and list(columns), filter=where)
 
 
 def _select_files(opened: DeltaTable, conditions: Sequence[Condition]) -> list[_ListedFile]:

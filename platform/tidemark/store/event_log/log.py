@@ -14,11 +14,10 @@ removes them.
 
 from collections.abc import Hashable, Sequence
 from copy import copy
-from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
@@ -105,62 +104,80 @@ class Log:
 
     def create(self) -> None:
         """Create the tables if they do not exist; add columns that the source has gained."""
-        name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
+        name = self.source.name
+        columns = {**self.source.columns, **ARRIVAL_COLUMNS}
         # Fails if the secret key of a mask is missing, before any table is created.
-        ways = protection(self.source)
-        timeline, log = self.source.timeline_table, self.source.log_table
+        protection_properties = protection(self.source)
+        timeline = self.source.timeline_table
+        log = self.source.log_table
         with self.warehouse.pin(timeline), self.warehouse.pin(log):
-            begun = self.warehouse.create(
+            created_timeline = self.warehouse.create(
                 timeline,
                 TIMELINE.empty_table(),
                 f"One row for each arrival of {name}.",
             )
-            made = self.warehouse.create(
+            created_log = self.warehouse.create(
                 log,
                 ddl(columns),
                 f"Events of {name} with the facts of their arrival.",
-                extra_properties=ways,
+                extra_properties=protection_properties,
             )
-            kept = self.warehouse.create(
+            created_letters = self.warehouse.create(
                 self.source.dead_letters_table,
                 ddl(DEAD_LETTER_COLUMNS),
                 f"Dead letters of {name}: rows that could not be decoded.",
             )
-            if not made:
+            if not created_log:
                 self.schema_version = follow(self.warehouse, self.source)
-            whole = begun and made and kept
-            if not whole and self.warehouse.version(timeline) == 0:
-                self.warehouse.register(*self._tables)
+            created_all = created_timeline and created_log and created_letters
+            if not created_all and self.warehouse.version(timeline) == 0:
+                self.warehouse.register(timeline, log, self.source.dead_letters_table)
 
-    def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
-        """Return the arrivals with `after` < number <= `through`, in order."""
-        end = INFINITY if through is None else through + 1
-        rows = self.warehouse.take(self.source.timeline_table, number_in("arrival", after + 1, end))
+    def timeline(self, after_arrival: int = -1, last_arrival: int | None = None) -> list[Arrival]:
+        """Return the arrivals with `after_arrival` < number <= `last_arrival`, in order."""
+        end = INFINITY if last_arrival is None else last_arrival + 1
+        rows = self.warehouse.take(
+            self.source.timeline_table, number_in("arrival", after_arrival + 1, end)
+        )
         return read_arrivals(rows)
 
-    def has_events(self, after: int, through: int) -> bool:
-        """Return whether one of the arrivals with `after` < number <= `through` has an event."""
-        bounds = (number_in("arrival", after + 1, through + 1), at_least("rows", 1))
-        rows = self.warehouse.take(self.source.timeline_table, *bounds, columns=["arrival"])
+    def has_events(self, after_arrival: int, last_arrival: int) -> bool:
+        """Return whether one of the arrivals (after_arrival, last_arrival] has an event."""
+        conditions = (
+            number_in("arrival", after_arrival + 1, last_arrival + 1),
+            at_least("rows", 1),
+        )
+        rows = self.warehouse.take(self.source.timeline_table, *conditions, columns=["arrival"])
         return rows.num_rows > 0
 
-    def few(self, through: int | None = None) -> bool:
-        """Return whether the events of all arrivals, or of those up to `through`, fit in memory."""
-        end = INFINITY if through is None else through + 1
-        bound = number_in("arrival", 0, end)
-        rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
+    def few(self, last_arrival: int | None = None) -> bool:
+        """Return whether the events of the arrivals up to `last_arrival` fit in memory.
+
+        Without `last_arrival`, these are all arrivals.
+        """
+        end = INFINITY if last_arrival is None else last_arrival + 1
+        in_arrivals = number_in("arrival", 0, end)
+        rows = self.warehouse.take(self.source.timeline_table, in_arrivals, columns=["rows"])[
+            "rows"
+        ]
         return (pc.sum(rows).as_py() or 0) <= thresholds.SMALL_BATCH_ROWS
 
     def last(self) -> Arrival | None:
         """Return the newest arrival; `None` before the first."""
         with self.warehouse.pin(self.source.timeline_table):
             newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
-            return None if newest is None else self.timeline(newest - 1, newest)[0]
+            if newest is None:
+                return None
+            return self.timeline(newest - 1, newest)[0]
 
     def read(
-        self, after: int, through: int, start: int | None = None, end: int | None = None
+        self,
+        after_arrival: int,
+        last_arrival: int,
+        start: int | None = None,
+        end: int | None = None,
     ) -> DataFrame:
-        """Return the event log's rows with `after` < arrival <= `through`.
+        """Return the event log's rows with `after_arrival` < arrival <= `last_arrival`.
 
         The timeline must have these arrivals.
 
@@ -168,44 +185,55 @@ class Log:
             start, end: only events with an event time in [start, end), in microseconds; None means
                 unbounded.
         """
-        found = self._recent.within(after, through) if start is None and end is None else None
-        if found is not None:
-            return frame(self.warehouse.spark, found)
-        bounds = [number_in("arrival", after + 1, through + 1)]
-        low = BEGINNING if start is None else max(start, BEGINNING)
-        high = INFINITY if end is None else min(end, INFINITY)
-        if low > BEGINNING or high < INFINITY:
-            bounds.append(InRanges(self.source.event_time, ((low, high),)))
+        if start is None and end is None:
+            recent_rows = self._recent.within(after_arrival, last_arrival)
+            if recent_rows is not None:
+                return frame(self.warehouse.spark, recent_rows)
+        conditions = [number_in("arrival", after_arrival + 1, last_arrival + 1)]
+        start_time = BEGINNING
+        if start is not None:
+            start_time = max(start, BEGINNING)
+        end_time = INFINITY
+        if end is not None:
+            end_time = min(end, INFINITY)
+        if start_time > BEGINNING or end_time < INFINITY:
+            conditions.append(InRanges(self.source.event_time, ((start_time, end_time),)))
         with self.warehouse.pin(self.source.log_table):
-            rows = self._select_declared(self.warehouse.read(self.source.log_table, *bounds))
-        place = ["arrival", "position"]
+            rows = self._select_declared(self.warehouse.read(self.source.log_table, *conditions))
+        place_columns = ["arrival", "position"]
         if self._without is not None:
-            rows = rows.join(self._without, place, "left_anti")
+            rows = rows.join(self._without, place_columns, "left_anti")
         if self._added is not None:
-            added = reduce(DataFrame.where, (bound.sql() for bound in bounds), self._added)
+            added = self._added
+            for condition in conditions:
+                added = added.where(condition.sql())
             rows = rows.unionByName(added)
-        return rows if self._only is None else rows.join(self._only, place, "left_semi")
+        if self._only is not None:
+            rows = rows.join(self._only, place_columns, "left_semi")
+        return rows
 
-    def estimate(self, after: int, through: int, start: int, end: int) -> int:
+    def estimate(self, after_arrival: int, last_arrival: int, start: int, end: int) -> int:
         """Return an estimate of the number of rows with an event time that `read` would return.
 
         The estimate is 0 only if there are none. It assumes that the events of an arrival are
         evenly distributed between the arrival's earliest and latest event time.
 
         Args:
-            after, through, start, end: as for `read`.
+            after_arrival, last_arrival, start, end: as for `read`.
         """
-        bounds = [
-            number_in("arrival", after + 1, through + 1),
+        conditions = [
+            number_in("arrival", after_arrival + 1, last_arrival + 1),
             InRanges("max_event_time", ((max(start, BEGINNING), INFINITY),)),
             InRanges("min_event_time", ((BEGINNING, min(end, INFINITY)),)),
         ]
         columns = ["rows", "min_event_time", "max_event_time"]
-        found = self.warehouse.take(self.source.timeline_table, *bounds, columns=columns)
-        rows = found["rows"].to_numpy()
-        first, last = (np.array(to_micros(found[name]), np.float64) for name in columns[1:])
-        share = (np.minimum(last, end - 1) - np.maximum(first, start) + 1) / (last - first + 1)
-        return int(np.ceil(rows * share).sum())
+        arrivals = self.warehouse.take(self.source.timeline_table, *conditions, columns=columns)
+        rows = arrivals["rows"].to_numpy()
+        first_times = np.array(to_micros(arrivals["min_event_time"]), np.float64)
+        last_times = np.array(to_micros(arrivals["max_event_time"]), np.float64)
+        spans = last_times - first_times + 1
+        spans_in_range = np.minimum(last_times, end - 1) - np.maximum(first_times, start) + 1
+        return int(np.ceil(rows * (spans_in_range / spans)).sum())
 
     def only(self, events: DataFrame) -> "Log":
         """Return the same log, whose `read` returns only the given events.
@@ -214,7 +242,8 @@ class Log:
             events: their `arrival` and `position`.
         """
         log = copy(self)
-        log._recent, log._only = NO_ARRIVALS, events
+        log._recent = NO_ARRIVALS
+        log._only = events
         return log
 
     def with_changes(
@@ -227,48 +256,57 @@ class Log:
             added: further events, with the columns of the event log.
         """
         log = copy(self)
-        log._recent, log._without, log._added = NO_ARRIVALS, without, added
+        log._recent = NO_ARRIVALS
+        log._without = without
+        log._added = added
         return log
 
-    def span(self, after: int, through: int) -> tuple[int, int] | None:
-        """Return the range of event times of the arrivals with `after` < number <= `through`.
+    def span(self, after_arrival: int, last_arrival: int) -> tuple[int, int] | None:
+        """Return the range of event times of the arrivals (after_arrival, last_arrival].
 
         The range is the earliest and the latest event time, in microseconds; None if no event has
         an event time.
         """
-        return event_time_range(self.timeline(after, through))
+        return event_time_range(self.timeline(after_arrival, last_arrival))
 
-    def traced_arrivals(self, after: int, through: int) -> list[TracedArrival]:
-        """Return the arrivals with `after` < number <= `through`, for OpenTelemetry traces.
+    def traced_arrivals(self, after_arrival: int, last_arrival: int) -> list[TracedArrival]:
+        """Return the arrivals (after_arrival, last_arrival] for OpenTelemetry traces.
 
         Return only the newest `MAX_TRACED_ARRIVALS`.
         """
-        place, name = self.warehouse.path(""), self.source.name
-        found = self.timeline(max(after, through - MAX_TRACED_ARRIVALS), through)
-        return [TracedArrival(place, name, a.arrival, a.arrived_at) for a in found]
+        location = self.warehouse.path("")
+        name = self.source.name
+        arrivals = self.timeline(
+            max(after_arrival, last_arrival - MAX_TRACED_ARRIVALS), last_arrival
+        )
+        return [
+            TracedArrival(location, name, arrival.arrival, arrival.arrived_at)
+            for arrival in arrivals
+        ]
 
-    def spanning(self, after: int, through: int) -> "Log":
-        """Return the same log, with `watermarks_after` restricted to the arrivals (after, through].
+    def spanning(self, after_arrival: int, last_arrival: int) -> "Log":
+        """Return the same log, with `watermarks_after` restricted to some arrivals.
+
+        These are the arrivals (after_arrival, last_arrival].
 
         A run then does not read the watermarks of all earlier arrivals.
         """
         log = copy(self)
-        log._span = (after, through)
+        log._span = (after_arrival, last_arrival)
         return log
 
     def watermarks_after(self) -> DataFrame:
         """Return the watermark after each arrival, as columns `arrival` and `WATERMARK_AFTER`."""
-        if (
-            self._span is not None
-            and (found := self._recent.watermarks_after(*self._span)) is not None
-        ):
-            return frame(self.warehouse.spark, found)
-        bounds = (
-            []
-            if self._span is None
-            else [number_in("arrival", self._span[0] + 1, self._span[1] + 1)]
-        )
-        timeline = self.warehouse.read(self.source.timeline_table, *bounds)
+        table = self.source.timeline_table
+        if self._span is None:
+            timeline = self.warehouse.read(table)
+        else:
+            after_arrival, last_arrival = self._span
+            recent_watermarks = self._recent.watermarks_after(after_arrival, last_arrival)
+            if recent_watermarks is not None:
+                return frame(self.warehouse.spark, recent_watermarks)
+            in_span = number_in("arrival", after_arrival + 1, last_arrival + 1)
+            timeline = self.warehouse.read(table, in_span)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
     def few_watermarks_after(self) -> Sequence[tuple[int, int | None]] | None:
@@ -276,11 +314,16 @@ class Log:
 
         Return None if the log is not restricted by `spanning`, or if there are many arrivals.
         """
-        if self._span is None or self._span[1] - self._span[0] > thresholds.LISTED_ARRIVALS:
+        if self._span is None:
             return None
-        if (found := self._recent.watermarks_after(*self._span)) is not None:
-            return list(zip(*found.to_pydict().values(), strict=True))
-        return [(a.arrival, a.after) for a in self.timeline(*self._span)]
+        after_arrival, last_arrival = self._span
+        if last_arrival - after_arrival > thresholds.LISTED_ARRIVALS:
+            return None
+        recent_watermarks = self._recent.watermarks_after(after_arrival, last_arrival)
+        if recent_watermarks is not None:
+            return list(zip(*recent_watermarks.to_pydict().values(), strict=True))
+        arrivals = self.timeline(after_arrival, last_arrival)
+        return [(arrival.arrival, arrival.after) for arrival in arrivals]
 
     def ticks(self, interval: int) -> DataFrame:
         """Return when processing time reached the multiples of an interval (ticks).
@@ -326,33 +369,36 @@ class Log:
         An erasure can't refuse the appends to a log that did not exist.
         """
         epochs = zip(self._epochs_of_bases, self._read_epochs_of_bases(), strict=True)
-        for before, now in epochs:
+        for noted, current in epochs:
             # A base that had no event log may have one now.
-            if now != before and (before[0] or now[1]):
+            if current != noted and (noted[0] or current[1]):
                 raise ConflictError(
                     f"Events of a source of '{self.source.name}' were erased at the same time. "
                     "Nothing was ingested. Run the command again."
                 )
 
     def _read_epochs_of_bases(self) -> list[tuple[str, int]]:
-        bases = self.source.bases if isinstance(self.source, DerivedSource) else ()
-        return [Log(self.warehouse, base).epoch() for base in bases]
+        if not isinstance(self.source, DerivedSource):
+            return []
+        return [Log(self.warehouse, base).epoch() for base in self.source.bases]
 
     def recover(self) -> None:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
         # Fence the timeline first: another writer can't add the arrivals of such rows after that.
         with self.warehouse.pin(self.source.timeline_table):
             self._timeline_fence.take()
-            last = self.last()
-        known = -1 if last is None else last.arrival
+            newest = self.last()
+        newest_arrival = -1 if newest is None else newest.arrival
         record = None
         if self.replaced is not None:
             record = {integrity.replaced_app(self.source): self.replaced}
         for fence in (self._log_fence, self._dead_fence):
             with self.warehouse.pin(fence.table):
-                beyond = self.warehouse.max_value(fence.table, "arrival")
-                left = beyond is not None and beyond > known
-                fence.take(removing=f"arrival > {known}" if left else None, vouches=record)
+                newest_in_table = self.warehouse.max_value(fence.table, "arrival")
+                leftovers = None
+                if newest_in_table is not None and newest_in_table > newest_arrival:
+                    leftovers = f"arrival > {newest_arrival}"
+                fence.take(removing=leftovers, vouches=record)
 
     def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Append whole arrivals.
@@ -374,15 +420,19 @@ class Log:
         self._demand_continuation(arrivals[0])
         events: Rows | None = None
         try:
-            if any(a.brings_data for a in arrivals):
-                computed = isinstance(rows, ComputedRows)
-                arriving = rows if computed else IncomingRows(self.source, rows, arrivals)
+            if any(arrival.brings_data for arrival in arrivals):
+                if isinstance(rows, ComputedRows):
+                    incoming = rows
+                else:
+                    incoming = IncomingRows(self.source, rows, arrivals)
                 pass_fail_point("log")
-                if (events := arriving.events()) is not None:
+                events = incoming.events()
+                if events is not None:
                     self._log_fence.append(events)
                 pass_fail_point("dead_letters")
-                if (dead := arriving.dead_letters()) is not None:
-                    self._dead_fence.append(dead)
+                dead_letters = incoming.dead_letters()
+                if dead_letters is not None:
+                    self._dead_fence.append(dead_letters)
             pass_fail_point("timeline")
             # A new writer fences the timeline before the other tables. If this commit succeeds, no
             # new writer has therefore changed the other tables, and the commit can vouch for them.
@@ -390,7 +440,9 @@ class Log:
         except ConflictError:
             raise taken_over(self.source) from None
         self._written = self.warehouse.find_identity(self.source.timeline_table)
-        return None if isinstance(events, DataFrame) else events
+        if isinstance(events, DataFrame):
+            return None
+        return events
 
     def _demand_continuation(self, arrival: Arrival) -> None:
         """Raise an error if the timeline has another newest arrival than the one before `arrival`.
@@ -402,26 +454,27 @@ class Log:
             if self.warehouse.identity(timeline) == self._written:
                 return
             newest = self.last()
-        if arrival.follows != ("" if newest is None else newest.arrival_id):
+        newest_id = "" if newest is None else newest.arrival_id
+        if arrival.follows != newest_id:
             raise taken_over(self.source)
 
-    def vouches(self, last: Arrival | None) -> dict[str, int]:
+    def vouches(self, newest: Arrival | None) -> dict[str, int]:
         """Return what a commit to the timeline records about other tables (`store.integrity`).
 
         These are the present versions of the event log and of the dead letters, and for a derived
         source the newest arrival of each base that it has read.
 
         Args:
-            last: the newest arrival of the timeline after the commit.
+            newest: the newest arrival of the timeline after the commit.
         """
-        vouched = (self.source.log_table, self.source.dead_letters_table)
-        recorded = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
-        if isinstance(self.source, DerivedSource) and last is not None:
-            taken = Step.of_position(last.position).taken
+        tables = (self.source.log_table, self.source.dead_letters_table)
+        vouched_versions = integrity.vouches(self.warehouse, self._timeline_fence.app, tables)
+        if isinstance(self.source, DerivedSource) and newest is not None:
+            read_arrivals = Step.of_position(newest.position).taken
             for base in self.source.bases:
-                if base.name in taken:
-                    recorded[integrity.arrivals_app(base)] = taken[base.name]
-        return recorded
+                if base.name in read_arrivals:
+                    vouched_versions[integrity.arrivals_app(base)] = read_arrivals[base.name]
+        return vouched_versions
 
     def _select_declared(self, rows: DataFrame) -> DataFrame:
         """Return rows of the event log with the source's declared columns.
@@ -430,17 +483,13 @@ class Log:
         the column was declared.
         """
         existing = self.warehouse.schema(self.source.log_table).names
-        wanted = {**self.source.columns, **ARRIVAL_COLUMNS}
-        if set(existing) == set(wanted):
+        declared = {**self.source.columns, **ARRIVAL_COLUMNS}
+        if set(existing) == set(declared):
             return rows
-        return rows.select(
-            *(
-                F.col(f"`{name}`") if name in existing else F.lit(None).cast(kind).alias(name)
-                for name, kind in wanted.items()
-            )
-        )
-
-    @property
-    def _tables(self) -> tuple[str, ...]:
-        source = self.source
-        return (source.timeline_table, source.log_table, source.dead_letters_table)
+        columns = list[Column]()
+        for name, kind in declared.items():
+            if name in existing:
+                columns.append(F.col(f"`{name}`"))
+            else:
+                columns.append(F.lit(None).cast(kind).alias(name))
+        return rows.select(columns)

@@ -30,7 +30,7 @@ class BaseLog(Protocol):
 
     source: Source
 
-    def timeline(self, after: int = -1) -> list[Arrival]:
+    def timeline(self, after_arrival: int = -1) -> list[Arrival]:
         """Return the arrivals after a number, in order."""
         ...
 

@@ -169,7 +169,7 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
 
     log = Log(store, ingestion.source)
     log.create()
-    first = next(iter(log.timeline(through=0)), None)
+    first = next(iter(log.timeline(last_arrival=0)), None)
     last = log.last()
     if first is not None and last is not None:
         loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
@@ -266,7 +266,7 @@ def _stream(
         err().print(f"streaming the next {period}, one arrival at a time …")
         follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
-    streamed = log.timeline(after=before)
+    streamed = log.timeline(after_arrival=before)
     if not streamed:
         err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
         return log.timeline()[-total:]

@@ -29,11 +29,13 @@ def test_a_log_returns_the_ingested_arrivals(warehouse: Warehouse) -> None:
     added = ingest(warehouse, READINGS, ARRIVALS)
     log = Log(warehouse, READINGS)
     assert log.timeline() == added
-    assert log.timeline(after=0, through=1) == added[1:2]
+    assert log.timeline(after_arrival=0, last_arrival=1) == added[1:2]
     assert log.last() == added[-1]
     assert added[-1].after == INFINITY
     assert added[-1].ends
-    rows = log.read(after=0, through=2).withColumn("before", F.unix_micros("watermark"))
+    rows = log.read(after_arrival=0, last_arrival=2).withColumn(
+        "before", F.unix_micros("watermark")
+    )
     found = rows.orderBy("arrival", "position").collect()
     assert [(r.arrival, r.position) for r in found] == [(a, p) for a in (1, 2) for p in range(4)]
     assert {r.correlation_id for r in found} == {
