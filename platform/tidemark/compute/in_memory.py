@@ -87,38 +87,38 @@ class _Merging:
         return self.declared.slack(*merged)
 
 
-def is_supported(transform: Definition, marker: CommitInfo) -> bool:
+def is_supported(transform: Definition, commit_info: CommitInfo) -> bool:
     declared = (a.arrow_merge is not None for a in transform.aggregates.values())
-    return has_supported_firings(transform, marker) and all(declared)
+    return has_supported_firings(transform, commit_info) and all(declared)
 
 
-def has_supported_firings(transform: Definition, marker: CommitInfo) -> bool:
+def has_supported_firings(transform: Definition, commit_info: CommitInfo) -> bool:
     """Return whether this module knows which windows have fired after a commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None
         and not transform.window.merges
-        and not (marker.before.covers or marker.after.covers)
+        and not (commit_info.before.covers or commit_info.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
     )
 
 
-def changes_nothing(partials: pa.Table, transform: Definition, marker: CommitInfo) -> bool:
+def changes_nothing(partials: pa.Table, transform: Definition, commit_info: CommitInfo) -> bool:
     """Return whether a commit changes no window. The aggregates do not matter for this.
 
     Args:
         partials: as for `compute_changes`.
-        marker: the record of an increment for which `has_supported_firings` returns True.
+        commit_info: the record of an increment for which `has_supported_firings` returns True.
     """
     fired = _select_fired(
-        _select_open_windows(partials, transform, marker), transform, marker.after.at
+        _select_open_windows(partials, transform, commit_info), transform, commit_info.after.at
     )
     last_firings = fired[FIRED].to_numpy()
-    return not _mask_changes(fired["window_end"], last_firings, transform, marker).any()
+    return not _mask_changes(fired["window_end"], last_firings, transform, commit_info).any()
 
 
 def compute_changes(
-    partials: pa.Table, transform: Definition, marker: CommitInfo
+    partials: pa.Table, transform: Definition, commit_info: CommitInfo
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
@@ -128,14 +128,14 @@ def compute_changes(
 
     Args:
         partials: all partials, after the commit, of the windows that the commit can change.
-        marker: the record of a commit for which `is_supported` returns True.
+        commit_info: the record of a commit for which `is_supported` returns True.
     """
     if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
-    position = marker.after.at
-    is_increment = marker.recomputed is None
+    position = commit_info.after.at
+    is_increment = commit_info.recomputed is None
     if is_increment:
-        partials = _select_open_windows(partials, transform, marker)
+        partials = _select_open_windows(partials, transform, commit_info)
     fired = _select_fired(partials, transform, position)
     candidates = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
     mergings = [m for m in candidates if m is not None]
@@ -144,12 +144,14 @@ def compute_changes(
     merged_windows = _merge_by_window(fired, transform, mergings)
     rows = _finish_windows(merged_windows, transform, mergings, position)
     if is_increment:
-        changed = _mask_changes(rows["window_end"], rows["_fired"].to_numpy(), transform, marker)
+        changed = _mask_changes(
+            rows["window_end"], rows["_fired"].to_numpy(), transform, commit_info
+        )
         rows = rows.filter(pa.array(changed))
     rows = rows.drop_columns(["_fired"])
     stamps = {
         "as_of": position.arrival,
-        "commit_number": marker.commit_number,
+        "commit_number": commit_info.commit_number,
         "quality": None,
         IS_DELETED: False,
     }
@@ -295,16 +297,18 @@ def _select_fired(
     return counted.filter(pa.array(phases != _NOT_FIRED))
 
 
-def _select_open_windows(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa.Table:
+def _select_open_windows(
+    partials: pa.Table, transform: Definition, commit_info: CommitInfo
+) -> pa.Table:
     """Return the partials of the windows that the commit can change."""
-    end = closed_end(transform, marker.before)
+    end = closed_end(transform, commit_info.before)
     if end is None:
         return partials
     return partials.filter(pa.array(_to_micros(partials["window_end"]) > end))
 
 
 def _mask_changes(
-    window_end: Array, fired: Array, transform: Definition, marker: CommitInfo
+    window_end: Array, fired: Array, transform: Definition, commit_info: CommitInfo
 ) -> Array:
     """Return a mask of the windows that a commit fires, closes, or makes final.
 
@@ -312,10 +316,10 @@ def _mask_changes(
         window_end, fired: the end of each window, and the arrival at which a trigger fired it.
     """
     ends = _to_micros(window_end)
-    before = _finite_watermark(marker.before.at)
-    after = _finite_watermark(marker.after.at)
+    before = _finite_watermark(commit_info.before.at)
+    after = _finite_watermark(commit_info.after.at)
     final_watermarks = _find_final_watermark(ends, transform)
-    fired_again = fired > marker.before.at.arrival
+    fired_again = fired > commit_info.before.at.arrival
     closed = (ends > before) & (ends <= after)
     became_final = (final_watermarks > before) & (final_watermarks <= after)
     return fired_again | closed | became_final

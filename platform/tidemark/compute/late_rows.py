@@ -25,9 +25,9 @@ from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 
 
-def late_events(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
+def late_events(log: Log, transform: WindowedTransform, commit_info: StateCommit) -> DataFrame:
     """Return a commit's events that were too late for a window, or that belong to no window."""
-    events = classify_scope(log, transform, marker.scope())
+    events = classify_scope(log, transform, commit_info.scope())
     verdict = F.col(VERDICT)
     reason = (
         F.when(verdict != classification.NO_EVENT_TIME, "too_late")
@@ -38,7 +38,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: StateCommit) -> 
         .otherwise(untimed_reason(F.col(f"`{transform.source.event_time}`")))
     )
     lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
-    commit_number = uncompiled_literal(marker.commit_number)
+    commit_number = uncompiled_literal(commit_info.commit_number)
     return (
         events.where(verdict.isin(classification.TOO_LATE, classification.NO_EVENT_TIME))
         .withColumns({"lateness_seconds": lag, "reason": reason, "commit_number": commit_number})
@@ -86,7 +86,7 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
 
 
 def late_loss(
-    stored: DataFrame, transform: WindowedTransform, log: Log, marker: StateCommit
+    stored: DataFrame, transform: WindowedTransform, log: Log, commit_info: StateCommit
 ) -> DataFrame:
     """Return the windows that lack too-late events, with `lost_events`, the number of these events.
 
@@ -99,10 +99,12 @@ def late_loss(
     window_columns = transform.by_window
     window = F.struct(*window_columns)
     values = list(transform.aggregates)
-    current = as_of(marker.after)
+    current = as_of(commit_info.after)
     is_missed = classification.is_uncounted()
-    if marker.recomputed is None:
-        is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
+    if commit_info.recomputed is None:
+        is_missed = is_missed & (
+            F.col("commit_number") == uncompiled_literal(commit_info.commit_number)
+        )
     # Only merging shows which fragments share a session with a too-late event. So keep all
     # fragments that have the keys of such an event.
     join_columns = list(transform.keys) if transform.window.merges else window_columns
@@ -134,5 +136,5 @@ def late_loss(
     return (
         lost_windows.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
         .drop("_all", "_some")
-        .withColumn("commit_number", uncompiled_literal(marker.commit_number))
+        .withColumn("commit_number", uncompiled_literal(commit_info.commit_number))
     )

@@ -67,7 +67,7 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
         ranges = ()
-    marker = Following(
+    commit_info = Following(
         run=uuid.uuid4().hex,
         started=started,
         commit_number=commits[-1].commit_number,
@@ -78,10 +78,10 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     )
     new_partials = asset.state.read().where(
         (F.col("commit_number") > published_number)
-        & (F.col("commit_number") <= marker.commit_number)
+        & (F.col("commit_number") <= commit_info.commit_number)
     )
     assigned = assign_windows(warehouse, transform, new_partials.where(ADMITTED), after)
-    return marker, count_by_verdict(assigned, counted_column(transform))
+    return commit_info, count_by_verdict(assigned, counted_column(transform))
 
 
 def assign_windows_within(

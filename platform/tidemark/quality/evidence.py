@@ -41,7 +41,7 @@ class Batch:
     """The rows of one commit, with the evidence for validating them.
 
     Args:
-        marker: the record of the commit.
+        commit_info: the record of the commit.
         scratch: temporary tables for the rows that are computed for validation.
         few: true if there are few rows.
         few_events: true if there are few events to count in the event log.
@@ -53,7 +53,7 @@ class Batch:
     """
 
     asset: Asset
-    marker: CommitInfo
+    commit_info: CommitInfo
     scratch: TempTables
     few: bool
     few_events: bool
@@ -81,7 +81,7 @@ class Batch:
 
     @property
     def replaces(self) -> bool:
-        return self.marker.replaced is not None
+        return self.commit_info.replaced is not None
 
     def published_rows(self, back: int = 0) -> DataFrame:
         return self._read_rows(self.transform.table, back)
@@ -138,22 +138,22 @@ class Batch:
 
     def _select_recountable(self) -> DataFrame:
         transform = self.transform
-        marker = self.marker
+        commit_info = self.commit_info
         asset = self.asset
         # Any aggregate works, because only the events are counted.
         aggregate = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={aggregate: agg.count()}, expectations=())
-        through = marker.after
+        through = commit_info.after
         ranges = self.ranges()
-        complete = marker.counts_all_events and marker.late_events == "include"
+        complete = commit_info.counts_all_events and commit_info.late_events == "include"
         partials = rollups.recount_partials(
             asset.warehouse, counting, through, ranges, complete=complete
         )
-        if not marker.counts_all_events:
+        if not commit_info.counts_all_events:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # Such events are not a fault.
             was_admitted = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
-            if marker.commit_number > 0 and asset.state.table_id() is not None:
+            if commit_info.commit_number > 0 and asset.state.table_id() is not None:
                 state = asset.state.read(rollups.base_ranges(transform, ranges)).where(was_admitted)
                 counted = state.withColumn(aggregate, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)
@@ -162,7 +162,7 @@ class Batch:
         if transform.window.merges and ranges:
             # Leave out sessions that ended by `end`: they can't have changed, and if they began
             # before the ranges, they were recounted only in part.
-            end = closed_end(transform, marker.before)
+            end = closed_end(transform, commit_info.before)
             windows = windows.where(f"window_end > timestamp_micros({end})")
         return windows.select(*transform.by_window, "events")
 
@@ -175,7 +175,7 @@ class Batch:
         Each range begins `back` microseconds earlier than necessary. Return an empty tuple if the
         commit can change all windows.
         """
-        ranges = affected_range(self.transform, self.marker)
+        ranges = affected_range(self.transform, self.commit_info)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _read_rows(self, table: str, back: int) -> DataFrame:
@@ -188,7 +188,7 @@ class Batch:
         """
         rows = self.asset.warehouse.read(table, InRanges("window_start", self.ranges(back)))
         # Only a commit that replaces all rows can follow commits of another definition.
-        if self.marker.overwritten != ():
+        if self.commit_info.overwritten != ():
             return rows
         validated_types = self.unvalidated_rows.dtypes
         stored_types = dict(rows.dtypes)

@@ -118,7 +118,7 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
             true for rows to quarantine.
     """
     transform = batch.transform
-    commit_info = batch.marker
+    commit_info = batch.commit_info
     quarantined_rows = batch.quarantined_rows()
     is_small = batch.few
     failed_rows = validated.where("_bad")

@@ -131,7 +131,7 @@ class CheckResult:
     at: datetime
 
 
-def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
+def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> None:
     """Record the results of a commit, at most once. Do nothing without results."""
     if not results:
         return
@@ -154,17 +154,17 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
                 {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
                 for f in _select_listed(r.failures)
             ],
-            "run": marker.run,
-            "mode": marker.mode,
-            "through_arrival": marker.at.arrival,
-            "commit_number": marker.commit_number,
+            "run": commit_info.run,
+            "mode": commit_info.mode,
+            "through_arrival": commit_info.at.arrival,
+            "commit_number": commit_info.commit_number,
             "at": at,
         }
         for r in results
     ]
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.create(TABLE, table, "Every result of every expectation")
-    asset.warehouse.append(table, TABLE, asset.app, marker.commit_number, epoch=asset.epoch)
+    asset.warehouse.append(table, TABLE, asset.app, commit_info.commit_number, epoch=asset.epoch)
 
 
 def _select_listed(failures: Sequence[Failure]) -> list[Failure]:

@@ -42,37 +42,37 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     Raises:
         ConflictError: another run took the commit's number first. Nothing was stored.
     """
-    assert isinstance(plan.marker, StateCommit)
+    assert isinstance(plan.commit_info, StateCommit)
     pass_fail_point("state")
-    asset.state.commit(partials, plan.marker, asset.epoch)
+    asset.state.commit(partials, plan.commit_info, asset.epoch)
 
 
 def publish(
     asset: Asset, plan: Plan, computed: Computation, passed: GateResult, *, reported: bool
 ) -> RunFacts:
     """Write a commit's rows to the tables that users read, and return the run's facts."""
-    transform, marker = asset.transform, plan.marker
+    transform, commit_info = asset.transform, plan.commit_info
     panes = [o for o in computed.outputs if o.table == transform.panes_table]
     # Write the quarantine first. Once it is written, a retry repeats the decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
-        quarantine.commit(asset, marker, passed.quarantine_changes)
+        quarantine.commit(asset, commit_info, passed.quarantine_changes)
     pass_fail_point("results")
-    results.append(asset, marker, passed.results)
+    results.append(asset, commit_info, passed.results)
     pass_fail_point("late")
     for output in computed.outputs:
         if output not in panes:
-            _write_output(asset, marker, output)
+            _write_output(asset, commit_info, output)
     pass_fail_point("panes")
     for output in panes:
-        _write_output(asset, marker, output)
+        _write_output(asset, commit_info, output)
     pass_fail_point("published")
     done = _write_published(asset, plan, passed.rows, computed.reach)
     pass_fail_point("ledger")
     windows = 0 if done is None else passed.count
     found = build_run_facts(
         asset,
-        plan.marker,
+        plan.commit_info,
         computed.counts,
         windows=windows,
         quarantined=passed.quarantined,
@@ -83,8 +83,8 @@ def publish(
     )
     tables = [*transform.tables, results.TABLE]
     recorded = ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
-    if isinstance(marker, StateCommit):
-        short_logs.of_asset(asset, marker)
+    if isinstance(commit_info, StateCommit):
+        short_logs.of_asset(asset, commit_info)
     return recorded
 
 
@@ -96,12 +96,12 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     Args:
         within_reach: as `Computation.reach`.
     """
-    store_, transform, marker = asset.warehouse, asset.transform, plan.marker
-    table, place = transform.table, (asset.app, marker.commit_number)
+    store_, transform, commit_info = asset.warehouse, asset.transform, plan.commit_info
+    table, place = transform.table, (asset.app, commit_info.commit_number)
     record = None
-    if isinstance(marker, Following):
-        record = lineage.base_run_record(asset, marker.base_run)
-    if (ranges := marker.overwritten) is not None:
+    if isinstance(commit_info, Following):
+        record = lineage.base_run_record(asset, commit_info.base_run)
+    if (ranges := commit_info.overwritten) is not None:
         return store_.replace(
             drop_deleted(rows),
             table,
@@ -119,7 +119,7 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     return store_.merge(rows, table, merge, *place, vouches=record, epoch=asset.epoch)
 
 
-def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
+def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None:
     """Write a commit's rows to a table other than the published one.
 
     The rows replace existing rows, or are only added, as `Output.replaced` specifies.
@@ -128,22 +128,24 @@ def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
     store_.create(output.table, output.rows, output.comment)
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
-    if (ranges := () if marker.begins else output.replaced) is not None:
+    if (ranges := () if commit_info.begins else output.replaced) is not None:
         store_.replace(
             output.rows,
             output.table,
             within(ranges),
             asset.app,
-            marker.commit_number,
+            commit_info.commit_number,
             epoch=asset.epoch,
         )
     elif not is_empty(output.rows):
-        store_.append(output.rows, output.table, asset.app, marker.commit_number, epoch=asset.epoch)
+        store_.append(
+            output.rows, output.table, asset.app, commit_info.commit_number, epoch=asset.epoch
+        )
 
 
 def build_run_facts(
     asset: Asset,
-    marker: CommitInfo,
+    commit_info: CommitInfo,
     counts: Counter[int],
     *,
     windows: int,
@@ -161,21 +163,21 @@ def build_run_facts(
         ended: end time of each step in microseconds, by the name of the ledger's column.
     """
     assert asset.table_id is not None
-    window_from, window_to = marker.bounds
+    window_from, window_to = commit_info.bounds
     return RunFacts(
-        run=marker.run,
+        run=commit_info.run,
         asset=asset.transform.name,
         table_id=asset.table_id,
-        mode=marker.mode,
-        late_events=marker.late_events,
-        commit_number=marker.commit_number,
-        from_arrival=marker.before.at.arrival if marker.recomputed is None else -1,
-        through_arrival=marker.at.arrival,
+        mode=commit_info.mode,
+        late_events=commit_info.late_events,
+        commit_number=commit_info.commit_number,
+        from_arrival=commit_info.before.at.arrival if commit_info.recomputed is None else -1,
+        through_arrival=commit_info.at.arrival,
         window_from=window_from,
         window_to=window_to,
-        started_at=marker.started,
+        started_at=commit_info.started,
         ended_at=time.time_ns() // 1000,
-        watermark=marker.at.watermark,
+        watermark=commit_info.at.watermark,
         windows=windows,
         quarantined=quarantined,
         warned=warned,

@@ -86,7 +86,7 @@ class Computation:
 def count_events(asset: Asset, plan: Plan, temp_tables: TempTables) -> Rows:
     """Return the partials that the commit adds to the state, with its commit number."""
     transform = asset.transform
-    commit_info = plan.marker
+    commit_info = plan.commit_info
     assert isinstance(commit_info, StateCommit)
     earlier_partials = None
     if transform.trigger.ranked and commit_info.continues:
@@ -109,7 +109,7 @@ def compute_windows(
         new_partials: the partials that the commit adds; None if the state already has them.
     """
     transform = asset.transform
-    commit_info = plan.marker
+    commit_info = plan.commit_info
     counts = _count_by_lateness(asset, plan, new_partials)
     state = CommittedState(asset, commit_info, new_partials)
     open_sessions = None
@@ -214,7 +214,7 @@ def _may_have_missed_events(asset: Asset, plan: Plan, counts: Counter[int]) -> b
     """Return whether the commit may have events that are too late or have no event time."""
     if classification.TOO_LATE in counts or classification.NO_EVENT_TIME in counts:
         return True
-    commit_info = plan.marker
+    commit_info = plan.commit_info
     replaces = commit_info.recomputed is not None
     # If a commit is published again, a later commit may have replaced some of its partials. The
     # counts are then too low.

@@ -44,7 +44,7 @@ class Plan:
     """One commit to make and publish.
 
     Args:
-        marker: the record of the commit.
+        commit_info: the record of the commit.
         few: true if the commit has few events.
         repeated_planning: the engine's planning mode for a caller that runs repeatedly; None for
             other runs.
@@ -58,7 +58,7 @@ class Plan:
         ended: end times of the steps so far in microseconds, by the ledger's column names.
     """
 
-    marker: CommitInfo
+    commit_info: CommitInfo
     few: bool
     stored: bool = False
     counts: Counter[int] | None = None
@@ -127,9 +127,9 @@ def plan_increment(
         planned = rollups.plan(asset)
         if planned is None:
             return None
-        marker, counts = planned
+        commit_info, counts = planned
         return Plan(
-            marker, counts.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=counts
+            commit_info, counts.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=counts
         )
     seen_arrival = newest_commit.after.at.arrival
     arrivals = [a for a in recent_arrivals if a.arrival > seen_arrival]
@@ -148,13 +148,13 @@ def plan_increment(
     after = newest_commit.after.advance(_position_after(arrivals[-1]))
     is_same_definition = newest_commit.definition == fingerprint(asset.transform)
     # Another definition may have had other sessions, so read all partials.
-    marker = Increment(
+    commit_info = Increment(
         after=after, open_before=newest_commit.open_from if is_same_definition else None
     )
     rows = sum(a.rows for a in arrivals)
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     repeated_planning = Planning.for_repeated_query(rows) if recent_arrivals else None
-    begun = _begin_commit(asset, newest_commit, marker)
+    begun = _begin_commit(asset, newest_commit, commit_info)
     return Plan(
         begun,
         rows <= thresholds.SMALL_BATCH_ROWS,
@@ -328,11 +328,11 @@ def _plan_in_place(
     transform = asset.transform
     coverage = newest_commit.after
     if not transform.window.merges:
-        marker = Replacement(cause=cause, after=coverage, ranges=ranges, complete=complete)
+        commit_info = Replacement(cause=cause, after=coverage, ranges=ranges, complete=complete)
     elif not ranges or not can_recompute_in_part(asset, newest_commit):
-        marker = Replacement(cause=cause, after=coverage, complete=complete)
+        commit_info = Replacement(cause=cause, after=coverage, complete=complete)
     else:
-        marker = SessionReplacement(
+        commit_info = SessionReplacement(
             cause=cause,
             after=coverage,
             ranges=widen_to_cells(ranges, transform),
@@ -341,20 +341,22 @@ def _plan_in_place(
             # with earlier sessions. The start of the first open session is then unknown.
             open_from=None if complete else newest_commit.open_from,
         )
-    return _plan_replacement(asset, newest_commit, marker)
+    return _plan_replacement(asset, newest_commit, commit_info)
 
 
-def _plan_replacement(asset: Asset, newest_commit: StateCommit, marker: Replacement) -> Plan:
-    return Plan(_begin_commit(asset, newest_commit, marker), asset.log.few(marker.after.through))
+def _plan_replacement(asset: Asset, newest_commit: StateCommit, commit_info: Replacement) -> Plan:
+    return Plan(
+        _begin_commit(asset, newest_commit, commit_info), asset.log.few(commit_info.after.through)
+    )
 
 
-def _begin_commit(asset: Asset, newest_commit: StateCommit, marker: _C) -> _C:
+def _begin_commit(asset: Asset, newest_commit: StateCommit, commit_info: _C) -> _C:
     """Return a commit that begins now, after the state's newest commit `newest_commit`."""
     definition = fingerprint(asset.transform)
     number = newest_commit.commit_number + 1
     same = newest_commit.definition == definition
     return replace(
-        marker,
+        commit_info,
         run=uuid.uuid4().hex,
         started=time.time_ns() // 1000,
         commit_number=number,

@@ -80,39 +80,41 @@ def conflict_error(asset: str, attempts: int) -> ConflictError:
 def _rebase(
     asset: Asset, todo: Plan, partials: Rows, place: TempTables
 ) -> tuple[Plan, Rows] | None:
-    transform, marker, state = asset.transform, todo.marker, asset.state
-    since = state.since(marker.commit_number - 1)
+    transform, commit_info, state = asset.transform, todo.commit_info, asset.state
+    since = state.since(commit_info.commit_number - 1)
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
     ranked = transform.trigger.ranked
     others = any(c.recomputed is not None for c in since)
-    if not isinstance(marker, Replacement) or marker.cause is not Cause.BACKFILL:
+    if not isinstance(commit_info, Replacement) or commit_info.cause is not Cause.BACKFILL:
         return None
     if ranked or others or not since:
         return None
-    newest, at = since[-1], marker.at
+    newest, at = since[-1], commit_info.at
     counted = frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has counted from another event log.
     other_log = lineage.is_of_another_log(asset, newest)
-    if other_log and marker.ranges:
+    if other_log and commit_info.ranges:
         return None
     if not other_log and newest.after.at.arrival > at.arrival:
-        between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, marker.complete)
+        between = Scope(
+            at.arrival, newest.after.at.arrival, commit_info.ranges, commit_info.complete
+        )
         more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
     commit_number = newest.commit_number + 1
     partials = place.materialize(with_commit_number(counted, commit_number), few=todo.few)
     after = Coverage(at)
-    for start, end in marker.ranges:
+    for start, end in commit_info.ranges:
         after = newest.after.cover(BackfilledRange(start, end, at))
     # After the rebase, it is unknown which sessions are open. The next run determines this.
-    defined = marker.defined if marker.parts is None else commit_number
+    defined = commit_info.defined if commit_info.parts is None else commit_number
     moved = replace(
-        marker,
+        commit_info,
         commit_number=commit_number,
         before=newest.after,
         after=after,
         open_from=None,
         defined=defined,
     )
-    return replace(todo, marker=moved), partials
+    return replace(todo, commit_info=moved), partials

@@ -313,9 +313,9 @@ def _leave_earlier_history(asset: Asset, last: StateCommit) -> None:
         checkpoints.remove_checkpoint(asset.warehouse, asset.transform.name)
 
 
-def republish(asset: Asset, marker: StateCommit) -> None:
+def republish(asset: Asset, commit_info: StateCommit) -> None:
     """Publish a state commit again. Tables that already have the commit stay as they are."""
-    _execute_plan(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
+    _execute_plan(asset, Plan(commit_info, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _run_once(
@@ -340,7 +340,7 @@ def _run_once(
         return None
     if last.commit_number < 0:
         check_analysis(asset.log, asset.counting)
-    if next_plan.marker.recomputed is not None and not next_plan.stored:
+    if next_plan.commit_info.recomputed is not None and not next_plan.stored:
         next_plan = _store_partials(asset, next_plan, conflicts)
     return _execute_plan(asset, next_plan, reported=reported)
 
@@ -354,11 +354,11 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     with temp_tables(asset.warehouse) as scratch, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count_events(asset, todo, scratch)
         todo = todo.with_end_of("count")
-        open_from = compute.find_open_from(asset, todo.marker, partials)
-        todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
+        open_from = compute.find_open_from(asset, todo.commit_info, partials)
+        todo = replace(todo, commit_info=replace(todo.commit_info, open_from=open_from))
         asset.table_id = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, scratch, conflicts).with_end_of("store")
-    return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
+    return replace(committed, stored=True, counts=asset.state.counts(committed.commit_info))
 
 
 def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
@@ -366,9 +366,9 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     if todo.taken_up:
         # The state may already have later commits, but the published rows must depend on this
         # commit alone.
-        asset = asset.as_of_commit(todo.marker.commit_number)
+        asset = asset.as_of_commit(todo.commit_info.commit_number)
     if todo.taken_up or asset.rolls_up:
-        asset = with_recorded_decisions(asset, todo.marker)
+        asset = with_recorded_decisions(asset, todo.commit_info)
     warehouse = asset.warehouse
     workload = estimate_workload(asset, todo)
     with (
@@ -376,7 +376,7 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         warehouse.planning(workload.counting),
         Batch(
             asset,
-            todo.marker,
+            todo.commit_info,
             scratch,
             few=workload.is_small,
             few_events=workload.is_small,
@@ -402,7 +402,9 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         gate_result = validate_and_split(batch, computed.windows)
         todo = todo.with_end_of("validate")
         if computed.partials is not None:
-            todo = replace(todo, marker=replace(todo.marker, open_from=computed.open_from))
+            todo = replace(
+                todo, commit_info=replace(todo.commit_info, open_from=computed.open_from)
+            )
             commit.store(asset, todo, computed.partials)
             todo = todo.with_end_of("store")
         return commit.publish(asset, todo, computed, gate_result, reported=reported)

@@ -41,7 +41,7 @@ def list_versions(asset: Asset) -> dict[str, int]:
     return {name: version for name, version in found.items() if version >= 0}
 
 
-def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
+def store(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> TableSwap:
     """Commit a swap to the asset's state, and return the record of the commit.
 
     Args:
@@ -51,7 +51,7 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
     Raises:
         ConflictError: another run took the commit's number first; nothing was stored.
     """
-    begun = replace(marker, run=uuid.uuid4().hex, started=time.time_ns() // 1000)
+    begun = replace(commit_info, run=uuid.uuid4().hex, started=time.time_ns() // 1000)
     warehouse = asset.warehouse
     rows = warehouse.rows_at(*state)
     if isinstance(rows, DataFrame):
@@ -64,50 +64,52 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
     return begun
 
 
-def finish(asset: Asset, marker: TableSwap) -> RunFacts:
+def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     """Publish a swap that the state has. Tables that already have its rows stay as they are."""
     warehouse, windows = asset.warehouse, 0
     steps = [*("late" for _ in asset.transform.late_tables), "quarantine", "panes", "published"]
     for table, step in zip(list_replaced(asset.transform), steps, strict=True):
         pass_fail_point(step)
-        done = _take_over(asset, marker, table)
+        done = _take_over(asset, commit_info, table)
         if table == asset.transform.table:
             windows = done
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
-    counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
+    counts, quarantine = asset.state.counts(commit_info), asset.transform.quarantine_table
     quarantined = count_rows(warehouse, quarantine)
-    found = commit.build_run_facts(asset, marker, counts, windows=windows, quarantined=quarantined)
+    found = commit.build_run_facts(
+        asset, commit_info, counts, windows=windows, quarantined=quarantined
+    )
     facts_ = ledger.append(warehouse, found, asset.transform.tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
-    for table, (source, _) in marker.taken.items():
+    for table, (source, _) in commit_info.taken.items():
         if source != table:
             warehouse.drop(source)
     return facts_
 
 
-def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
+def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
     """Replace all rows of a table by the rows of the swap, and return the number of new rows.
 
     Return 0 if the table already has the swap.
     """
     warehouse = asset.warehouse
-    if table not in marker.taken:
+    if table not in commit_info.taken:
         # If the swap has no such table, this table gets no rows.
         if warehouse.exists(table):
             empty = warehouse.schema(table).empty_table()
             warehouse.replace(
-                empty, table, "TRUE", asset.app, marker.commit_number, epoch=asset.epoch
+                empty, table, "TRUE", asset.app, commit_info.commit_number, epoch=asset.epoch
             )
         return 0
-    if warehouse.transaction(table, asset.app) >= marker.commit_number:
+    if warehouse.transaction(table, asset.app) >= commit_info.commit_number:
         return 0
     published = table == asset.transform.table
     return replace_rows(
         warehouse,
         table,
-        marker.taken[table],
-        (asset.app, marker.commit_number),
+        commit_info.taken[table],
+        (asset.app, commit_info.commit_number),
         renumber=True,
         description=asset.transform.description if published else "",
         feed=published,

@@ -68,7 +68,7 @@ def compute_rows(
         is_guarded: true if the rows are validated. They then have the columns that only validation
             needs (`UNPUBLISHED`).
     """
-    commit_info = plan.marker
+    commit_info = plan.commit_info
     if workload.few_partials:
         rows = _compute_in_memory(asset, commit_info, state, is_guarded=is_guarded)
         if rows is not None:
@@ -144,7 +144,7 @@ def _all_fire_once(asset: Asset, plan: Plan, state: CommittedState, workload: Wo
         return windows.all_fire_once(state.read_affected(workload.merging), transform)
     if not workload.few_partials or not transform.window.merges:
         return False
-    if plan.marker.before.covers:
+    if plan.commit_info.before.covers:
         # The affected partials have only a part of a session that reaches into a backfilled range,
         # and the part may fire differently.
         return False

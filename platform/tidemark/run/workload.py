@@ -33,7 +33,7 @@ class Workload:
 
 def estimate_workload(asset: Asset, plan: Plan) -> Workload:
     """Return the workload of a plan's commit, from statistics of the stored partials."""
-    commit_info = plan.marker
+    commit_info = plan.commit_info
     if asset.rolls_up or (commit_info.commit_number == 0 and not plan.stored):
         # All partials are computed from the commit's events.
         return Workload(plan.few, plan.few, plan.counting, plan.counting)

@@ -721,8 +721,8 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit
     """
     bound = number_in("commit_number", commit_number + 1, _last_commit(state) + 1)
     rows = file_list.load_rows(state, (bound,), ["commit_number", MARKER])
-    markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-    return drop_superseded([from_json(marker) for marker in markers])
+    commit_texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
+    return drop_superseded([from_json(text) for text in commit_texts])
 
 
 def can_republish(commits: Sequence[StateCommit]) -> bool:

@@ -302,9 +302,9 @@ class Lineage:
         table = definition.state_table
         bounds = [number_is("commit_number", number)]
         rows = self.tables.rows(table, bounds, ["commit_number", MARKER])
-        markers = [] if rows is None else rows[MARKER].drop_null().to_pylist()
-        if markers:
-            return from_json(markers[0])
+        commit_texts = [] if rows is None else rows[MARKER].drop_null().to_pylist()
+        if commit_texts:
+            return from_json(commit_texts[0])
         return None
 
 

@@ -93,18 +93,22 @@ class State:
     def at(self, commit_number: int) -> StateCommit:
         """Return the record of a commit; for a negative number, `NO_COMMIT`."""
         return (
-            NO_COMMIT if commit_number < 0 else self._markers(commit_number, commit_number + 1)[0]
+            NO_COMMIT
+            if commit_number < 0
+            else self._read_commits(commit_number, commit_number + 1)[0]
         )
 
     def find(self, commit_number: int) -> StateCommit | None:
         """Return the record of a commit; None if the state does not have it."""
-        return next(iter(self._markers(commit_number, commit_number + 1)), None)
+        return next(iter(self._read_commits(commit_number, commit_number + 1)), None)
 
     def since(self, commit_number: int) -> list[StateCommit]:
         """Return the records of the commits with numbers after `commit_number`, in order."""
         with self.warehouse.pin(self.table):
             newest = self.warehouse.transaction(self.table, _APP)
-            return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
+            return (
+                self._read_commits(commit_number + 1, newest + 1) if newest > commit_number else []
+            )
 
     def create(self, partials: Rows) -> str:
         """Create the table if it does not exist, and return its identity.
@@ -118,11 +122,11 @@ class State:
         assert table_id is not None
         return table_id
 
-    def commit(self, partials: Rows, marker: StateCommit, epoch: Epoch) -> None:
-        """Store a run's partials and its marker.
+    def commit(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> None:
+        """Store a run's partials and the record of its commit.
 
         Args:
-            partials: rows with the columns that `create` was given, and with the marker's
+            partials: rows with the columns that `create` was given, and with the commit's
                 `commit_number`.
             epoch: the epoch in which the run began.
 
@@ -134,26 +138,26 @@ class State:
         with self.warehouse.pin(self.table):
             if self.table_id() != epoch.state_id:
                 raise ErasedMeanwhileError(self.table)
-            done = self._store(partials, marker, epoch)
+            done = self._store(partials, commit_info, epoch)
         if done is None:
             raise ConflictError(
                 f"Another run wrote '{self.table}' at the same time. Run the command again."
             )
 
-    def _store(self, partials: Rows, marker: StateCommit, epoch: Epoch) -> int | None:
+    def _store(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> int | None:
         """Store a commit as `commit` does. Return None if another run committed first."""
-        where, ranges = "TRUE", marker.recomputed
-        commits = [marker]
-        if marker.renews:
-            # All rows are replaced, but the markers of earlier commits are kept.
-            commits = [*self.since(-1), marker]
+        where, ranges = "TRUE", commit_info.recomputed
+        commits = [commit_info]
+        if commit_info.renews:
+            # All rows are replaced, but the records of earlier commits are kept.
+            commits = [*self.since(-1), commit_info]
         elif ranges:
-            own = f"commit_number = {marker.commit_number}"
+            own = f"commit_number = {commit_info.commit_number}"
             where = f"({within(ranges)} AND {MARKER} IS NULL) OR {own}"
         notes_table = _notes(commits, arrow_schema(delta_schema(partials.schema)))
-        place = (self.table, _APP, marker.commit_number)
-        vouches = {self._arrivals: marker.after.through}
-        if self.warehouse.transaction(self.table, _APP) != marker.commit_number - 1:
+        place = (self.table, _APP, commit_info.commit_number)
+        vouches = {self._arrivals: commit_info.after.through}
+        if self.warehouse.transaction(self.table, _APP) != commit_info.commit_number - 1:
             return None
         if ranges is not None:
             return self.warehouse.replace(
@@ -161,7 +165,7 @@ class State:
                 self.table,
                 where,
                 _APP,
-                marker.commit_number,
+                commit_info.commit_number,
                 further_rows=notes_table,
                 vouches=vouches,
                 epoch=epoch,
@@ -187,16 +191,16 @@ class State:
         """Return the commit number of the newest promotion that `forget` recorded; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
-    def recorded_parts(self, marker: StateCommit) -> Mapping[str, Part]:
+    def recorded_parts(self, commit_info: StateCommit) -> Mapping[str, Part]:
         """Return the parts of the definition that made a commit; empty before the first commit."""
-        return self.at(marker.defined).parts or {}
+        return self.at(commit_info.defined).parts or {}
 
-    def counts(self, marker: CommitInfo) -> Counter[int]:
+    def counts(self, commit_info: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""
         columns = [VERDICT, self._counted, MARKER]
         rows = self.warehouse.take(
             self.table,
-            number_is("commit_number", marker.commit_number),
+            number_is("commit_number", commit_info.commit_number),
             columns=columns,
         )
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
@@ -205,7 +209,7 @@ class State:
         rows = self.warehouse.read(self.table, number_is("commit_number", commit_number))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
-    def _markers(self, start: int, end: int) -> list[StateCommit]:
+    def _read_commits(self, start: int, end: int) -> list[StateCommit]:
         columns = ["commit_number", MARKER]
         rows = self.warehouse.take(
             self.table, number_in("commit_number", start, end), columns=columns

@@ -14,7 +14,7 @@ def lose_recount(monkeypatch: pytest.MonkeyPatch, commit_number: int, times: int
     def planted(batch: Batch) -> Rows:
         nonlocal done
         rows = recount(batch)
-        if batch.marker.commit_number != commit_number or done == times:
+        if batch.commit_info.commit_number != commit_number or done == times:
             return rows
         done += 1
         assert not isinstance(rows, DataFrame)

@@ -7,19 +7,19 @@ from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 
 
-def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
+def affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
     """Return the ranges of the starts of the windows that a commit can change or create.
 
     Return an empty tuple if these can be all windows. For sessions, the previous commit records the
     start of the first session that can still change.
     """
-    if marker.replaced is not None:
-        return marker.replaced
+    if commit_info.replaced is not None:
+        return commit_info.replaced
     if transform.window.merges:
-        if marker.changing_from is None:
+        if commit_info.changing_from is None:
             return ()
-        return ((marker.changing_from, INFINITY),)
-    return open_range(transform, marker.before)
+        return ((commit_info.changing_from, INFINITY),)
+    return open_range(transform, commit_info.before)
 
 
 def open_range(transform: Definition, before: Coverage) -> Ranges:

@@ -72,7 +72,7 @@ def test_a_backfill_includes_concurrent_commits_of_a_stream(
     def beside_a_stream(asset: Asset, todo: Plan, place: TempTables) -> Rows:
         nonlocal counted
         rows = count(asset, todo, place)
-        if todo.marker.mode == "backfill":
+        if todo.commit_info.mode == "backfill":
             counted += 1
             if more:
                 ingest(warehouse, READINGS, ARRIVALS[-more:], ends=False)
