@@ -28,7 +28,8 @@ FOLDER = cache.own_folder("classes")
 
 # Not every Java includes an archive of its own classes, so Tidemark creates one (base). The archive
 # of all other classes (top) builds on it.
-_BASE, _TOP = "java.jsa", "engine.jsa"
+_BASE = "java.jsa"
+_TOP = "engine.jsa"
 # If a file of the archive is truncated or has a damaged header, Java exits instead of ignoring the
 # archive. The seal therefore covers the size and the beginning of each file; Java checks the rest.
 _SEAL = "seal"
@@ -44,7 +45,7 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
     Args:
         paths: the jars in addition to Spark's own.
     """
-    archive = folder / _key(java, paths)
+    archive = folder / _archive_name(java, paths)
     if not _is_whole(archive):
         return []
     return [
@@ -58,7 +59,7 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
 
 
 def make(
-    java: Java, paths: Sequence[Path], train: Callable[[str], None], folder: Path = FOLDER
+    java: Java, paths: Sequence[Path], run_workload: Callable[[str], None], folder: Path = FOLDER
 ) -> bool:
     """Create the archive, and delete the archives for other jars and other Javas.
 
@@ -66,62 +67,62 @@ def make(
     second process waits, and then finds it.
 
     Args:
-        train: starts a server with the given Java options, runs a typical first workload on it, and
-            stops it. Java writes the archive when it exits.
+        run_workload: starts a server with the given Java options, runs a typical first workload
+            on it, and stops it. Java writes the archive when it exits.
     """
     with lock_folder(folder):
         if options(java, paths, folder):
             return False
-        archive = folder / _key(java, paths)
+        archive = folder / _archive_name(java, paths)
         try:
-            _make(java, archive, train)
+            _create_archive(java, archive, run_workload)
         except BaseException:
             shutil.rmtree(archive, ignore_errors=True)
             raise
-        for other in folder.iterdir():
-            if other != archive:
-                shutil.rmtree(other, ignore_errors=True)
+        for outdated in folder.iterdir():
+            if outdated != archive:
+                shutil.rmtree(outdated, ignore_errors=True)
     return True
 
 
-def _make(java: Java, archive: Path, train: Callable[[str], None]) -> None:
+def _create_archive(java: Java, archive: Path, run_workload: Callable[[str], None]) -> None:
     # Create the archive in its final folder: Java 21 refuses a top archive if the path of its base
     # has changed.
     shutil.rmtree(archive, ignore_errors=True)
     archive.mkdir()
     base = f"-XX:SharedArchiveFile={archive / _BASE}"
-    done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
+    dump = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
     if not (archive / _BASE).is_file():
-        reason = summarize_output((done.stdout + done.stderr).splitlines())
+        reason = summarize_output((dump.stdout + dump.stderr).splitlines())
         raise EngineError(
             f"'{java.command}' can't create an archive of its classes: {reason}. {_ADVICE}"
         )
-    train(f'"{base}" "-XX:ArchiveClassesAtExit={archive / _TOP}"')
+    run_workload(f'"{base}" "-XX:ArchiveClassesAtExit={archive / _TOP}"')
     if not (archive / _TOP).is_file():
         raise EngineError(
             f"'{java.command}' did not create an archive of the engine's classes. {_ADVICE}"
         )
     # Without the seal, no server uses the archive.
-    (archive / _SEAL).write_text(_seal(archive))
+    (archive / _SEAL).write_text(_compute_seal(archive))
 
 
 def _is_whole(archive: Path) -> bool:
     try:
-        return (archive / _SEAL).read_text() == _seal(archive)
+        return (archive / _SEAL).read_text() == _compute_seal(archive)
     except OSError:
         return False
 
 
-def _seal(archive: Path) -> str:
-    found = hashlib.sha256()
+def _compute_seal(archive: Path) -> str:
+    digest = hashlib.sha256()
     for name in (_BASE, _TOP):
         with (archive / name).open("rb") as stream:
-            found.update(stream.read(_BEGINNING))
-            found.update(str(stream.seek(0, os.SEEK_END)).encode())
-    return found.hexdigest()
+            digest.update(stream.read(_BEGINNING))
+            digest.update(str(stream.seek(0, os.SEEK_END)).encode())
+    return digest.hexdigest()
 
 
-def _key(java: Java, paths: Sequence[Path]) -> str:
+def _archive_name(java: Java, paths: Sequence[Path]) -> str:
     """Return a name that identifies the Java and the jars, by the attributes that Java checks."""
     jars = [*paths, *sorted((pyspark_home() / "jars").iterdir())]
     facts = [(jar, jar.stat()) for jar in jars]

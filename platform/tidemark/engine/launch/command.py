@@ -86,7 +86,7 @@ def command(
         tasks: the number of concurrent tasks; the default is one for each processor.
     """
     cores = os.cpu_count() or 1
-    properties = write_properties(scratch, _conf(settings, paths, scratch, cores))
+    properties = write_properties(scratch, _server_conf(settings, paths, scratch, cores))
     arguments = [
         *("--class", _SERVER),
         *("--master", f"local[{tasks or cores}]"),
@@ -121,7 +121,7 @@ def pyspark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _conf(
+def _server_conf(
     settings: Settings, paths: Sequence[Path], scratch: Path, cores: int
 ) -> dict[str, object]:
     java = {
@@ -164,11 +164,11 @@ def _conf(
         **_LOCAL_FILES,
         # `spark_conf.check` has refused the settings that Tidemark depends on.
         **settings.engine_conf,
-        _REDACTION: _redaction(settings),
+        _REDACTION: _redaction_pattern(settings),
     }
 
 
-def _redaction(settings: Settings) -> str:
+def _redaction_pattern(settings: Settings) -> str:
     """Return the pattern of the settings whose values Spark hides in its web UI and event log.
 
     Any setting of the user may be a secret. Hadoop's settings also appear without their prefix.
@@ -182,14 +182,15 @@ def _redaction(settings: Settings) -> str:
 
 def _ui_settings(settings: Settings) -> dict[str, object]:
     """Return the settings of Spark's web UI and event log."""
-    port, log = settings.engine_ui_port, settings.engine_event_log
-    found: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
+    port = settings.engine_ui_port
+    log = settings.engine_event_log
+    ui_settings: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
     if port is not None:
         # The pages do not require a token.
-        found |= {"spark.ui.port": port, "spark.ui.killEnabled": "false"}
+        ui_settings |= {"spark.ui.port": port, "spark.ui.killEnabled": "false"}
     if log is not None:
-        found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
-    return found
+        ui_settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
+    return ui_settings
 
 
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
@@ -209,7 +210,7 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     launcher = next((home / "jars").glob("spark-launcher_*.jar"))
     scala = re.match(r"spark-launcher_([\d.]+)-", launcher.name)
     assert scala is not None
-    done = subprocess.run(
+    launch = subprocess.run(
         [
             *(java.command, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", str(launcher)),
             "org.apache.spark.launcher.Main",
@@ -221,17 +222,22 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     )
     # The launcher prints text for users before this separator. After the separator, each part of
     # the command ends with a NUL.
-    _, mark, app_arguments = done.stdout.partition("\0\n")
-    if done.returncode != 0 or not mark:
-        reason = summarize_output(done.stderr.splitlines())
+    _, separator, app_arguments = launch.stdout.partition("\0\n")
+    if launch.returncode != 0 or not separator:
+        reason = summarize_output(launch.stderr.splitlines())
         raise EngineError(
             f"Spark's launcher failed with '{java.command}': {reason}. Check the setting "
             "engine_conf, or set JAVA_HOME to another Java 17 or 21."
         )
-    program, *rest = app_arguments.split("\0")[:-1]
-    classes = rest.index("-cp") + 1
-    rest[classes] = _name_each_once(rest[classes])
-    return [program, *_MEMORY, *archive, *(part for part in rest if part != _VECTOR)]
+    program, *java_arguments = app_arguments.split("\0")[:-1]
+    classes = java_arguments.index("-cp") + 1
+    java_arguments[classes] = _name_each_once(java_arguments[classes])
+    return [
+        program,
+        *_MEMORY,
+        *archive,
+        *(argument for argument in java_arguments if argument != _VECTOR),
+    ]
 
 
 def _name_each_once(class_path: str) -> str:
@@ -239,11 +245,13 @@ def _name_each_once(class_path: str) -> str:
 
     With duplicates, Java 21 refuses the AppCDS archive of the same class path.
     """
-    found = dict[Path, None]()
+    existing = dict[Path, None]()
     for entry in map(Path, class_path.split(os.pathsep)):
-        each = sorted(entry.parent.glob("*.jar")) if entry.name == "*" else [entry]
-        found |= dict.fromkeys(path for path in each if path.exists())
-    return os.pathsep.join(map(str, found))
+        candidates = [entry]
+        if entry.name == "*":
+            candidates = sorted(entry.parent.glob("*.jar"))
+        existing |= dict.fromkeys(path for path in candidates if path.exists())
+    return os.pathsep.join(map(str, existing))
 
 
 def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:
@@ -252,7 +260,11 @@ def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:
     Variables for another Spark installation would change the engine, and `SPARK_REMOTE` would make
     it a client of another server.
     """
-    return {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
 
 
 def _spark_home(scratch: Path) -> Path:

