@@ -79,7 +79,7 @@ class TableUpkeep(TableAccess):
 
     def _compact_if_due(self, table: str, version: int) -> None:
         """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""
-        if version % thresholds.COMPACTION_COMMITS:
+        if version == 0 or version % thresholds.COMPACTION_COMMITS:
             return
         # The commit is done even if the compaction fails. `maintain` reports the error.
         with suppress(Exception), self._open_for_commit(table) as opened:
