@@ -17,7 +17,7 @@ _YEAR = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Load:
-    """What a run has to do.
+    """The work of a run.
 
     Args:
         events: the number of events in the log.

@@ -15,7 +15,7 @@ from benchmarks.scale.load import Load
 from benchmarks.scale.points import Point
 
 FACTS = ("runs", "events", "windows", "arrivals")
-"""What a phase is charged for; of each asset, except for the ingest."""
+"""The facts that cost time in a phase; of each asset, except for the ingest."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """Measure one load: its ingest, the backfills of its assets, and an increment of 1,000 events."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +26,7 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class Point:
-    """What a load took.
+    """The measured cost of a load.
 
     Args:
         ingest, backfill, increment: seconds. The backfill and the increment are of all assets.
@@ -77,39 +75,29 @@ def measure(settings: Settings, load: Load, name: str) -> Point:
     connector = load.connector(source)
     record = managed_of(settings).running()
     assert record is not None
-    measured = Measured()
-    with measure_block(measured, record.pid):
-        with _stopwatch() as ingest_seconds:
-            for _ in ingest(warehouse, connector, batch=connector.batch):
-                pass
-        with _stopwatch() as backfill_seconds:
-            for transform in transforms:
-                backfill(warehouse, transform)
-        for _ in ingest(warehouse, _LaterEvents(connector, source)):
+    phases = {name: Measured() for name in ("ingest", "backfill", "increment")}
+    with measure_block(phases["ingest"], record.pid):
+        for _ in ingest(warehouse, connector, batch=connector.batch):
             pass
-        with _stopwatch() as increment_seconds:
-            for transform in transforms:
-                incremental(warehouse, transform)
+    with measure_block(phases["backfill"], record.pid):
+        for transform in transforms:
+            backfill(warehouse, transform)
+    for _ in ingest(warehouse, _LaterEvents(connector, source)):
+        pass
+    with measure_block(phases["increment"], record.pid):
+        for transform in transforms:
+            incremental(warehouse, transform)
     files = _files(Path(settings.warehouse, warehouse.database), name)
     return Point(
         load=load,
-        ingest=ingest_seconds[0],
-        backfill=backfill_seconds[0],
-        increment=increment_seconds[0],
-        peak=measured.peak_bytes[0] / _GB,
+        ingest=phases["ingest"].median,
+        backfill=phases["backfill"].median,
+        increment=phases["increment"].median,
+        peak=max(max(phase.peak_bytes) for phase in phases.values()) / _GB,
         windows=warehouse.take(transforms[0].table, columns=["n"]).num_rows,
         files=len(files),
         gigabytes=sum(file.stat().st_size for file in files) / _GB,
     )
-
-
-@contextmanager
-def _stopwatch() -> Iterator[list[float]]:
-    """Add the seconds of the `with` block to the yielded list."""
-    seconds = list[float]()
-    begin = perf_counter()
-    yield seconds
-    seconds.append(perf_counter() - begin)
 
 
 def _files(database: Path, name: str) -> list[Path]:

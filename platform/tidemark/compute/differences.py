@@ -1,4 +1,4 @@
-"""Determine what differs between two answers, such as published and recomputed windows.
+"""Find the differences between two answers, such as published and recomputed windows.
 
 | rows of an answer | differ if | functions |
 | --- | --- | --- |

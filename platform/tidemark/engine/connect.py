@@ -31,8 +31,7 @@ USER = "tidemark"
 def address(settings: Settings) -> str:
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
-        local_address = f"sc://localhost:{settings.engine_port}"
-        return add_parameter(local_address, "token", token_of(settings))
+        return add_parameter(settings.engine_address, "token", token_of(settings))
     if _TOKEN.search(settings.remote) is not None:
         return _TOKEN.sub(_quote_token, settings.remote)
     if settings.token is None:

@@ -1,4 +1,4 @@
-"""Tests of what differs between two answers: rows with an identity, and rows without one."""
+"""Tests of the differences between two answers: rows with an identity, and rows without one."""
 
 import pytest
 from pyspark.sql import SparkSession

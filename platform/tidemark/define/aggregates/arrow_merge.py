@@ -62,7 +62,7 @@ class ArrowMerge:
             needs.
         finish: takes the merged partials of some windows, as one Arrow array for each function, and
             returns the results as an Arrow array. By default, the first array is the result.
-        slack: takes the same arrays, and returns what the aggregate's `slack` returns. It is
+        slack: takes the same arrays, and returns the same as the aggregate's `slack`. It is
             required if the aggregate has a `slack`.
         accepts: takes partials as an Arrow array, and returns False if only the engine can merge
             them. It must return False if a result might be `overflowed`.

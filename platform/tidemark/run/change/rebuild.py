@@ -7,7 +7,6 @@ stream with the earlier definition then ends itself. `roll_back` swaps again, to
 were before the promotion. `discard` deletes the rebuilt tables and the backup.
 """
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,6 +24,7 @@ from tidemark.store import lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion, Rollback, TableSwap
+from tidemark.store.committers.conflicts import wait_after_conflict
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log_rewrite import wait_for_rewrite
 from tidemark.store.upkeep.dropping import drop_asset
@@ -201,13 +201,10 @@ def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
 
 
 def _yield_attempts() -> Iterator[None]:
-    """Yield once for each attempt to commit, at most `_MAX_ATTEMPTS` times.
-
-    After each attempt, wait for a random time. Its upper limit doubles from 0.05 to 1 second.
-    """
-    for n in range(_MAX_ATTEMPTS):
+    """Yield once for each attempt to commit, at most `_MAX_ATTEMPTS` times."""
+    for attempt in range(_MAX_ATTEMPTS):
         yield
-        time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
+        wait_after_conflict(attempt)
 
 
 def _unpublished_error(transform: Definition, newest_commit: StateCommit) -> DataError:

@@ -36,7 +36,7 @@ def max_value(opened: DeltaTable, column: str) -> int | None:
     for file, maximum in zip(files, maxima, strict=True):
         has_only_nulls = file.get(f"null_count.{column}") == file["num_records"]
         if maximum is None and not has_only_nulls:
-            # The statistics don't say what the greatest value is.
+            # The statistics don't have the greatest value.
             maxima = load_files(opened, files, (), [column])[column].to_pylist()
             break
     return max((maximum for maximum in maxima if maximum is not None), default=None)

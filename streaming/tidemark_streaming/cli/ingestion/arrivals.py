@@ -83,7 +83,7 @@ class _Totals:
 
 
 class _Warnings:
-    """The warnings about the arrivals of a source, each of which is printed once."""
+    """Prints warnings about the arrivals of a source. A lasting problem is reported once."""
 
     def __init__(self, source: "Source", settings: Settings) -> None:
         self._source = source
