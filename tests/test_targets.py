@@ -43,7 +43,7 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     f"{CLI}/ingestion/test_kafka.py": {
         "test_an_ingest_follows_until_it_is_stopped": ("ingest",),
-        "test_a_broker_is_started_once_and_keeps_its_topics": ("kafka up", "kafka down"),
+        "test_a_broker_is_started_once_and_keeps_its_topics": ("dev kafka up", "dev kafka down"),
     },
     f"{CLI}/test_commands.py": {
         "test_playing_the_same_days_twice_adds_no_arrivals": ("play",),
@@ -51,8 +51,8 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_parity_exits_with_0_if_all_rows_are_equal": ("parity",),
         "test_lateness_recommends_a_bound": ("lateness",),
     },
-    f"{CLI}/ingestion/test_end.py": {
-        "test_all_windows_close_when_the_source_ends": ("end", "run"),
+    f"{CLI}/ingestion/test_close.py": {
+        "test_all_windows_close_when_the_source_ends": ("close", "run"),
     },
     f"{CLI}/test_streaming_commands.py": {
         "test_a_stream_catches_up_and_prints_its_progress": ("stream",),
@@ -80,8 +80,8 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_quarantined_windows_are_listed_and_shown": ("quarantine list", "quarantine show"),
         "test_windows_are_released_and_discarded": ("quarantine release", "quarantine discard"),
     },
-    f"{CLI}/inspection/test_simulating.py": {
-        "test_files_are_simulated_in_order_and_failures_reported": ("simulate",),
+    f"{CLI}/inspection/test_scenarios.py": {
+        "test_files_are_simulated_in_order_and_failures_reported": ("test",),
     },
     "tests/tidemark_assets/test_marts.py": {
         "test_command_line_builds_are_reported_to_dagster": ("marts",),

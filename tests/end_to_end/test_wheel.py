@@ -255,7 +255,7 @@ def test_a_new_user_follows_the_tutorial(
         for place in (shop, stall):
             if place.is_dir():
                 user.tidemark("down", where=place)
-                user.tidemark("kafka", "down", where=place)
+                user.tidemark("dev", "kafka", "down", where=place)
     record_property("Python", user.python)
     for what, figure in (
         ("to install, from packages that are here", user.installing / 60),
@@ -348,7 +348,7 @@ def test_the_demo_continues_with_kafka(user: Installed) -> None:
     assert streamed == sorted(user.rows(*figures, database="files"))
     assert len(streamed) > 200
     (dbt,) = (words for words in commands("docs/dbt.md") if words[0] == "dbt")
-    for words in (dbt, ("kafka", "down"), ("down",)):
+    for words in (dbt, ("dev", "kafka", "down"), ("down",)):
         done = user.tidemark(*words)
         assert done.returncode == 0, done.stdout + done.stderr
     assert not any(process["running"] for process in user.status()["processes"])

@@ -248,13 +248,13 @@ class Settings(BaseSettings):
         default=(),
     )
     kafka_port: _Port = _setting(
-        "The port on 127.0.0.1 of the broker that `tidemark kafka up` starts.",
+        "The port on 127.0.0.1 of the broker that `tidemark dev kafka up` starts.",
         "a port from 1 to 65535",
         default=9092,
     )
     kafka_servers: str = _setting(
         "The Kafka brokers of sources that don't specify any (default: the broker of "
-        "`tidemark kafka up`).",
+        "`tidemark dev kafka up`).",
         "host:port, several separated by commas",
         default_factory=lambda data: f"127.0.0.1:{data['kafka_port']}",
         pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$",

@@ -51,7 +51,7 @@ def _holder(port: int) -> str:
             record = Path(psutil.Process(connection.pid).environ()[STARTED_AS])
             home = record.parents[1]
             name = record.stem
-            stopper = "tidemark kafka down" if name == "kafka" else "tidemark down"
+            stopper = "tidemark dev kafka down" if name == "kafka" else "tidemark down"
             return (
                 f"Tidemark's own {_TITLES.get(name, name)} of the home {home}: stop it with "
                 f"`TIDEMARK_HOME={home} {stopper}`"

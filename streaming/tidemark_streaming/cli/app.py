@@ -11,16 +11,22 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from tidemark import __version__
-from tidemark.base.errors import EngineError, EngineLostError, TidemarkError, summarize
+from tidemark.base.errors import (
+    DefinitionError,
+    EngineError,
+    EngineLostError,
+    TidemarkError,
+    summarize,
+)
 from tidemark.base.project import find_project
 from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
-from tidemark_streaming.cli.getting_started import demo, new, services
-from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, play
-from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
+from tidemark_streaming.cli.getting_started import demo, dev, new, services
+from tidemark_streaming.cli.ingestion import close, dead_letters, ingest, play
+from tidemark_streaming.cli.inspection import quarantine, scenarios, show, tap, trace, verify
 from tidemark_streaming.cli.marts import marts
 from tidemark_streaming.cli.operations import engine, erase, evolve, fsck, maintain, watermark
 from tidemark_streaming.cli.processing import compute, replay, sink, stream
@@ -34,13 +40,13 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "up": services.up,
         "status": services.status,
         "down": services.down,
+        "dev": dev.app,
     },
     "Ingestion": {
         "ingest": ingest.command,
         "play": play.command,
-        "end": end.command,
+        "close": close.command,
         "dead-letters": dead_letters.app,
-        "kafka": kafka.app,
     },
     "Processing": {
         "run": compute.run,
@@ -57,7 +63,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "parity": verify.parity,
         "lateness": verify.lateness,
         "quarantine": quarantine.app,
-        "simulate": simulate.command,
+        "test": scenarios.command,
     },
     "Marts": {"marts": marts.marts, "dbt": marts.dbt, "dbt-sources": marts.dbt_sources},
     "Operations": {
@@ -75,6 +81,13 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 }
 """The commands by help panel, in the order of `tidemark --help`."""
 
+_RENAMED = {
+    "end": "close SOURCE",
+    "kafka": "dev kafka",
+    "simulate": "test FILE",
+}
+"""The new names of former commands, for the error message."""
+
 _CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
 """Click settings of the commands that pass their options to another program."""
 
@@ -82,9 +95,21 @@ _CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
 class _Commands(TyperGroup):
     """The group of all commands. It turns an error of a command into a message and an exit code."""
 
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of Typer)
+        super().__init__(**settings)
+        _hide_flag_types(self)
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the names in the order of the help panels."""
         return [name for commands in PANELS.values() for name in commands]
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # noqa: ANN401  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Find the command that the arguments name. The name of a former command is an error that
+        shows the new one."""
+        name = args[0]
+        if name in _RENAMED:
+            raise DefinitionError(f"`tidemark {name}` is now `tidemark {_RENAMED[name]}`.")
+        return super().resolve_command(ctx, args)
 
     # In Typer, the class of `ctx` is one of its own copy of click, which Typer does not export.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -105,6 +130,15 @@ class _Commands(TyperGroup):
                 raise
             print_error(str(failed))
             raise typer.Exit(failed.exit_code) from None
+
+
+def _hide_flag_types(command: Any) -> None:  # noqa: ANN401 (a class that Typer does not export)
+    """Leave out the type in the help of options without a value. Typer would show `<bool>`."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if isinstance(option, TyperOption) and option.is_flag:
+            option.metavar = ""
+    for subcommand in getattr(command, "commands", {}).values():
+        _hide_flag_types(subcommand)
 
 
 app = typer.Typer(

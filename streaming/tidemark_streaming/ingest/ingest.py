@@ -237,7 +237,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     nothing.
     """
     if isinstance(source, DerivedSource):
-        ends = " and ".join(f"`tidemark end {base.name}`" for base in source.bases)
+        ends = " and ".join(f"`tidemark close {base.name}`" for base in source.bases)
         raise DefinitionError(
             f"'{source.name}' is computed from other sources, and ends after they end: run "
             f"{ends}, then `tidemark ingest {source.name}`."

@@ -54,7 +54,7 @@ def start(
         properties: properties of the broker that override or extend its defaults.
     """
     broker = broker_process(settings)
-    port = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
+    port = (settings.kafka_port, "broker", "kafka_port", "tidemark dev kafka down")
     if broker.running_at(*port) is None:
         check_free(settings.kafka_port, "kafka_port")
         java = find_java()

@@ -242,7 +242,7 @@ class Brokers:
 def unreachable_error(servers: str, error: Exception) -> DataError:
     """Return the retriable error for brokers that can't be reached."""
     return DataError(
-        f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "
+        f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark dev kafka up` "
         "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
         retriable=True,
     )

@@ -1,6 +1,6 @@
 """Run a transform over given arrivals, and assert its results.
 
-A trial is a scenario: it is written to a file in the test's folder, so that `tidemark simulate` can
+A trial is a scenario: it is written to a file in the test's folder, so that `tidemark test` can
 run a failed trial again. Trials run through the same code as all scenarios.
 """
 
@@ -102,7 +102,7 @@ class Trial:
 
     @property
     def windows(self) -> list[dict[str, Any]]:
-        """The published rows as in `tidemark simulate --json`, with times and decimals as text."""
+        """The published rows as in `tidemark test --json`, with times and decimals as text."""
         return self._batch["windows"]
 
     @property

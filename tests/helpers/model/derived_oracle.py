@@ -105,7 +105,7 @@ class EventLog:
 
 
 def simulate(scenario: Row, steps: Mapping[str, Steps] | None = None) -> Row:
-    """Return the result of a scenario in the format of `tidemark simulate --json`.
+    """Return the result of a scenario in the format of `tidemark test --json`.
 
     Args:
         steps: for each derived source, its recorded steps.

@@ -293,7 +293,7 @@ class Stream:
 
 
 def simulate(scenario: Row) -> Row:
-    """Return the result of a scenario in the format of `tidemark simulate --json`.
+    """Return the result of a scenario in the format of `tidemark test --json`.
 
     Rows of `late` with the same window and keys are in order of arrival.
     """

@@ -128,7 +128,7 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
     "tests/tidemark_streaming/cli/ingestion/test_dead_letters.py": (
         "test_dead_letters_are_counted_shown_and_replayed",
     ),
-    "tests/tidemark_streaming/cli/ingestion/test_end.py": (
+    "tests/tidemark_streaming/cli/ingestion/test_close.py": (
         "test_ending_a_source_needs_arrivals_confirmation_and_no_ingest",
         "test_all_windows_close_when_the_source_ends",
         "test_commands_report_a_source_that_has_ended",
@@ -143,7 +143,7 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
     "tests/tidemark_streaming/cli/inspection/test_show.py": (
         "test_windows_are_shown_as_table_and_csv_and_late_events_too",
     ),
-    "tests/tidemark_streaming/cli/inspection/test_simulating.py": (
+    "tests/tidemark_streaming/cli/inspection/test_scenarios.py": (
         "test_files_are_simulated_in_order_and_failures_reported",
     ),
     "tests/tidemark_streaming/cli/inspection/test_trace.py": (

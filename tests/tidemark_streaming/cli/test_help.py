@@ -58,3 +58,14 @@ def test_each_command_has_a_valid_example(path: tuple[str, ...]) -> None:
 
 def test_help_says_omitted_for_absent_arguments() -> None:
     assert not [path for path in SHOWN if re.search(r"\b(if|when) left\b", told(*path))]
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_shows_no_type_for_an_option_without_a_value(path: tuple[str, ...]) -> None:
+    assert "<bool>" not in told(*path)
+
+
+def test_a_former_command_names_the_new_one() -> None:
+    result = call("simulate", "late.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == "error: `tidemark simulate` is now `tidemark test FILE`.\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.data.support import PER_MINUTE
-from tidemark_streaming.cli.inspection import quarantine, simulate
+from tidemark_streaming.cli.inspection import quarantine, scenarios
 from tidemark_streaming.cli.processing import live
 
 ODD = "[/] [red]x[/red] [/nothing]"
@@ -32,7 +32,7 @@ def test_quarantined_windows_are_shown(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_results_of_a_scenario_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     scenario: Any = SimpleNamespace(name="odd")
-    simulate._show(scenario, {"windows": [{"k": ODD}], "panes": [{"k": None}], "late": []})
+    scenarios._show(scenario, {"windows": [{"k": ODD}], "panes": [{"k": None}], "late": []})
     assert capsys.readouterr().out.count(ODD) == 1
 
 

@@ -75,11 +75,11 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     found = {source["name"]: source for source in done("status", "--json")["sources"]}
     assert (found["paid_orders"]["arrivals"], found["paid_orders"]["unjoined"]) == (2, 1)
 
-    refused = call("end", "paid_orders", "--yes")
+    refused = call("close", "paid_orders", "--yes")
     assert refused.exit_code == 2
     assert "'paid_orders' is computed from other sources, and ends" in refused.stderr
     for source in ("orders", "payments"):
-        done("end", source, "--yes", "--json")
+        done("close", source, "--yes", "--json")
     for source in ("paid_orders", "movements", "located_payments"):
         assert done("ingest", source, "--json")["arrivals"] == 2
     located = store.take("located_payments_log").to_pylist()
@@ -180,7 +180,7 @@ def check_traces() -> None:
 
 def test_a_chain_is_ingested_and_compared(till: Settings, spark: Any) -> None:  # noqa: ANN401
     done("ingest", "orders", "--json")
-    done("end", "orders", "--yes", "--json")
+    done("close", "orders", "--yes", "--json")
     idle = call("ingest", "hours")
     assert "windows that 'orders_hourly' has published" in " ".join(idle.stderr.split())
     done("run", "orders_hourly", "--json")

@@ -379,7 +379,7 @@ MEASURED = sorted(ROOT.glob("docs/images/measured/*.svg"))
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda path: path.stem)
 def test_figures_in_the_docs_are_up_to_date(figure: Path) -> None:
     path = path_of(figure.stem).relative_to(ROOT)
-    again = f"tidemark simulate {path} --svg docs/images"
+    again = f"tidemark test {path} --svg docs/images"
     assert figure.read_text() == svg(*own(figure.stem)), again
 
 

@@ -57,7 +57,7 @@ class Beginner:
         try:
             return followed(str(page), self._folder, env)
         finally:
-            self.say("tidemark kafka down", env)
+            self.say("tidemark dev kafka down", env)
 
     def say(self, command: str, env: dict[str, str]) -> str:
         """Run a command in the folder and return its output."""
@@ -101,7 +101,7 @@ def test_a_kafka_projects_readme_scenario_and_tests_run(
     assert re.search(r"events +8\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
     assert "equal: 4 rows of 'readings_hourly'" in said
     assert re.search(r"readings_daily +│ success", said), said
-    drawn = made.say("tidemark simulate scenarios/late.yaml --draw", made.working)
+    drawn = made.say("tidemark test scenarios/late.yaml --draw", made.working)
     assert "◆york 4" in drawn, drawn
     assert "None" not in drawn, drawn
     assert "2 passed" in made.test()

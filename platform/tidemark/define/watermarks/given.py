@@ -15,7 +15,7 @@ class Perfect(Watermark):
     """A watermark for complete history: it stays at minus infinity until the stream ends.
 
     Nothing is late, and no window fires ON_TIME before the stream ends. The stream ends with
-    `tidemark end SOURCE`, or with an arrival that the connector marks as the last.
+    `tidemark close SOURCE`, or with an arrival that the connector marks as the last.
 
     Example:
         Perfect()

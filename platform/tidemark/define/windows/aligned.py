@@ -232,7 +232,7 @@ class Cumulating(_Repeating):
 class Global(Window):
     """One window that contains all of time; it closes when the stream ends.
 
-    The stream ends with `tidemark end SOURCE`, or with an arrival that the connector marks as the
+    The stream ends with `tidemark close SOURCE`, or with an arrival that the connector marks as the
     last. Before that, only early firings publish the window.
 
     Example:

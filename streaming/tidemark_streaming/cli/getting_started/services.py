@@ -41,7 +41,7 @@ _NAMES = {
     "watch": "live page and metrics",
 }
 _BROKER = {"kafka": "Kafka broker"}
-"""The broker of `tidemark kafka up`, listed if it was started."""
+"""The broker of `tidemark dev kafka up`, listed if it was started."""
 
 
 def up() -> None:

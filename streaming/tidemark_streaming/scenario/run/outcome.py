@@ -1,4 +1,4 @@
-"""Read the result tables of a scenario's run, in the format of `tidemark simulate --json`.
+"""Read the result tables of a scenario's run, in the format of `tidemark test --json`.
 
 The tables have few rows and are on this machine, so they are read without the engine.
 """

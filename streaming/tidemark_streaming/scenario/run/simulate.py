@@ -50,7 +50,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
         ways: the ways to run the scenario.
 
     Returns:
-        For each way the result in the format of `tidemark simulate --json`.
+        For each way the result in the format of `tidemark test --json`.
     """
     root = f"_simulations/{uuid4().hex[:12]}"
     folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))

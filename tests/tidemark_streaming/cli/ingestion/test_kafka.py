@@ -133,26 +133,26 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
     monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
     process = broker.broker_process(Settings())
     try:
-        assert call("kafka", "up").exit_code == 0
+        assert call("dev", "kafka", "up").exit_code == 0
         first = process.running()
         topic = Topics(f"127.0.0.1:{port}").create()
-        assert call("kafka", "up").exit_code == 0
+        assert call("dev", "kafka", "up").exit_code == 0
         assert process.running() == first
         processes = json.loads(call("status", "--json").stdout)["processes"]
         assert [p["address"] for p in processes if p["name"] == "Kafka broker"] == [
             f"127.0.0.1:{port}"
         ]
         monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(free_port()))
-        assert "runs on port" in call("kafka", "up").stderr
+        assert "runs on port" in call("dev", "kafka", "up").stderr
         monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
         monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "other"))
-        refused = " ".join(call("kafka", "up").stderr.split())
+        refused = " ".join(call("dev", "kafka", "up").stderr.split())
         assert f"Tidemark's own Kafka broker of the home {tmp_path}: stop it with" in refused
         monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
-        assert call("kafka", "down").exit_code == 0
+        assert call("dev", "kafka", "down").exit_code == 0
         assert process.running() is None
-        assert "No broker is running." in call("kafka", "down").stderr
-        assert call("kafka", "up").exit_code == 0
+        assert "No broker is running." in call("dev", "kafka", "down").stderr
+        assert call("dev", "kafka", "up").exit_code == 0
         Topics(f"127.0.0.1:{port}").send(topic, clicks(1))
     finally:
         process.stop()

@@ -1,4 +1,4 @@
-"""`tidemark simulate`: run windows over a stream that a scenario file describes."""
+"""`tidemark test`: run windows over a stream that a scenario file describes."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _SIDE_BY_SIDE = 2
 
 def command(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE...")],
-    run: Annotated[
+    mode: Annotated[
         Literal["batch", "stream", "both"],
         typer.Option(help="Run as batch, as stream, or as both and compare."),
     ] = "both",
@@ -52,15 +52,18 @@ def command(
     or run is reported, and the others still run. The exit code is 1 if batch and stream differ,
     `expect` is not met, or a scenario can't run; it is 2 if a file is not a valid scenario.
 
-    Example: `tidemark simulate scenarios/late.yaml --draw`
+    Example: `tidemark test scenarios/late.yaml --draw`
     """
     from tidemark_streaming.scenario.draw.text import text
 
     scenarios, refused = _load(files)
     if not scenarios:
         raise typer.Exit(_INVALID)
-    ways: list[int | None] = [] if run == "stream" else [None]
-    ways += [] if run == "batch" else [arrivals_per_run]
+    ways = list[int | None]()
+    if mode != "stream":
+        ways.append(None)
+    if mode != "batch":
+        ways.append(arrivals_per_run)
     store = Home().warehouse()
     results: list[dict[str, Any]] = []
     failed = 0

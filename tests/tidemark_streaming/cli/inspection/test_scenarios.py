@@ -1,4 +1,4 @@
-"""`tidemark simulate`: several files in one call, and its exit codes."""
+"""`tidemark test`: several files in one call, and its exit codes."""
 
 import json
 import re
@@ -17,7 +17,7 @@ WRONG = TESTS / "cases" / "negative" / "wrong-expectation.yaml"
 
 @pytest.mark.usefixtures("here")
 def test_files_are_simulated_in_order_and_failures_reported() -> None:
-    done = call("simulate", "--json", "--arrivals-per-run", "2", str(WRONG), str(RIGHT))
+    done = call("test", "--json", "--arrivals-per-run", "2", str(WRONG), str(RIGHT))
     assert done.exit_code == 1
     assert [found["name"] for found in json.loads(done.stdout)] == [
         "negative-wrong-expectation",
@@ -30,7 +30,7 @@ def test_files_are_simulated_in_order_and_failures_reported() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_the_windows_of_a_passing_scenario_are_shown() -> None:
-    done = call("simulate", "--run", "batch", str(RIGHT))
+    done = call("test", "--mode", "batch", str(RIGHT))
     assert done.exit_code == 0
     assert "no-keys: windows" in done.stdout
 
@@ -39,7 +39,7 @@ def test_the_windows_of_a_passing_scenario_are_shown() -> None:
 def test_invalid_files_alone_start_no_engine(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
-    done = call("simulate", str(broken))
+    done = call("test", str(broken))
     assert done.exit_code == 2
     assert f"{broken}:1:" in done.stderr.replace("\n", "")
     assert done.stdout == ""
@@ -51,7 +51,7 @@ def test_the_other_files_run_if_some_are_refused(tmp_path: Path) -> None:
     for number, file in enumerate(refused):
         file.write_text(["name: [", "", "name: a\nsource: 1\n"][number])
     files = [refused[0], RIGHT, refused[1], WRONG, refused[2]]
-    done = call("simulate", "--json", "--run", "batch", *map(str, files))
+    done = call("test", "--json", "--mode", "batch", *map(str, files))
     assert done.exit_code == 2
     told = json.loads(done.stdout)
     assert [entry.get("name") for entry in told[:2]] == ["no-keys", "negative-wrong-expectation"]
@@ -65,7 +65,7 @@ def test_the_other_files_run_if_some_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_the_time_of_a_scenario_is_that_of_its_runs() -> None:
-    done = call("simulate", "--run", "batch", str(RIGHT), str(RIGHT))
+    done = call("test", "--mode", "batch", str(RIGHT), str(RIGHT))
     took = [float(text) for text in re.findall(r"no-keys  ([0-9.]+) s", done.stderr)]
     assert len(took) == 2
     # Both run at the same time, and neither takes no time.
@@ -74,7 +74,7 @@ def test_the_time_of_a_scenario_is_that_of_its_runs() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_scenario_of_an_asset_is_simulated_like_others() -> None:
-    done = call("simulate", "--draw", str(OF_AN_ASSET))
+    done = call("test", "--draw", str(OF_AN_ASSET))
     assert done.exit_code == 0, done.output
     assert "tumbling 1 hour by town" in done.stdout
     assert "◆york-2 ~ 1" in done.stdout
@@ -83,7 +83,7 @@ def test_a_scenario_of_an_asset_is_simulated_like_others() -> None:
 @pytest.mark.usefixtures("here")
 def test_derived_sources_are_simulated_and_drawn(tmp_path: Path) -> None:
     drawn = ["--svg", str(tmp_path)]
-    done = call("simulate", "--json", "--arrivals-per-run", "3", *drawn, str(DERIVED))
+    done = call("test", "--json", "--arrivals-per-run", "3", *drawn, str(DERIVED))
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.stdout)
     assert list(found) == ["name", "watermark", "derived", "unjoined"]

@@ -1,4 +1,4 @@
-"""`tidemark end`: end a source, so that its windows close."""
+"""`tidemark close`: close a source, so that its windows close."""
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
@@ -11,11 +11,11 @@ from tidemark_streaming.cli.output import Output, with_json
 def command(source: SourceName, yes: Yes = False) -> Output:
     """Close a source: no more events are expected, and every window closes.
 
-    The end is an arrival without rows, after which the watermark is infinite. The next run of each
-    asset publishes the open windows, including `Global()` windows and those of a `Perfect()`
+    The command adds an arrival without rows, after which the watermark is infinite. The next run of
+    each asset publishes the open windows, including `Global()` windows and those of a `Perfect()`
     watermark, which nothing else closes. You cannot reopen a closed source.
 
-    Example: `tidemark end flights`
+    Example: `tidemark close flights`
     """
     from tidemark_streaming.ingest.ingest import end
 
@@ -24,7 +24,7 @@ def command(source: SourceName, yes: Yes = False) -> Output:
     arrivals = home.snapshot().timeline(source)
     if not arrivals:
         raise DataError(
-            f"Nothing has arrived for '{source}' yet, so it can't be ended: run `tidemark ingest "
+            f"Nothing has arrived for '{source}' yet, so it can't be closed: run `tidemark ingest "
             f"{source}` first."
         )
     last = arrivals[-1]
@@ -33,13 +33,13 @@ def command(source: SourceName, yes: Yes = False) -> Output:
     else:
         if not yes:
             confirm(
-                f"end the source '{source}'",
-                f"End the source '{source}'? It will accept no more events, and this can't be "
+                f"close the source '{source}'",
+                f"Close the source '{source}'? It will accept no more events, and this can't be "
                 "undone.",
-                "The source was not ended.",
+                "The source was not closed.",
             )
         store = home.warehouse()
-        with step(f"end {source}") as work:
+        with step(f"close {source}") as work:
             last = end(store, ended)
             work.note = f"arrival {last.arrival}"
     result = {"source": source, "arrival": last.arrival, "watermark": iso(last.after)}

@@ -1,4 +1,4 @@
-"""`tidemark kafka up|down`: a broker for development."""
+"""`tidemark dev`: services for development on this machine."""
 
 import typer
 
@@ -7,16 +7,21 @@ from tidemark_streaming.cli.console import err, out, step
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A Kafka broker of one node on this machine, for development and tests.\n\n"
-    "Example: `tidemark kafka up`",
+    help="Start and stop services for development and tests on this machine."
+    "\n\nExample: `tidemark dev kafka up`",
 )
+kafka = typer.Typer(
+    no_args_is_help=True,
+    help="Start and stop a Kafka broker of one node.\n\nExample: `tidemark dev kafka up`",
+)
+app.add_typer(kafka, name="kafka")
 
 
-@app.command("up")
-def up() -> None:
+@kafka.command("up")
+def start_broker() -> None:
     """Start the broker and wait until it responds. Its topics persist.
 
-    Example: `tidemark kafka up`
+    Example: `tidemark dev kafka up`
     """
     from tidemark_streaming.kafka import broker
 
@@ -24,14 +29,14 @@ def up() -> None:
     with step("Kafka broker") as work:
         broker.start(settings, work.show)
         work.note = broker.address(settings)
-    out().print("`tidemark kafka down` stops the broker.")
+    out().print("`tidemark dev kafka down` stops the broker.")
 
 
-@app.command("down")
-def down() -> None:
+@kafka.command("down")
+def stop_broker() -> None:
     """Stop the broker. Its topics persist.
 
-    Example: `tidemark kafka down`
+    Example: `tidemark dev kafka down`
     """
     from tidemark_streaming.kafka import broker
 

@@ -1,4 +1,4 @@
-"""`tidemark end`: its confirmation, its refusals, and that all windows close."""
+"""`tidemark close`: its confirmation, its refusals, and that all windows close."""
 
 import json
 from collections.abc import Iterator
@@ -59,15 +59,15 @@ def said(*arguments: str, code: int = 0) -> str:
 def test_ending_a_source_needs_arrivals_confirmation_and_no_ingest(
     store: Warehouse, here: Settings
 ) -> None:
-    assert "Nothing has arrived for 'readings' yet" in said("end", "readings", code=2)
+    assert "Nothing has arrived for 'readings' yet" in said("close", "readings", code=2)
     ingest(store, READINGS, ARRIVALS, ends=False)
-    assert "pass --yes" in said("end", "readings", code=2)
+    assert "pass --yes" in said("close", "readings", code=2)
     assert "Nothing ingests 'readings' at present" in (
         explain_missing_ingest(here, "readings") or ""
     )
     with lock_ingest(store, READINGS):
         assert explain_missing_ingest(here, "readings") is None
-        assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
+        assert "is being ingested already, by process" in said("close", "readings", "--yes", code=2)
     assert explain_missing_ingest(here, "readings") is not None
     # A sensor that polls, on any machine, will ingest.
     record_poll(here, "readings")
@@ -79,7 +79,7 @@ def test_all_windows_close_when_the_source_ends(store: Warehouse, here: Settings
     assert call("run", "ever").exit_code == 0
     before = Snapshot(here).tables.read("ever", ["n"])
     assert before is None or before.num_rows == 0
-    told = json.loads(call("end", "readings", "--yes", "--json").stdout)
+    told = json.loads(call("close", "readings", "--yes", "--json").stdout)
     assert told == {"source": "readings", "arrival": 3, "watermark": "+infinity"}
     assert call("run", "ever").exit_code == 0
     rows = Snapshot(here).tables.read("ever", ["n", "final"])
@@ -91,7 +91,7 @@ def test_all_windows_close_when_the_source_ends(store: Warehouse, here: Settings
 
 def test_commands_report_a_source_that_has_ended(store: Warehouse, here: Settings) -> None:
     (Path(here.landing) / "readings").mkdir()
-    assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
+    assert "has already ended, with arrival 3" in said("close", "readings", "--yes")
     assert "'readings' has ended with arrival 3: it accepts no more" in said("ingest", "readings")
     # Without the end, `follow` would never return.
     assert list(follow(store, FileConnector(READINGS, Path(here.landing) / "readings"))) == []
