@@ -46,7 +46,6 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_broker_is_started_once_and_keeps_its_topics": ("dev kafka up", "dev kafka down"),
     },
     f"{CLI}/test_commands.py": {
-        "test_playing_the_same_days_twice_adds_no_arrivals": ("play",),
         "test_a_backfill_of_a_range_reports_its_counts": ("backfill",),
         "test_parity_exits_with_0_if_all_rows_are_equal": ("parity",),
         "test_lateness_recommends_a_bound": ("lateness",),

@@ -333,7 +333,10 @@ def test_the_demo_continues_with_kafka(user: Installed) -> None:
     arrivals = sorted(user.rows("flights_timeline", "arrival", "position"))
     assert set(json.loads(arrivals[-1][1])["flights"]["offsets"]) == {"0", "1", "2"}
     # Windows from the topic equal windows from files alone.
-    for words in (("play", "flights", "--days", "5", "--bulk"), ("run", "departures_hourly")):
+    for words in (
+        ("ingest", "flights", "--recorded", "--days", "5", "--bulk"),
+        ("run", "departures_hourly"),
+    ):
         done = user.tidemark(*words, TIDEMARK_DATABASE="files")
         assert done.returncode == 0, done.stderr
     figures = (

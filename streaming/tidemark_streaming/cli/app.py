@@ -25,7 +25,7 @@ from tidemark.base.project import find_project
 from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
 from tidemark_streaming.cli.getting_started import demo, dev, new, services
-from tidemark_streaming.cli.ingestion import close, dead_letters, ingest, play
+from tidemark_streaming.cli.ingestion import close, dead_letters, ingest
 from tidemark_streaming.cli.inspection import quarantine, scenarios, show, tap, trace, verify
 from tidemark_streaming.cli.marts import marts
 from tidemark_streaming.cli.operations import engine, erase, evolve, fsck, maintain, watermark
@@ -44,7 +44,6 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Ingestion": {
         "ingest": ingest.command,
-        "play": play.command,
         "close": close.command,
         "dead-letters": dead_letters.app,
     },
@@ -84,6 +83,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 _RENAMED = {
     "end": "close SOURCE",
     "kafka": "dev kafka",
+    "play": "ingest SOURCE --recorded",
     "simulate": "test FILE",
 }
 """The new names of former commands, for the error message."""

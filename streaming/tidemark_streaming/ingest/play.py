@@ -58,7 +58,7 @@ def play(
 def no_recording(source: Source) -> DataError:
     """Return the error for a source without recorded data."""
     return DataError(
-        f"Source '{source.name}' has no recorded data to play: `tidemark ingest {source.name}` "
+        f"Source '{source.name}' has no recording: `tidemark ingest {source.name}` "
         "ingests its pending data."
     )
 

@@ -18,13 +18,13 @@ ASSET = "departures_hourly"
 
 
 def test_playing_the_same_days_twice_adds_no_arrivals() -> None:
-    first = call("play", "flights", "--days", "3", "--bulk", "--json")
+    first = call("ingest", "flights", "--recorded", "--days", "3", "--bulk", "--json")
     facts = json.loads(first.stdout)
     assert first.exit_code == 0
     assert facts["arrivals"] == 12
     assert facts["events"] > 2000
     assert facts["watermark"].startswith("2013-01-03T")
-    again = call("play", "flights", "--days", "3", "--bulk", "--json")
+    again = call("ingest", "flights", "--recorded", "--days", "3", "--bulk", "--json")
     assert json.loads(again.stdout)["arrivals"] == 0
 
 

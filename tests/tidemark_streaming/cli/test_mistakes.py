@@ -32,28 +32,53 @@ ASSET = "departures_hourly"
         (["lateness", "trains"], "There is no source 'trains'. Available: flights, weather."),
         (["backfill", ASSET, "--from", "2013-13-01"], "'2013-13-01' is not a date or time"),
         (["parity", ASSET, "--to", "yesterday"], "'yesterday' is not a date or time"),
-        (["play", "flights", "--arrived-from", "soon"], "'soon' is not a date or time"),
+        (
+            ["ingest", "flights", "--recorded", "--arrived-from", "soon"],
+            "'soon' is not a date or time",
+        ),
         (
             ["backfill", ASSET, "--from", "2013-02-01", "--to", "2013-02-01"],
             "The range from 2013-02-01T00:00:00Z to 2013-02-01T00:00:00Z is empty",
         ),
         (
-            ["play", "flights", "--days", "3", "--arrived-to", "2013-02-01"],
+            ["ingest", "flights", "--recorded", "--days", "3", "--arrived-to", "2013-02-01"],
             "--days or --arrived-to, not both",
         ),
         (
-            ["play", "flights", "--arrived-from", "2013-02-01", "--arrived-to", "2013-01-01"],
+            [
+                "ingest",
+                "flights",
+                "--recorded",
+                "--arrived-from",
+                "2013-02-01",
+                "--arrived-to",
+                "2013-01-01",
+            ],
             "--arrived-to must be after --arrived-from",
         ),
-        (["play", "flights", "--bulk", "--speed", "10"], "can't be used with --speed"),
-        (["play", "trains"], "There is no source 'trains'. Available: flights, weather."),
-        (["ingest", "flights"], "yet: `tidemark play flights` loads its recording."),
+        (
+            ["ingest", "flights", "--recorded", "--bulk", "--speed", "10"],
+            "can't be used with --speed",
+        ),
+        (["ingest", "flights", "--recorded", "--follow"], "--recorded can't be used with --follow"),
+        (["ingest", "flights", "--days", "3"], "and --span require --recorded: they choose"),
+        (
+            ["ingest", "trains", "--recorded"],
+            "There is no source 'trains'. Available: flights, weather.",
+        ),
+        (["ingest", "flights"], "yet: `tidemark ingest flights --recorded` loads its recording."),
         (
             ["ingest", "flights", "--follow", "--bulk"],
             "already commits all pending arrivals together: omit --bulk.",
         ),
-        (["play", "flights", "--speed", "0"], "speed must be greater than zero (got 0)."),
-        (["play", "flights", "--span", "7 hours"], "span must divide a day or be whole days (got"),
+        (
+            ["ingest", "flights", "--recorded", "--speed", "0"],
+            "speed must be greater than zero (got 0).",
+        ),
+        (
+            ["ingest", "flights", "--recorded", "--span", "7 hours"],
+            "span must divide a day or be whole days (got",
+        ),
         (["lateness", "flights", "--target", "5"], "must be at least 0 and less than 1 (got 5.0)."),
         (["new", "shop", "--from-csv", "nothing.csv"], "There is no file 'nothing.csv'."),
         (["run", ASSET], "No engine answers at sc://localhost:1"),
@@ -97,7 +122,7 @@ def test_a_source_without_a_recording_cannot_be_played(
     (domain / "connectors.py").write_text(LIVE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TIDEMARK_DOMAINS", domain.name)
-    result = call("play", "readings", "--days", "3")
+    result = call("ingest", "readings", "--recorded", "--days", "3")
     assert result.exit_code == 2
     assert " ".join(result.stderr.split()) == (
         "error: Source 'readings' has no recording: `tidemark ingest readings` "

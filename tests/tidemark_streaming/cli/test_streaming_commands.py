@@ -36,12 +36,20 @@ ASSET = "departures_hourly"
 @pytest.fixture(scope="module")
 def played(here: Settings) -> None:
     """Play and backfill three days."""
-    assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
+    assert call("ingest", "flights", "--recorded", "--days", "3", "--bulk").exit_code == 0
     assert call("backfill", ASSET).exit_code == 0
 
 
 def test_a_stream_catches_up_and_prints_its_progress(here: Settings) -> None:
-    call("play", "flights", "--arrived-from", "2013-01-04", "--arrived-to", "2013-01-05")
+    call(
+        "ingest",
+        "flights",
+        "--recorded",
+        "--arrived-from",
+        "2013-01-04",
+        "--arrived-to",
+        "2013-01-05",
+    )
     result = call("stream", ASSET, "--max-arrivals", "1", "--until-caught-up")
     assert result.exit_code == 0
     assert "arrivals 16/16" in result.stderr
@@ -84,7 +92,7 @@ def test_the_documented_commands_for_flights_run() -> None:
             assert result.exit_code == 0, result.stdout + result.stderr
             done.append(command)
     flights = ["backfill", "run", "stream", "parity"]
-    assert done == [*flights, "play", "backfill", "parity"]
+    assert done == [*flights, "ingest", "backfill", "--recorded", "parity"]
 
 
 @pytest.mark.nightly

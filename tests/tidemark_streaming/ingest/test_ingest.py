@@ -407,7 +407,7 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
     )
     commits = list(play(warehouse, ingestion, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
-    with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
+    with pytest.raises(DataError, match="'sensors' has no recording: `tidemark ingest sensors`"):
         list(play(warehouse, Ingestion(SOURCE, ingestion.connector), tmp_path / "in", Excerpt()))
 
 

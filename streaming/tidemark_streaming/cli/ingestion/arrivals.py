@@ -117,22 +117,20 @@ class _Warnings:
 
 
 def ingest_and_report(
-    verb: str,
     store: "Warehouse",
     source: "Source",
     commits: "Generator[Ingested]",
     settings: Settings,
     *,
     following: bool = False,
-    also: Callable[[], str] = str,
+    describe_runs: Callable[[], str] = str,
 ) -> Output:
     """Run an ingest, and return its totals.
 
     Args:
-        verb: the name of the work in the progress line.
         commits: the commits of the ingest, which runs only while they are iterated over.
         following: true if the ingest continues until it is stopped.
-        also: returns text to append to the progress line.
+        describe_runs: returns text on the newest runs, to append to the progress line.
     """
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -145,7 +143,7 @@ def ingest_and_report(
     # An interrupted ingest is closed here. Otherwise the interpreter would close it while it exits,
     # when neither errors nor requests to the engine are possible any more.
     with (
-        step(f"{verb} {name}") as work,
+        step(f"ingest {name}") as work,
         suppress(*([KeyboardInterrupt] if following else [])),
         closing(commits),
     ):
@@ -158,7 +156,7 @@ def ingest_and_report(
             work.note = totals.describe()
             if following:
                 line = f"follow {name}: {work.note}"
-                work.show(f"{line}{also()}")
+                work.show(f"{line}{describe_runs()}")
                 # A terminal shows the line in place. A file or a pipe needs a line per commit.
                 if not err().is_terminal and not logs.is_structured():
                     err().print(line, soft_wrap=True, highlight=False)

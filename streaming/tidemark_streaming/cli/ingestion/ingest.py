@@ -1,7 +1,6 @@
 """`tidemark ingest`: ingest new data into a source's event log."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,13 +20,23 @@ from tidemark_streaming.cli.context import (
     SourceName,
 )
 from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
+from tidemark_streaming.cli.ingestion.recording import (
+    ArrivedFrom,
+    ArrivedTo,
+    Days,
+    Recorded,
+    RecordingOptions,
+    Span,
+    Speed,
+    ingest_recording,
+)
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.run.admission import Admission
     from tidemark.store.ledger import RunFacts
     from tidemark.store.warehouse import Warehouse
-    from tidemark_streaming.connector import Connector
+    from tidemark_streaming.connector import Connector, Ingestion
     from tidemark_streaming.streams.direct import Direct
 
 
@@ -65,21 +74,61 @@ def command(
             "an event time.",
         ),
     ] = False,
+    recorded: Recorded = False,
+    days: Days = None,
+    arrived_from: ArrivedFrom = None,
+    arrived_to: ArrivedTo = None,
+    speed: Speed = None,
+    span: Span = None,
 ) -> Output:
     """Ingest a source's new data into its event log, exactly once.
 
-    The command reads what is new in the source's landing folder, Kafka topics or Delta table. If it
-    is killed, the next one resumes where the event log ends. (For recorded data, such as the
-    flights, use `tidemark play`.)
+    The command reads what is new in the source's landing folder, Kafka topics or Delta table, or
+    with **--recorded** its recording. If it is killed, the next one resumes where the event log
+    ends.
 
     Example: `tidemark ingest orders --follow`
     """
     from tidemark.run.admission import Admission
-    from tidemark_streaming.base import foreground
-    from tidemark_streaming.base.outage import Outage
-    from tidemark_streaming.derived import DerivedConnector
-    from tidemark_streaming.ingest.ingest import follow, furnish, ingest
 
+    admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    _check_options(following=following, bulk=bulk, run=run, admission=admission)
+    recording = RecordingOptions(days, arrived_from, arrived_to, speed, span)
+    if recorded:
+        if following or accept_loss or accept_change:
+            raise DefinitionError(
+                "--recorded can't be used with --follow, --allow-data-loss and "
+                "--allow-schema-change, which are for live data."
+            )
+        return ingest_recording(source, recording, bulk=bulk)
+    if not recording.is_empty:
+        raise DefinitionError(
+            "--days, --arrived-from, --arrived-to, --speed and --span require --recorded: they "
+            "choose a part of a recording, and its pace."
+        )
+    home = Home()
+    if following:
+        logs.begin(home.settings, "ingest")
+    ingestion = home.ingestion(source)
+    landing = home.settings.landing_of(source)
+    connector = ingestion.connector(landing)
+    if accept_loss:
+        connector = _accept(connector, "loss")
+    if accept_change:
+        connector = _accept(connector, "change")
+    if ingestion.play is not None and not is_address(landing) and not Path(landing).is_dir():
+        raise DataError(
+            f"No data has landed for '{source}' yet: `tidemark ingest {source} --recorded` loads "
+            "its recording."
+        )
+    if following:
+        return _follow(home, ingestion, connector, run or [], admission)
+    return _ingest_pending(home, ingestion, connector, bulk=bulk)
+
+
+def _check_options(
+    *, following: bool, bulk: bool, run: Sequence[str] | None, admission: "Admission"
+) -> None:
     if run and not following:
         raise DefinitionError(
             "--run requires --follow. To run an asset once, use `tidemark run ASSET` after the "
@@ -90,66 +139,71 @@ def command(
             "--bulk can't be used with --follow, which already commits all pending arrivals "
             "together: omit --bulk."
         )
-    admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if admission and not run:
         raise DefinitionError(
             "--max-arrivals, --rows-per-run and --bytes-per-run require --run ASSET, whose "
             "runs they limit."
         )
-    home = Home()
-    settings = home.settings
-    if following:
-        logs.begin(settings, "ingest")
-    ingestion = home.ingestion(source)
-    landing = settings.landing_of(source)
-    connector = ingestion.connector(landing)
-    for risk, is_accepted in (("loss", accept_loss), ("change", accept_change)):
-        connector = _accept(connector, risk) if is_accepted else connector
-    if ingestion.play is not None and not is_address(landing) and not Path(landing).is_dir():
-        raise DataError(
-            f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
-        )
+
+
+def _ingest_pending(
+    home: Home, ingestion: "Ingestion", connector: "Connector", *, bulk: bool
+) -> Output:
+    """Ingest the pending data, and end."""
+    from tidemark_streaming.derived import DerivedConnector
+    from tidemark_streaming.ingest.ingest import furnish, ingest
+
+    store = home.warehouse()
+    furnish(store, ingestion)
     # Each commit of a derived source runs a query, so its arrivals share a commit.
-    one_by_one = not bulk and not isinstance(connector, DerivedConnector)
+    has_one_commit = bulk or isinstance(connector, DerivedConnector)
+    batch = None if has_one_commit else 1
+    commits = ingest(store, connector, batch=batch)
+    return ingest_and_report(store, ingestion.source, commits, home.settings)
+
+
+def _follow(
+    home: Home,
+    ingestion: "Ingestion",
+    connector: "Connector",
+    assets: Sequence[str],
+    admission: "Admission",
+) -> Output:
+    """Ingest new data until the command is stopped, and run assets on each commit."""
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.base.outage import Outage
+    from tidemark_streaming.ingest.ingest import follow, furnish
+
+    source = ingestion.source
     facts_by_asset: dict[str, RunFacts] = {}
 
     def prepare(store: "Warehouse") -> "tuple[Warehouse, Direct | None]":
         furnish(store, ingestion)
-        return store, _run_on_commit(home, source, run, facts_by_asset, admission) if run else None
+        if not assets:
+            return store, None
+        return store, _run_on_commit(home, source.name, assets, facts_by_asset, admission)
 
-    if following:
-        outage = Outage(print_warning)
-        store = outage.survive(home.warehouse)
-        try:
-            store, on_commit = prepare(store)
-        except TidemarkError as error:
-            store, on_commit = outage.retry(error, lambda: prepare(home.warehouse()))
-        outage.end()
-    else:
-        store, on_commit = prepare(home.warehouse())
-    if following:
-        commits = follow(
-            store,
-            connector,
-            on_commit=on_commit,
-            reopen=home.warehouse,
-            on_progress=print_warning,
-        )
-    else:
-        commits = ingest(store, connector, batch=1 if one_by_one else None)
-    if following:
-        keeps = foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
-    else:
-        keeps = nullcontext()
-    with keeps:
+    def describe_runs() -> str:
+        return "".join(f"; {_describe_run(facts)}" for facts in facts_by_asset.values())
+
+    outage = Outage(print_warning)
+    store = outage.survive(home.warehouse)
+    try:
+        store, on_commit = prepare(store)
+    except TidemarkError as error:
+        store, on_commit = outage.retry(error, lambda: prepare(home.warehouse()))
+    outage.end()
+    commits = follow(
+        store, connector, on_commit=on_commit, reopen=home.warehouse, on_progress=print_warning
+    )
+    with foreground.running(home.settings, foreground.INGEST, source.name, tuple(assets)):
         return ingest_and_report(
-            "ingest",
             store,
-            ingestion.source,
+            source,
             commits,
-            settings,
-            following=following,
-            also=lambda: "".join(f"; {_line(facts)}" for facts in facts_by_asset.values()),
+            home.settings,
+            following=True,
+            describe_runs=describe_runs,
         )
 
 
@@ -175,12 +229,12 @@ def _run_on_commit(
         if logs.is_structured():
             logs.log("ran", **logs.of_run(asdict(facts)))
         elif not err().is_terminal:
-            err().print(_line(facts), soft_wrap=True)
+            err().print(_describe_run(facts), soft_wrap=True)
 
     return Direct(transforms, home.warehouse, on_run, admission)
 
 
-def _line(facts: "RunFacts") -> str:
+def _describe_run(facts: "RunFacts") -> str:
     return (
         f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
         f"late {facts.late:,}  too late {facts.too_late:,}  {format_seconds(facts.seconds)}"

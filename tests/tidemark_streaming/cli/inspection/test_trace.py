@@ -11,7 +11,7 @@ ASSET = "departures_hourly"
 
 
 def test_trace_shows_an_event_as_text_and_as_json() -> None:
-    assert call("play", "flights", "--days", "1", "--bulk").exit_code == 0
+    assert call("ingest", "flights", "--recorded", "--days", "1", "--bulk").exit_code == 0
     assert call("run", ASSET).exit_code == 0
     (told,) = json.loads(call("trace", "flights:2:5", "--source", "flights", "--json").stdout)
     assert (told["source"], told["arrival"], told["position"]) == ("flights", 2, 5)

@@ -11,7 +11,7 @@ ASSET, DAILY = "departures_hourly", "departures_daily"
 
 
 def test_a_correction_reports_its_changes_and_a_second_one_none() -> None:
-    assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
+    assert call("ingest", "flights", "--recorded", "--days", "3", "--bulk").exit_code == 0
     call("run", ASSET)
     done = json.loads(call("correct", ASSET, "--json").stdout)
     assert done["facts"]["mode"] == "correction"
