@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_PING_INTERVAL_MS = 310_000
+"""Milliseconds of silence after which a channel with a waiting request sends a ping. Servers permit
+one in five minutes. A network that forgets silent connections often does so after 350 seconds."""
+
+_PING_LIMIT_MS = 40_000
+"""Milliseconds after which a ping without an answer ends the connection. The client then continues
+the request on a new one."""
+
+
 class Channel(DefaultChannelBuilder):
     """A channel to an engine. As in Spark, a token is sent without TLS only to `localhost`.
 
@@ -30,6 +39,8 @@ class Channel(DefaultChannelBuilder):
     def __init__(self, url: str, read_token: Callable[[], str] | None = None) -> None:
         super().__init__(url)
         self._read_token = read_token
+        self.setChannelOption("grpc.keepalive_time_ms", _PING_INTERVAL_MS)
+        self.setChannelOption("grpc.http2.ping_timeout_ms", _PING_LIMIT_MS)
 
     def metadata(self) -> list[tuple[str, str]]:
         if self._read_token is None:

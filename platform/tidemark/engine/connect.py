@@ -137,6 +137,7 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     """
     from tidemark.engine.channel import RenewedToken
     from tidemark.engine.loss import recognize_loss
+    from tidemark.engine.reachability import watch_engine
 
     # The client logs the server's stack trace for every error that it raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -144,6 +145,7 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     recognize_loss(spark)
     if settings.is_remote:
         limit_remote_retries(spark)
+        watch_engine(spark, address(settings))
     else:
         limit_retries(spark)
     if is_renewable(settings):

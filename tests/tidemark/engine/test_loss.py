@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -26,11 +28,16 @@ from helpers.processes.failing_engine import (
     replaced,
     serve,
 )
+from helpers.processes.freezing_proxy import FreezingProxy, serve_freezing_proxy
 from tidemark.base.errors import EngineLostError
+from tidemark.base.settings import Settings
+from tidemark.engine import channel, reachability
 from tidemark.engine.channel import Channel, open_session
+from tidemark.engine.connect import prepare, visit
 from tidemark.engine.loss import has_lost_engine, is_closed, is_loss
 from tidemark.engine.probe import demand_still_ready
 from tidemark.engine.queries.planning import Planner, Planning
+from tidemark.engine.reachability import watch_engine
 
 # The filter of the session's start lasts only until pytest sets its own.
 pytestmark = pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
@@ -247,3 +254,109 @@ def test_a_generator_of_an_interrupted_work_is_closed_silently(
     del working
     gc.collect()
     assert ignored == []
+
+
+@pytest.fixture
+def remote(
+    served: tuple[FailingEngine, int], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[FailingEngine, FreezingProxy]]:
+    """Yield an engine, and a proxy in front of it that can vanish. Its loss takes a second."""
+    engine, port = served
+    engine.fault = None
+    monkeypatch.setattr(reachability, "INTERVAL", 0.2)
+    monkeypatch.setattr(reachability, "LIMIT", 0.6)
+    with serve_freezing_proxy(port) as proxy:
+        yield engine, proxy
+    engine.is_hanging = False
+
+
+def open_through(proxy: FreezingProxy) -> SparkSession:
+    spark = open_session(Channel(f"sc://127.0.0.1:{proxy.port}"))
+    client_of(spark).set_retry_policies([DefaultPolicy(max_retries=1)])
+    spark.conf.set("some.setting", "1")
+    return spark
+
+
+@pytest.mark.parametrize("request_kind", REQUESTS)
+def test_an_engine_that_vanishes_without_closing_its_connections_is_lost(
+    remote: tuple[FailingEngine, FreezingProxy], request_kind: str
+) -> None:
+    _, proxy = remote
+    spark = open_through(proxy)
+    watch_engine(spark, f"sc://127.0.0.1:{proxy.port}")
+    proxy.freeze()
+    with pytest.raises(EngineLostError):
+        REQUESTS[request_kind](spark)
+    assert is_closed(spark)
+
+
+def test_a_query_that_runs_while_its_engine_vanishes_fails(
+    remote: tuple[FailingEngine, FreezingProxy],
+) -> None:
+    engine, proxy = remote
+    spark = open_through(proxy)
+    watch_engine(spark, f"sc://127.0.0.1:{proxy.port}")
+    engine.is_hanging = True
+    vanishing = threading.Timer(0.5, proxy.freeze)
+    vanishing.start()
+    with pytest.raises(EngineLostError):
+        spark.range(3).collect()
+    vanishing.join()
+
+
+def test_a_slow_query_of_an_engine_that_accepts_connections_goes_on(
+    remote: tuple[FailingEngine, FreezingProxy],
+) -> None:
+    engine, proxy = remote
+    spark = open_through(proxy)
+    watch_engine(spark, f"sc://127.0.0.1:{proxy.port}")
+    engine.is_hanging = True
+
+    def answer() -> None:
+        engine.is_hanging = False
+
+    answering = threading.Timer(4 * reachability.LIMIT, answer)
+    answering.start()
+    spark.range(3).createOrReplaceTempView("three")
+    answering.join()
+    client_of(spark).close()
+
+
+def test_only_an_engine_elsewhere_is_watched_and_only_as_long_as_its_session(
+    remote: tuple[FailingEngine, FreezingProxy], session: tuple[FailingEngine, SparkSession]
+) -> None:
+    _, proxy = remote
+    settings = Settings(remote=f"sc://127.0.0.1:{proxy.port}")
+
+    def is_watched() -> bool:
+        name = f"watch of 127.0.0.1:{proxy.port}"
+        return any(thread.name == name for thread in threading.enumerate())
+
+    _, local = session
+    prepare(local, Settings())
+    local_name = f"watch of {Settings().engine_address.removeprefix('sc://')}"
+    assert all(thread.name != local_name for thread in threading.enumerate())
+    with visit(settings, str(uuid4())):
+        assert is_watched()
+    deadline = time.monotonic() + 60
+    while is_watched():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_query_continues_on_a_new_connection_if_the_network_forgot_the_old_one(
+    remote: tuple[FailingEngine, FreezingProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel pings. Spark's server permits that every five minutes, this test does it soon."""
+    monkeypatch.setattr(channel, "_PING_INTERVAL_MS", 500)
+    monkeypatch.setattr(channel, "_PING_LIMIT_MS", 500)
+    engine, proxy = remote
+    spark = open_through(proxy)
+    watch_engine(spark, f"sc://127.0.0.1:{proxy.port}")
+    engine.is_hanging = True
+    forgetting = threading.Timer(0.3, proxy.forget_connections)
+    forgetting.start()
+    spark.range(3).createOrReplaceTempView("three")
+    assert engine.is_hanging
+    forgetting.join()
+    client_of(spark).close()
