@@ -169,7 +169,7 @@ class Bench:
     def _complete(self, how: str, number: int, figure: Measured) -> str:
         source = _join(f"{how}_complete_{number}", how, self._sides)
         self._measure(source, figure)
-        return self._warehouse.path(source.log_table)
+        return self._warehouse.path_of(source.log_table)
 
     def _increments(self, how: str, number: int, figure: Measured) -> str:
         sides, parts = _sides(f"{how}_{number}_", self._events), Measured()
@@ -181,10 +181,10 @@ class Bench:
         figure.seconds.append(sum(parts.seconds))
         figure.processor_seconds.append(sum(parts.processor_seconds))
         figure.peak_bytes.append(max(parts.peak_bytes))
-        return self._warehouse.path(source.log_table)
+        return self._warehouse.path_of(source.log_table)
 
     def _batch_by_hand(self, how: str, number: int, figure: Measured) -> str:
-        path = self._warehouse.path(f"{how}_batch_by_hand_{number}")
+        path = self._warehouse.path_of(f"{how}_batch_by_hand_{number}")
         reader = self._warehouse.spark.read.schema(_SCHEMA)
         orders, payments = (
             reader.parquet(f"{self._landed}/{side.source.name}/piece_*") for side in self._sides
@@ -195,7 +195,7 @@ class Bench:
 
     def _stream_by_hand(self, how: str, number: int, figure: Measured) -> str:
         spark = self._warehouse.spark
-        path = self._warehouse.path(f"{how}_stream_by_hand_{number}")
+        path = self._warehouse.path_of(f"{how}_stream_by_hand_{number}")
         provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
         reader = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", PIECE_FILES)

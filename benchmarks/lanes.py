@@ -126,8 +126,8 @@ def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> F
         shops = warehouse.spark.range(_SHOPS).selectExpr(
             "concat('s', id) AS shop", "concat('street ', id) AS street", "id % 9 AS district"
         )
-        warehouse.create("shops", shops)
-        warehouse.append(shops, "shops")
+        warehouse.ensure_table("shops", shops)
+        warehouse.append_rows(shops, "shops")
         queries = start(warehouse, lane, own.home, trigger)
     try:
         with console.status(f"{trigger}: warming up"):

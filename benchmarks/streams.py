@@ -238,7 +238,7 @@ def _publish(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
 
 def _versions(warehouse: Warehouse, tills: list[Small]) -> dict[str, int]:
     names = [till.transform.name for till in tills]
-    return {name: DeltaTable(warehouse.path(name)).version() for name in names}
+    return {name: DeltaTable(warehouse.path_of(name)).version() for name in names}
 
 
 def _table(costs: list[Cost], streams: int) -> Table:

@@ -106,20 +106,23 @@ def faults(
 def _faults(
     warehouse: Warehouse, transform: WindowedTransform, withheld: Collection[Place]
 ) -> Iterator[str]:
-    asset_, newest = Asset(warehouse, transform), Log(warehouse, transform.source).last()
-    last = asset_.state.last()
+    asset_, newest = (
+        Asset(warehouse, transform),
+        Log(warehouse, transform.source).find_last_arrival(),
+    )
+    last = asset_.state.read_last_commit()
     if newest is None or last.at.arrival != newest.arrival:
         yield f"stands at arrival {last.at.arrival} of {newest and newest.arrival}"
     runs = [
         r["commit_number"]
-        for r in warehouse.take(ledger.TABLE).to_pylist()
+        for r in warehouse.load_rows(ledger.TABLE).to_pylist()
         if (r["asset"], r["table_id"]) == (transform.name, asset_.table_id)
     ]
     if sorted(runs) != [*range(last.commit_number + 1)]:
         lacking = sorted(set(range(last.commit_number + 1)) - {*runs})
         count = last.commit_number + 1
         yield f"the ledger has {len(runs)} rows for {count} commits, and lacks {lacking}"
-    for r in warehouse.take(results.TABLE).to_pylist():
+    for r in warehouse.load_rows(results.TABLE).to_pylist():
         if (r["asset"], r["expectation"]) == (transform.name, "matches_log()") and not r["success"]:
             yield f"matches_log() failed in commit {r['commit_number']}: {r['observed']}"
     report = parity(warehouse, transform)
@@ -129,7 +132,7 @@ def _faults(
         (instant(r["window_start"]), r["sensor"]): [
             f["expectation"] for f in r["failed_expectations"]
         ]
-        for r in warehouse.take(transform.quarantine_table).to_pylist()
+        for r in warehouse.load_rows(transform.quarantine_table).to_pylist()
     }
     for (start, sensor), failed in sorted(held.items(), key=str):
         if (start, sensor) not in withheld or "matches_log()" in failed:
@@ -154,7 +157,7 @@ def stress(
         return Warehouse(spark_engine.session(settings), settings.warehouse, database)
 
     warehouse, transforms = store(), [asset(name) for name in (*STREAMS, INCREMENT)]
-    Log(warehouse, SOURCE).create()
+    Log(warehouse, SOURCE).ensure_tables()
     ledger.create(warehouse)
     with ExitStack() as stack:
         for _ in range(busy):

@@ -32,7 +32,7 @@ def total() -> Any:  # noqa: ANN401  (the class is the document's)
 
 
 def published(warehouse: Warehouse, asset: WindowedTransform) -> dict[str | None, int]:
-    rows = warehouse.read(asset.table).groupBy("sensor").sum("n").collect()
+    rows = warehouse.read_frame(asset.table).groupBy("sensor").sum("n").collect()
     return {r[0]: r[1] for r in rows}
 
 
@@ -54,7 +54,7 @@ def test_the_running_total_equals_the_published_windows(
         before = kept.through
         kept.follow(warehouse.spark, f"{warehouse.database}.{asset.table}", "sensor", "n")
         assert kept.of == published(warehouse, asset)
-        feed = warehouse.changes(asset.table, before).select("_change_type").distinct()
+        feed = warehouse.read_change_feed(asset.table, before).select("_change_type").distinct()
         seen.update(r[0] for r in feed.collect())
 
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)

@@ -130,8 +130,8 @@ def _build(
     context: AssetExecutionContext, project: Marts, tidemark: TidemarkResource
 ) -> Iterator[Any]:
     selected = {key.path[-1] for key in context.selected_asset_keys}
-    tidemark.warehouse.restore()
-    missing = project.missing(tidemark.warehouse.exists)
+    tidemark.warehouse.register_missing_tables()
+    missing = project.missing(tidemark.warehouse.has_table)
     passed_over = sorted(selected & missing.keys())
     if not selected - missing.keys():
         marts.refuse(marts.lacking(missing, passed_over))

@@ -95,7 +95,7 @@ def _place(
         tempfile.TemporaryDirectory() as landing,
     ):
         land(batch, events, Path(landing), span)
-        shutil.copytree(batch.path(""), stream.path(""))
+        shutil.copytree(batch.path_of(""), stream.path_of(""))
     counts = (format_count(len(each), what) for each, what in zip(events, _KINDS, strict=True))
     console.print(f"event logs {name}: {', '.join(counts)}")
     return batch, stream

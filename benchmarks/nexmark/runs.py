@@ -88,7 +88,7 @@ def run_by_hand(warehouse: Warehouse, query: Query) -> Outcome:
     tables = _events(warehouse)
     begun = time.perf_counter()
     rows = _query(warehouse, query.by_hand, tables)
-    path = warehouse.path(f"{query.name}_by_hand")
+    path = warehouse.path_of(f"{query.name}_by_hand")
     numbered = rows.toDF(*(f"c{n}" for n in range(len(rows.columns))))
     numbered.write.format("delta").mode("overwrite").save(path)
     seconds = time.perf_counter() - begun
@@ -112,23 +112,23 @@ def _run(warehouse: Warehouse, query: Query, run: Callable[[Step], None]) -> Out
     # Queries share definitions, and the time of each query includes all definitions that it needs.
     for step in query.steps:
         for table in step.tables:
-            warehouse.drop(table)
+            warehouse.drop_table(table)
     begun = time.perf_counter()
     for step in query.steps:
         run(step)
     seconds = time.perf_counter() - begun
     tables = {
-        str(table): warehouse.read(table)
+        str(table): warehouse.read_frame(table)
         for step in query.steps
         for table in step.tables
-        if warehouse.exists(table)
+        if warehouse.has_table(table)
     }
     tables |= _events(warehouse)
     return Outcome(seconds, _query(warehouse, query.rows, tables))
 
 
 def _events(warehouse: Warehouse) -> dict[str, DataFrame]:
-    return {source.name: warehouse.read(source.log_table) for source in SOURCES}
+    return {source.name: warehouse.read_frame(source.log_table) for source in SOURCES}
 
 
 def _query(warehouse: Warehouse, text: str, tables: dict[str, DataFrame]) -> DataFrame:

@@ -33,7 +33,7 @@ class Bench:
 
     def path(self, name: str) -> str:
         """Return the path of a table of a contender other than Tidemark."""
-        return self.warehouse.path(name)
+        return self.warehouse.path_of(name)
 
 
 Run = Callable[[Bench, Workload, int], str]
@@ -58,19 +58,19 @@ class Contender:
 def _tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_backfilled_{number}")
     backfill(bench.warehouse, asset)
-    return bench.warehouse.path(asset.table)
+    return bench.warehouse.path_of(asset.table)
 
 
 def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_streamed_{number}")
-    last = Log(bench.warehouse, SOURCE).last()
+    last = Log(bench.warehouse, SOURCE).find_last_arrival()
     assert last is not None
     # The last arrival has no events: it is the end of the source, and belongs to the last run.
     per_run = last.arrival // RUNS
     for run in range(1, RUNS + 1):
         through = last.arrival if run == RUNS else run * per_run - 1
         incremental(bench.warehouse, asset, through=through)
-    return bench.warehouse.path(asset.table)
+    return bench.warehouse.path_of(asset.table)
 
 
 def _spark_batch(bench: Bench, workload: Workload, number: int) -> str:

@@ -22,9 +22,9 @@ class StatefulQuery:
 
     def __init__(self, warehouse: Warehouse, name: str) -> None:
         self._spark = warehouse.spark
-        self._folder = Path(warehouse.path(f"_{name}_files"))
-        self._checkpoint = warehouse.path(f"_{name}_checkpoint")
-        self.path = warehouse.path(name)
+        self._folder = Path(warehouse.path_of(f"_{name}_files"))
+        self._checkpoint = warehouse.path_of(f"_{name}_checkpoint")
+        self.path = warehouse.path_of(name)
 
     def __enter__(self) -> Self:
         path = self.path

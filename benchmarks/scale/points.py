@@ -94,7 +94,7 @@ def measure(settings: Settings, load: Load, name: str) -> Point:
         backfill=phases["backfill"].median,
         increment=phases["increment"].median,
         peak=max(max(phase.peak_bytes) for phase in phases.values()) / _GB,
-        windows=warehouse.take(transforms[0].table, columns=["n"]).num_rows,
+        windows=warehouse.load_rows(transforms[0].table, columns=["n"]).num_rows,
         files=len(files),
         gigabytes=sum(file.stat().st_size for file in files) / _GB,
     )

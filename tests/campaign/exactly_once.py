@@ -35,16 +35,16 @@ def wrong(warehouse: Warehouse, servers: str, sent: int, poison: int) -> Iterato
         sent: the number of events, which are numbered from 0.
         poison: the number of undecodable records, numbered as well.
     """
-    letters = warehouse.take(numbers.dead_letters_table, columns=["bytes"]).to_pylist()
-    events = warehouse.take(numbers.log_table, columns=["at", "n", "watermark"]).to_pylist()
+    letters = warehouse.load_rows(numbers.dead_letters_table, columns=["bytes"]).to_pylist()
+    events = warehouse.load_rows(numbers.log_table, columns=["at", "n", "watermark"]).to_pylist()
     yield from miscounted("poison records", [r["bytes"] for r in letters], poisons(poison))
     yield from miscounted("events in the log", [r["n"] for r in events], range(sent))
-    missed = warehouse.take(numbers_counted.late_table, columns=["n"]).to_pylist()
+    missed = warehouse.load_rows(numbers_counted.late_table, columns=["n"]).to_pylist()
     too_late = [r["n"] for r in events if _too_late(r)]
     yield from miscounted("events that are too late", [r["n"] for r in missed], too_late)
 
     expected = windows(events)
-    published = warehouse.take(numbers_counted.table).to_pylist()
+    published = warehouse.load_rows(numbers_counted.table).to_pylist()
     places = [(instant(r["window_start"]), r["shard"]) for r in published]
     yield from miscounted("windows", places, expected)
     told = {p: (r["counted"], r["total"]) for p, r in zip(places, published, strict=True)}

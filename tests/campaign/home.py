@@ -115,12 +115,12 @@ class Home:
 
     def head(self) -> int:
         """Return the newest version of the published table."""
-        return self._tables.version(numbers_counted.table)
+        return self._tables.newest_version(numbers_counted.table)
 
     def out(self, version: int) -> bool:
         """Return whether the topic contains that version of the published table."""
         try:
-            stands, head = self._topic.position(), self._tables.head(numbers_counted.table)
+            stands, head = self._topic.position(), self._tables.find_head(numbers_counted.table)
         except TidemarkError:
             # The broker may be down.
             return False

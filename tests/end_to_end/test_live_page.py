@@ -242,7 +242,7 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
 
 
 def _timeline(warehouse: Warehouse) -> list[Arrival]:
-    return Log(warehouse, SOURCE).timeline()
+    return Log(warehouse, SOURCE).read_timeline()
 
 
 def test_the_layout_fits_every_screen_size_and_color_scheme(

@@ -164,7 +164,7 @@ class Played:
 
     @property
     def tables(self) -> Path:
-        return Path(self.warehouse.path(""))
+        return Path(self.warehouse.path_of(""))
 
     @property
     def marts(self) -> Path:
@@ -179,12 +179,12 @@ class Played:
 
     def holding(self, condition: str) -> list[str]:
         """Return the asset's tables with key columns that have rows with this condition."""
-        named = [name for name in self.asset.tables if self.warehouse.exists(name)]
+        named = [name for name in self.asset.tables if self.warehouse.has_table(name)]
         return [
             name
             for name in named
-            if "email" in self.warehouse.schema(name).names
-            and self.warehouse.read(name).where(condition).limit(1).count()
+            if "email" in self.warehouse.read_schema(name).names
+            and self.warehouse.read_frame(name).where(condition).limit(1).count()
         ]
 
     def found(self, *marks: str | int) -> list[str]:
@@ -277,7 +277,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     assert {t.removeprefix(name) for t in played.holding(theirs)} >= {*SHOWN, "_state"}
     for table in (orders.log_table, f"{name}__tried"):
         assert found(played.tables / table, published), table
-    log = warehouse.read(orders.log_table)
+    log = warehouse.read_frame(orders.log_table)
     hours = log.where(theirs).select(F.date_trunc("hour", "ordered_at"), "city", "email")
     windows = hours.distinct().count()
     assert orders_of_marts(played) == orders_of_windows(played)
@@ -289,7 +289,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     told = json.loads(done.stdout)
     assert told["marts"] == ["orders_daily"]
     assert f"{name}__tried" in told["erased"]["removed"]
-    assert not warehouse.exists(f"{name}__tried")
+    assert not warehouse.has_table(f"{name}__tried")
     (sent,) = told["erased"]["sent"]
     assert (sent["asset"], sent["total"], len(sent["windows"])) == (name, windows, windows)
     assert {w["keys"]["email"] for w in sent["windows"]} == {published, withheld}
@@ -307,7 +307,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     table = Table("retracting")
     for record in records(topics.servers, PANES):
         table.take(*record)
-    there = {row["email"] for row in warehouse.take(name).to_pylist()}
+    there = {row["email"] for row in warehouse.load_rows(name).to_pylist()}
     assert {email for *_, email in table.rows} == there
     assert len(there) == 3
 
@@ -315,8 +315,8 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
 def orders_of_marts(played: Played) -> int:
     """Return the number of orders in the mart."""
     marts = Warehouse(played.warehouse.spark, played.warehouse.location, played.marts.name)
-    return sum(marts.take("orders_daily")["counted"].to_pylist())
+    return sum(marts.load_rows("orders_daily")["counted"].to_pylist())
 
 
 def orders_of_windows(played: Played) -> int:
-    return sum(played.warehouse.take(played.asset.name)["events"].to_pylist())
+    return sum(played.warehouse.load_rows(played.asset.name)["events"].to_pylist())

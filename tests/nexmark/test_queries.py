@@ -87,7 +87,7 @@ def places(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[
     names = [f"{shared.database}_{way}" for way in ("batch", "stream")]
     found = [Warehouse(shared.spark, shared.location, name, registered=False) for name in names]
     land(found[0], EVENTS.all, tmp_path_factory.mktemp("landing"), span="15 seconds")
-    shutil.copytree(found[0].path(""), found[1].path(""))
+    shutil.copytree(found[0].path_of(""), found[1].path_of(""))
     return found
 
 

@@ -227,7 +227,7 @@ def test_a_file_with_windows_runs(
     assert {"matches_log", "between_revenue_least_0"} <= evaluations.keys()
     [event] = done.asset_materializations_for_node("best_city")
     assert event.metadata["city"].value == "york"
-    warehouse = Warehouse.of(settings, spark)
+    warehouse = Warehouse.of_project(settings, spark)
     assert parity(warehouse, own_file.orders_hourly.definition).equal
     run(dg.Definitions(assets=prefixed), "eu/orders_hourly", "eu/best_city", day=DAY)
     done, evaluations = seen[-1]

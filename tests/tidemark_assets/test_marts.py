@@ -91,7 +91,9 @@ class Platform:
 
     def mart(self) -> list[tuple[object, ...]]:
         """Return the counts of the mart."""
-        return sorted((tuple(r) for r in self.marts.read(MART).select(*COUNTS).collect()), key=str)
+        return sorted(
+            (tuple(r) for r in self.marts.read_frame(MART).select(*COUNTS).collect()), key=str
+        )
 
     def mark(self, day: str) -> None:
         """Mark the mart's rows of a day without failing its tests, to detect a recomputation."""
@@ -101,7 +103,7 @@ class Platform:
     def marked(self) -> set[str]:
         """Return the days whose rows are all marked."""
         days: dict[str, set[int]] = {}
-        for r in self.marts.read(MART).select("day", "late_events").collect():
+        for r in self.marts.read_frame(MART).select("day", "late_events").collect():
             days.setdefault(str(r.day), set()).add(r.late_events)
         return {day for day, marks in days.items() if marks == {-1}}
 
@@ -143,12 +145,14 @@ class Platform:
 
     def counted(self) -> list[tuple[object, ...]]:
         """Return the same counts from the event log: published hours, without too-late events."""
-        hours = self.warehouse.read(departures_by_carrier.table).select("window_start").distinct()
+        hours = (
+            self.warehouse.read_frame(departures_by_carrier.table).select("window_start").distinct()
+        )
         departed = F.from_utc_timestamp("departure", "America/New_York")
-        lost = self.warehouse.read(departures_by_carrier.late_table).select(*EVENT)
+        lost = self.warehouse.read_frame(departures_by_carrier.late_table).select(*EVENT)
         rows = (
             Log(self.warehouse, ingestion.source)
-            .read(-1, 10**9)
+            .read_events(-1, 10**9)
             .join(lost, list(EVENT), "left_anti")
             .withColumns(
                 {"window_start": F.date_trunc("hour", "departure"), "local": F.to_date(departed)}
@@ -191,7 +195,7 @@ def weather(platform: Platform) -> str:
         name: kind or "DOUBLE" for name, kind in published_columns(temperature_hourly).items()
     }
     schema = ", ".join(f"{name} {of}" for name, of in columns.items())
-    platform.warehouse.create(temperature_hourly.table, schema, feed=True)
+    platform.warehouse.ensure_table(temperature_hourly.table, schema, feed=True)
     return f"{platform.settings.database}.{temperature_hourly.table}"
 
 
@@ -213,7 +217,7 @@ def test_mart_rows_that_depend_on_a_window_are_found(
     platform: Platform,
 ) -> None:
     # 02:00 UTC on the 2nd is the evening of the 1st in New York.
-    rows = platform.warehouse.read(departures_by_carrier.table)
+    rows = platform.warehouse.read_frame(departures_by_carrier.table)
     row = rows.where("window_start = '2013-01-02T02:00:00Z'").orderBy("carrier").first()
     assert row is not None
     marts, window = Marts(platform.settings), row.asDict()
@@ -233,13 +237,13 @@ def test_a_late_event_updates_only_its_day_in_the_mart(
     platform: Platform,
 ) -> None:
     platform.mark(FIRST)
-    published = platform.warehouse.read(departures_by_carrier.table)
+    published = platform.warehouse.read_frame(departures_by_carrier.table)
     before = {(r.window_start, r.origin, r.carrier): r for r in published.collect()}
 
     platform.arrive(Excerpt(start="2013-01-03", end="2013-01-03T06:00:00"))
     again = [
         r
-        for r in platform.warehouse.read(departures_by_carrier.table).collect()
+        for r in platform.warehouse.read_frame(departures_by_carrier.table).collect()
         if r.timing == "LATE" and before.get((r.window_start, r.origin, r.carrier), r) != r
     ]
     assert again, "no published window fired again: the excerpt shows nothing"
@@ -252,7 +256,7 @@ def test_a_late_event_updates_only_its_day_in_the_mart(
 
 def test_all_days_are_computed_if_a_table_was_restored(platform: Platform, tmp_path: Path) -> None:
     """Another commit may then have the number of the version that the mart has read."""
-    table = Path(platform.warehouse.path(departures_by_carrier.table).removeprefix("file://"))
+    table = Path(platform.warehouse.path_of(departures_by_carrier.table).removeprefix("file://"))
     present, earlier = tmp_path / "present", tmp_path / "earlier"
     for copy in (present, earlier):
         shutil.copytree(table, copy)
@@ -287,16 +291,16 @@ def test_asset_reliability_reads_only_existing_tables(platform: Platform) -> Non
     every, *_ = commands("docs/dbt.md")
     built = call(*every)
     assert built.exit_code == 0, built.stderr
-    rows = platform.marts.read("asset_reliability").collect()
+    rows = platform.marts.read_frame("asset_reliability").collect()
     assert {r.asset for r in rows} == {departures_by_carrier.name}
-    late = platform.warehouse.read(departures_by_carrier.late_loss_table)
+    late = platform.warehouse.read_frame(departures_by_carrier.late_loss_table)
     assert sum(r.lost_events for r in rows) == late.agg({"lost_events": "sum"}).collect()[0][0]
 
 
 def test_a_missing_table_fails_only_its_mart_with_a_message(
     platform: Platform,
 ) -> None:
-    whole = platform.marts.version(MART)
+    whole = platform.marts.newest_version(MART)
     platform.spoil()
     result = platform.build("stg_aircraft_days", "aircraft_utilisation", STAGING, MART)
     error = failure(result)
@@ -361,8 +365,8 @@ def _run_dbt(*arguments: str) -> bool:
 def test_a_mart_over_two_tables_follows_changes_of_both(platform: Platform, weather: str) -> None:
     mart = "delay_by_weather"
     assert platform.build("stg_weather", STAGING, mart).success
-    unknown = platform.marts.read(mart).count()
-    assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown > 20
+    unknown = platform.marts.read_frame(mart).count()
+    assert platform.marts.read_frame(mart).where("conditions = 'unknown'").count() == unknown > 20
 
     place = f"{platform.marts.database}.{mart}"
     reading = {
@@ -382,16 +386,16 @@ def test_a_mart_over_two_tables_follows_changes_of_both(platform: Platform, weat
     one = f"SELECT * FROM {place} ORDER BY hour, origin LIMIT 1"
     platform.warehouse.spark.sql(f"INSERT INTO {weather} SELECT {values} FROM ({one})")
     assert platform.build(mart).success
-    assert platform.marts.read(mart).where("conditions = 'windy'").count() == 1
-    assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
+    assert platform.marts.read_frame(mart).where("conditions = 'windy'").count() == 1
+    assert platform.marts.read_frame(mart).where("conditions = 'unknown'").count() == unknown - 1
 
 
 @pytest.mark.nightly
 def test_asset_reliability_refuses_a_table_without_window_columns(platform: Platform) -> None:
     stub = "departures_hourly"
-    platform.warehouse.create(stub, "window_start TIMESTAMP, events BIGINT, origin STRING")
+    platform.warehouse.ensure_table(stub, "window_start TIMESTAMP, events BIGINT, origin STRING")
     error = failure(platform.build("asset_reliability"))
-    platform.warehouse.drop(stub)
+    platform.warehouse.drop_table(stub)
     assert "Mart 'asset_reliability' failed: " in error
     assert (
         "'departures_hourly' in models/sources.yml lacks final, late_events, revision, which all "

@@ -179,7 +179,7 @@ def test_columns_are_computed_from_files(name: str, warehouse: Warehouse, tmp_pa
     case, landing = Case(name), tmp_path / "landing"
     land(case.polls[0], landing)
     list(ingest(warehouse, case.connector(landing)))
-    rows = warehouse.take(case.source.log_table).sort_by("position").to_pylist()
+    rows = warehouse.load_rows(case.source.log_table).sort_by("position").to_pylist()
     case.check(rows, [])
 
 

@@ -46,7 +46,7 @@ class TidemarkResource:
         """The warehouse, with a session of the engine. If the engine of the last session was lost,
         it is opened with a new session: Dagster retries a step in the same process."""
         if self._warehouse is None or is_closed(self._warehouse.spark):
-            self._warehouse = Warehouse.of(self.settings, self._open_session())
+            self._warehouse = Warehouse.of_project(self.settings, self._open_session())
         return self._warehouse
 
     def _open_session(self) -> SparkSession:

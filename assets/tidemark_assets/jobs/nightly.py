@@ -122,8 +122,8 @@ def _closed_days(
     partitions: dg.TimeWindowPartitionsDefinition,
     count: int,
 ) -> list[Span]:
-    watermark = State(warehouse, transform).last().after.at.watermark
-    times = [a.max_event_time for a in Log(warehouse, transform.source).timeline()]
+    watermark = State(warehouse, transform).read_last_commit().after.at.watermark
+    times = [a.max_event_time for a in Log(warehouse, transform.source).read_timeline()]
     newest = max((t for t in times if t is not None), default=None)
     if watermark is None or newest is None:
         return []

@@ -163,4 +163,4 @@ def _stop_stream(settings: Settings, transform: Definition) -> bool:
 @contextmanager
 def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
     with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
-        yield Warehouse.of(settings, spark)
+        yield Warehouse.of_project(settings, spark)

@@ -53,7 +53,7 @@ def draw_windows(
         " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
     )
     cells = (
-        warehouse.read(transform.table, InRanges("window_start", ((start, end),)))
+        warehouse.read_frame(transform.table, InRanges("window_start", ((start, end),)))
         .groupBy(
             (window_start - F.pmod(window_start, F.lit(span))).alias("start"), key.alias("key")
         )

@@ -106,5 +106,5 @@ def find_definition(warehouse: Warehouse, transform: Definition) -> str:
     code.
     """
     rolls_up = transform.follows is not None
-    newest = "" if rolls_up else State(warehouse, transform).last().definition
+    newest = "" if rolls_up else State(warehouse, transform).read_last_commit().definition
     return newest or fingerprint(transform)

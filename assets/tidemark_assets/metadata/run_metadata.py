@@ -45,7 +45,7 @@ RUN = "run"
 
 def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
     """Return the results of an ingest; without arrivals, the current state of the log."""
-    timeline = Log(warehouse, source).timeline()
+    timeline = Log(warehouse, source).read_timeline()
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     return {
         **arrivals_metadata(arrivals, timeline),
@@ -193,10 +193,10 @@ def _measure(
         end: the end of the last partition, in microseconds.
     """
     within = InRanges("window_start", ((min(begins.values()), end),))
-    existing = [table for table in measures if warehouse.exists(table)]
-    sizes = [warehouse.at_most(table, within) for table in existing]
+    existing = [table for table in measures if warehouse.has_table(table)]
+    sizes = [warehouse.max_row_count(table, within) for table in existing]
     few = all(size <= thresholds.SMALL_QUERY_ROWS for size in sizes)
-    with warehouse.planning(Planning.of(few)):
+    with warehouse.use_planning(Planning.of(few)):
         counts = {
             table: warehouse.run_in_background(
                 partial(_quarters, warehouse, table, measures[table], within)
@@ -216,7 +216,7 @@ def _quarters(
     start = F.unix_micros("window_start")
     quarter = (start - F.pmod(start, F.lit(_QUARTER))).alias("begin")
     named = [value.alias(name) for name, value in measures.items()]
-    return warehouse.read(table, within).groupBy(quarter).agg(*named).collect()
+    return warehouse.read_frame(table, within).groupBy(quarter).agg(*named).collect()
 
 
 def _in_partitions(
@@ -235,10 +235,10 @@ def table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]
     """Return the location and the columns of a table, without the engine."""
     metadata: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
-        "path": dg.MetadataValue.path(warehouse.path(table)),
+        "path": dg.MetadataValue.path(warehouse.path_of(table)),
     }
-    if warehouse.exists(table):
-        fields = spark_schema(delta_schema(warehouse.schema(table))).fields
+    if warehouse.has_table(table):
+        fields = spark_schema(delta_schema(warehouse.read_schema(table))).fields
         columns = {f.name: f.dataType.simpleString() for f in fields}
         metadata["dagster/column_schema"] = describe.schema(columns, meanings)
     return metadata

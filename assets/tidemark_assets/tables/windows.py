@@ -281,7 +281,7 @@ def _check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     Returns:
         The oldest and the newest event time of all arrivals.
     """
-    arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
+    arrivals = log.read_timeline() if log.warehouse.has_table(log.source.timeline_table) else []
     times = [
         (a.min_event_time, a.max_event_time)
         for a in arrivals

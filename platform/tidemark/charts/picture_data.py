@@ -58,13 +58,13 @@ def read_events(
 def read_days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
     """Return the number of events by lateness and day of their window, for `picture.late_loss`."""
     counted = _by_day(
-        warehouse.read(transform.table),
+        warehouse.read_frame(transform.table),
         F.sum("events").alias("events"),
         F.sum("late_events").alias("late"),
     )
-    if not warehouse.exists(transform.late_table):
+    if not warehouse.has_table(transform.late_table):
         return counted.toPandas().assign(too_late=0)
-    missed = warehouse.read(transform.late_table).where("reason = 'too_late'")
+    missed = warehouse.read_frame(transform.late_table).where("reason = 'too_late'")
     lost = _by_day(missed, F.count("*").alias("too_late"))
     both = counted.join(lost, "day", "full").na.fill(0)
     return both.orderBy("day").toPandas()

@@ -80,9 +80,9 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
 
 def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
     """Return the columns of the late table; no columns if the table does not exist."""
-    if not warehouse.exists(transform.late_table):
+    if not warehouse.has_table(transform.late_table):
         return StructType()
-    return spark_schema(delta_schema(warehouse.schema(transform.late_table)))
+    return spark_schema(delta_schema(warehouse.read_schema(transform.late_table)))
 
 
 def late_loss(

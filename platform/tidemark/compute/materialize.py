@@ -53,7 +53,7 @@ class TempTables:
             size += table.nbytes
             if size > thresholds.GATHERED_BYTES:
                 self._claim_folder()
-                return self._warehouse.spill(chain(gathered, tables), self._name)
+                return self._warehouse.spill_rows(chain(gathered, tables), self._name)
         return pa.concat_tables(gathered)
 
     def materialize_frame(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
@@ -68,12 +68,12 @@ class TempTables:
 
     def _write_if_many(self, rows: DataFrame, max_rows: int) -> Rows:
         self._claim_folder()
-        return self._warehouse.materialize(rows, self._name, max_rows)
+        return self._warehouse.materialize_rows(rows, self._name, max_rows)
 
     def _claim_folder(self) -> None:
         with self._claiming:
             if not self._used:
-                self._claim = claims.claim(self._warehouse.path(self._name))
+                self._claim = claims.claim(self._warehouse.path_of(self._name))
                 self._used = True
 
     def clear(self) -> None:
@@ -85,7 +85,7 @@ class TempTables:
                 # that ended the work. The claim is released, so the next sweep (`claims`) or
                 # maintenance removes the remaining files.
                 with suppress(OSError):
-                    self._warehouse.remove(self._name)
+                    self._warehouse.remove_folder(self._name)
             finally:
                 claims.release(self._claim)
 

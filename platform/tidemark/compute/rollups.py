@@ -57,13 +57,13 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
             f"`tidemark run {base.name}` first."
         )
     published_number = asset.published_commit_number()
-    commits = asset.state.since(published_number)
+    commits = asset.state.read_commits_after(published_number)
     if not commits:
         return None
     before = coverage(transform, commits[0].before)
     after = coverage(transform, commits[-1].after)
     ranges = _replaced_windows(transform, before, commits)
-    if published_number < 0 and warehouse.exists(transform.table):
+    if published_number < 0 and warehouse.has_table(transform.table):
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
         ranges = ()
@@ -76,7 +76,7 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
         ranges=ranges,
         base_run=commits[-1].run,
     )
-    new_partials = asset.state.read().where(
+    new_partials = asset.state.read_partials().where(
         (F.col("commit_number") > published_number)
         & (F.col("commit_number") <= commit_info.commit_number)
     )
@@ -156,7 +156,7 @@ def assign_windows(
     """
     if not isinstance(transform, RollUp):
         return rows
-    timeline = warehouse.read(transform.source.timeline_table)
+    timeline = warehouse.read_frame(transform.source.timeline_table)
     next_arrival = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
     punctual = F.col(VERDICT) == classification.ON_TIME

@@ -104,8 +104,8 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, current: As
     slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
     before_end = Side("early", end, current.arrival, slots)
     before_final = Side("late", final_end, current.arrival, slots)
-    counted, early = trigger.early.fires(counted, before_end, log.ticks)
-    counted, late = trigger.late.fires(counted, before_final, log.ticks)
+    counted, early = trigger.early.fires(counted, before_end, log.read_ticks)
+    counted, late = trigger.late.fires(counted, before_final, log.read_ticks)
     phase = F.when(
         on_time, F.when(early.isNotNull(), EARLY).when(end <= current.watermark, ON_TIME)
     ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= current.watermark, FINAL))

@@ -31,7 +31,7 @@ from tidemark.store.event_log.log import Log
 
 def read_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """Return the log's rows that may be in one of the scope's windows."""
-    return log.read(scope.after, scope.through, *_event_time_bounds(transform, scope))
+    return log.read_events(scope.after, scope.through, *_event_time_bounds(transform, scope))
 
 
 def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -63,7 +63,7 @@ def count_scope(
         earlier_partials: the partials of earlier runs, which count triggers need.
     """
     window = slices.shared_slices(transform)
-    scope_log = log.spanning(scope.after, scope.through)
+    scope_log = log.limited_to_arrivals(scope.after, scope.through)
     if window is None:
         return aggregate_events(
             classify_scope(log, transform, scope), transform, scope_log, earlier_partials

@@ -132,7 +132,7 @@ class Batch:
         return replace(self, counting=counted)
 
     def _count_again(self) -> Rows:
-        with self.asset.warehouse.planning(self.planning):
+        with self.asset.warehouse.use_planning(self.planning):
             recountable = self._select_recountable()
             return self.scratch.materialize(recountable, few=self.few_events)
 
@@ -154,7 +154,9 @@ class Batch:
             # Such events are not a fault.
             was_admitted = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
             if commit_info.commit_number > 0 and asset.state.table_id() is not None:
-                state = asset.state.read(rollups.base_ranges(transform, ranges)).where(was_admitted)
+                state = asset.state.read_partials(rollups.base_ranges(transform, ranges)).where(
+                    was_admitted
+                )
                 counted = state.withColumn(aggregate, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
@@ -186,7 +188,7 @@ class Batch:
         Args:
             back: how much earlier to begin each range of windows, in microseconds, as in `ranges`.
         """
-        rows = self.asset.warehouse.read(table, InRanges("window_start", self.ranges(back)))
+        rows = self.asset.warehouse.read_frame(table, InRanges("window_start", self.ranges(back)))
         # Only a commit that replaces all rows can follow commits of another definition.
         if self.commit_info.overwritten != ():
             return rows

@@ -58,7 +58,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
         rows: the computed rows as they would be published. `IS_DELETED` is true for rows to delete.
     """
     if not batch.guarded:
-        return GateResult(rows, batch.asset.warehouse.count(rows))
+        return GateResult(rows, batch.asset.warehouse.count_windows(rows))
     with _set_planning(batch, rows):
         validated = validate(drop_deleted(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
@@ -75,7 +75,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
         warned = row_count if common_failures else len(failed)
         passing = _add_quality(rows, {*failed}, everything=bool(common_failures))
         return GateResult(
-            passing, batch.asset.warehouse.count(rows), warned=warned, results=validated
+            passing, batch.asset.warehouse.count_windows(rows), warned=warned, results=validated
         )
     return _split_rows(
         frame(batch.asset.warehouse.spark, rows),
@@ -94,7 +94,7 @@ def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
         return nullcontext()
     # Rows that fit into memory are few enough for an interpreted plan.
     planning = batch.planning if batch.few_events else Planning.of(in_memory)
-    return batch.asset.warehouse.planning(planning)
+    return batch.asset.warehouse.use_planning(planning)
 
 
 def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
@@ -155,7 +155,7 @@ def _split_rows(
         row_count - settled.quarantined if common_failures and validated else rows_with_warnings
     )
     materialized = batch.scratch.materialize(passing, few=batch.few)
-    count = batch.asset.warehouse.count(materialized)
+    count = batch.asset.warehouse.count_windows(materialized)
     if settled.last_good_rows is not None:
         published_rows = frame(rows.sparkSession, materialized).unionByName(
             settled.last_good_rows.withColumn(IS_DELETED, F.lit(False)).select(columns)

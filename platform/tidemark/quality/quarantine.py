@@ -93,7 +93,7 @@ class Choice:
 
 
 def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
-    if warehouse.exists(transform.quarantine_table):
+    if warehouse.has_table(transform.quarantine_table):
         return
     column_rows = (
         frame(warehouse.spark, rows)
@@ -101,13 +101,13 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
         .withColumns({name: F.lit(None).cast(kind) for name, kind in QUARANTINE_COLUMNS.items()})
     )
     comment = f"Windows of {transform.name} that failed an expectation"
-    warehouse.create(transform.quarantine_table, column_rows, comment)
+    warehouse.ensure_table(transform.quarantine_table, column_rows, comment)
 
 
 def is_empty(batch: Batch) -> bool:
     """Return whether the quarantine contains no window that a commit can change."""
     in_ranges = window_starts_in(batch.ranges())
-    return not batch.asset.warehouse.take(batch.transform.quarantine_table, in_ranges).num_rows
+    return not batch.asset.warehouse.load_rows(batch.transform.quarantine_table, in_ranges).num_rows
 
 
 def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
@@ -147,7 +147,7 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
         ),
         few=is_small,
     )
-    count = batch.asset.warehouse.count(rows)
+    count = batch.asset.warehouse.count_windows(rows)
     quarantined = frame(validated.sparkSession, rows)
     if commit_info.replaced is not None:
         last_good_rows = None
@@ -171,7 +171,7 @@ def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
     warehouse = asset.warehouse
     ranges = commit_info.overwritten
     if ranges is not None:
-        warehouse.replace(
+        warehouse.replace_rows(
             drop_deleted(changes),
             quarantine_table,
             within(ranges),
@@ -183,7 +183,7 @@ def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
         merge = Merge(
             on=asset.transform.by_window, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
         )
-        warehouse.merge(
+        warehouse.merge_rows(
             changes,
             quarantine_table,
             merge,
@@ -202,12 +202,12 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
         DataError: the asset has no quarantine table.
     """
     choice_or_all = choice or Choice()
-    if not warehouse.exists(transform.quarantine_table):
+    if not warehouse.has_table(transform.quarantine_table):
         raise DataError(
             f"'{transform.name}' has no quarantine, because none of its rows has been validated. "
             "Add expectations to the asset if it has none, and run it."
         )
-    rows = warehouse.read(transform.quarantine_table)
+    rows = warehouse.read_frame(transform.quarantine_table)
     if choice_or_all.start is not None:
         rows = rows.where(f"window_start >= timestamp_micros({choice_or_all.start})")
     if choice_or_all.end is not None:
@@ -231,8 +231,8 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     """
     wait_for_rewrite(warehouse, transform.source)
     asset = Asset(warehouse, transform)
-    column_names = warehouse.schema(transform.table).names
-    demand_current_asset(warehouse, transform, asset.state.last())
+    column_names = warehouse.read_schema(transform.table).names
+    demand_current_asset(warehouse, transform, asset.state.read_last_commit())
     rows, starts = _read_chosen(warehouse, transform, choice)
 
     def read_held_rows() -> pa.Table:
@@ -248,9 +248,9 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
-    warehouse.version(transform.table)
-    vouches = integrity.vouches(warehouse, asset.app, [transform.table])
-    warehouse.merge(rows, transform.quarantine_table, delete_same, vouches=vouches)
+    warehouse.newest_version(transform.table)
+    vouches = integrity.vouched_versions(warehouse, asset.app, [transform.table])
+    warehouse.merge_rows(rows, transform.quarantine_table, delete_same, vouches=vouches)
     return starts
 
 
@@ -264,7 +264,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         StaleError: the asset is stale, so its rows may have other keys.
     """
     wait_for_rewrite(warehouse, transform.source)
-    demand_current_asset(warehouse, transform, State(warehouse, transform).last())
+    demand_current_asset(warehouse, transform, State(warehouse, transform).read_last_commit())
     rows, starts = _read_chosen(warehouse, transform, choice)
     mark_discarded = Merge(
         on=transform.by_window,
@@ -272,7 +272,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         insert=None,
         only={"quarantine_status": f"'{DISCARDED}'"},
     )
-    warehouse.merge(rows, transform.quarantine_table, mark_discarded)
+    warehouse.merge_rows(rows, transform.quarantine_table, mark_discarded)
     return starts
 
 
@@ -287,10 +287,10 @@ def read_computed(
         keys: the keys of the stored rows, if an earlier definition of the asset had other keys.
     """
     bound = window_starts_in(ranges)
-    published = warehouse.read(transform.table, bound)
-    if not warehouse.exists(transform.quarantine_table):
+    published = warehouse.read_frame(transform.table, bound)
+    if not warehouse.has_table(transform.quarantine_table):
         return published
-    quarantined = warehouse.read(transform.quarantine_table, bound)
+    quarantined = warehouse.read_frame(transform.quarantine_table, bound)
     identity = ["window_start", "window_end", *(transform.keys if keys is None else keys)]
     same = same_values(identity, "p", "w")
     good = published.alias("p").join(quarantined.alias("w"), same, "left_anti")
@@ -309,9 +309,9 @@ def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> Q
 
     Without ranges, count all of them.
     """
-    if not warehouse.exists(transform.quarantine_table):
+    if not warehouse.has_table(transform.quarantine_table):
         return QuarantineCounts(0, {})
-    rows = warehouse.take(transform.quarantine_table, window_starts_in(ranges))
+    rows = warehouse.load_rows(transform.quarantine_table, window_starts_in(ranges))
     counts: Counter[str] = Counter()
     for failures in rows["failed_expectations"].to_pylist():
         counts.update({failure["expectation"] for failure in failures if failure["level"] == ERROR})

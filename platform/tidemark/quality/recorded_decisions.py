@@ -129,7 +129,7 @@ def _find_earlier_attempt(asset: Asset, commit_info: CommitInfo) -> _EarlierAtte
     quarantine = asset.transform.quarantine_table
 
     def newest_commit(table: str) -> int:
-        return asset.warehouse.transaction(table, asset.app)
+        return asset.warehouse.transaction_version(table, asset.app)
 
     number = commit_info.commit_number
     return _EarlierAttempt(
@@ -153,7 +153,7 @@ def _choose_expectations(
     ]
     if attempt.wrote_rows and not attempt.wrote_quarantine:
         # Without a quarantine table, the first attempt validated no rows.
-        was_guarded = asset.warehouse.exists(asset.transform.quarantine_table)
+        was_guarded = asset.warehouse.has_table(asset.transform.quarantine_table)
         if was_guarded and (incomplete or not attempt.wrote_results):
             chosen.append(_published_expectation(asset, commit_info, recorded))
     elif attempt.wrote_results:
@@ -166,7 +166,7 @@ def _choose_expectations(
 
 
 def _read_results(asset: Asset, commit_info: CommitInfo) -> _Results:
-    rows = asset.warehouse.take(
+    rows = asset.warehouse.load_rows(
         results.TABLE, number_is("commit_number", commit_info.commit_number)
     )
     recorded: _Results = {}
@@ -196,7 +196,7 @@ def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Res
     }
 
     def validate(rows: DataFrame, _: Evidence) -> Validation:
-        published = asset.warehouse.read(asset.transform.table)
+        published = asset.warehouse.read_frame(asset.transform.table)
         published = published.where(F.col("commit_number") >= commit_info.commit_number)
         passing = _add_row_id(published, asset.transform.keys).select(
             _START, _KEYS, F.lit("").alias(_OBSERVED)
@@ -218,7 +218,7 @@ def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Res
 
 def _add_quarantined(asset: Asset, commit_info: CommitInfo, recorded: _Results) -> None:
     """Add the failures of all quarantined rows to the recorded results, which list only some."""
-    rows = asset.warehouse.read(asset.transform.quarantine_table)
+    rows = asset.warehouse.read_frame(asset.transform.quarantine_table)
     rows = rows.where(F.col("commit_number") == commit_info.commit_number)
     quarantined = _add_row_id(rows, asset.transform.keys).select(
         _START, _KEYS, "failed_expectations"

@@ -163,8 +163,10 @@ def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> 
         for r in results
     ]
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-    asset.warehouse.create(TABLE, table, "Every result of every expectation")
-    asset.warehouse.append(table, TABLE, asset.app, commit_info.commit_number, epoch=asset.epoch)
+    asset.warehouse.ensure_table(TABLE, table, "Every result of every expectation")
+    asset.warehouse.append_rows(
+        table, TABLE, asset.app, commit_info.commit_number, epoch=asset.epoch
+    )
 
 
 def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
@@ -193,9 +195,9 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
             those of later commits.
     """
     warehouse = asset.warehouse
-    if not warehouse.exists(TABLE):
+    if not warehouse.has_table(TABLE):
         return 0
-    rows, name = warehouse.take(TABLE), asset.transform.name
+    rows, name = warehouse.load_rows(TABLE), asset.transform.name
     owners = zip(rows["asset"].to_pylist(), rows["side_of"].to_pylist(), strict=True)
     named = [name in each for each in owners]
     rows = rows.filter(pa.array(named, pa.bool_()))
@@ -218,7 +220,7 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
         insert=None,
         only={"failures": "s.failures", "observed": f"'{ERASED_TEXT}'"},
     )
-    warehouse.merge(chosen, TABLE, wordless)
+    warehouse.merge_rows(chosen, TABLE, wordless)
     return chosen.num_rows
 
 

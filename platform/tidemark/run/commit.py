@@ -44,7 +44,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """
     assert isinstance(plan.commit_info, StateCommit)
     pass_fail_point("state")
-    asset.state.commit(partials, plan.commit_info, asset.epoch)
+    asset.state.store_commit(partials, plan.commit_info, asset.epoch)
 
 
 def publish(
@@ -102,7 +102,7 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     if isinstance(commit_info, Following):
         record = lineage.base_run_record(asset, commit_info.base_run)
     if (ranges := commit_info.overwritten) is not None:
-        return store_.replace(
+        return store_.replace_rows(
             drop_deleted(rows),
             table,
             within(ranges),
@@ -116,7 +116,7 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     merge = Merge(
         on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
     )
-    return store_.merge(rows, table, merge, *place, vouches=record, epoch=asset.epoch)
+    return store_.merge_rows(rows, table, merge, *place, vouches=record, epoch=asset.epoch)
 
 
 def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None:
@@ -125,11 +125,11 @@ def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None
     The rows replace existing rows, or are only added, as `Output.replaced` specifies.
     """
     store_ = asset.warehouse
-    store_.create(output.table, output.rows, output.comment)
+    store_.ensure_table(output.table, output.rows, output.comment)
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
     if (ranges := () if commit_info.begins else output.replaced) is not None:
-        store_.replace(
+        store_.replace_rows(
             output.rows,
             output.table,
             within(ranges),
@@ -138,7 +138,7 @@ def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None
             epoch=asset.epoch,
         )
     elif not is_empty(output.rows):
-        store_.append(
+        store_.append_rows(
             output.rows, output.table, asset.app, commit_info.commit_number, epoch=asset.epoch
         )
 

@@ -37,12 +37,12 @@ class CommittedState:
         """
         stored = self._asset.state
         if self._new_partials is None:
-            return stored.read(ranges)
+            return stored.read_partials(ranges)
         new = frame(self._asset.warehouse.spark, self._new_partials).drop(MARKER)
         new = new.where(window_starts_in(ranges).sql())
         if self._commit_info.begins:
             return new
-        return stored.read(ranges).unionByName(new)
+        return stored.read_partials(ranges).unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
         """Return the partials of windows that start in one of the ranges, in memory.
@@ -54,11 +54,11 @@ class CommittedState:
         if isinstance(new, DataFrame):
             return None
         if new is None:
-            return stored.take(ranges)
+            return stored.load_partials(ranges)
         new = new.filter(window_starts_in(ranges).expression())
         if self._commit_info.begins:
             return new
-        partials = stored.take(ranges)
+        partials = stored.load_partials(ranges)
         if partials is None:
             return new
         return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
@@ -105,7 +105,7 @@ class CommittedState:
             return self._commit_info.recomputed
         new = self._new_partials
         if new is None:
-            new = asset.state.of(self._commit_info.commit_number)
+            new = asset.state.read_partials_of_commit(self._commit_info.commit_number)
         uncounted = frame(asset.warehouse.spark, new).where(classification.is_uncounted())
         starts = uncounted.select(F.unix_micros("window_start")).distinct().collect()
         return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE

@@ -90,7 +90,7 @@ def count_events(asset: Asset, plan: Plan, temp_tables: TempTables) -> Rows:
     assert isinstance(commit_info, StateCommit)
     earlier_partials = None
     if transform.trigger.ranked and commit_info.continues:
-        earlier_partials = asset.state.read(affected_range(transform, commit_info))
+        earlier_partials = asset.state.read_partials(affected_range(transform, commit_info))
     rows = count_scope(asset.log, asset.counting, commit_info.scope(), earlier_partials)
     numbered = with_commit_number(rows, commit_info.commit_number)
     return temp_tables.materialize(numbered, few=plan.few)
@@ -153,7 +153,7 @@ def _count_by_lateness(asset: Asset, plan: Plan, new_partials: Rows | None) -> C
     if new_partials is None:
         return Counter()
     counted = counted_column(asset.transform)
-    return count_by_verdict(asset.warehouse.select(new_partials, VERDICT, counted), counted)
+    return count_by_verdict(asset.warehouse.select_columns(new_partials, VERDICT, counted), counted)
 
 
 def _describe_reach(transform: Definition, commit_info: CommitInfo) -> str:
@@ -178,7 +178,7 @@ def _can_have_panes(asset: Asset, commit_info: CommitInfo, windows: WindowRows) 
         # firing.
         return True
     # Otherwise, a window that fires changes its row.
-    return not is_empty(windows.rows) or not asset.warehouse.exists(transform.panes_table)
+    return not is_empty(windows.rows) or not asset.warehouse.has_table(transform.panes_table)
 
 
 def _compute_panes(
@@ -220,7 +220,7 @@ def _may_have_missed_events(asset: Asset, plan: Plan, counts: Counter[int]) -> b
     # counts are then too low.
     if not (replaces or commit_info.begins or plan.taken_up):
         return False
-    return asset.warehouse.exists(asset.counting.late_table)
+    return asset.warehouse.has_table(asset.counting.late_table)
 
 
 def _compute_late_loss(
@@ -252,7 +252,7 @@ def _select_late_events(
     events = late_events(asset.log, asset.counting, commit_info)
     if not commit_info.begins and not commit_info.renews:
         events = add_missing_columns(warehouse, asset.counting, events)
-    with warehouse.planning(Planning.of(few)):
+    with warehouse.use_planning(Planning.of(few)):
         materialized = temp_tables.materialize(events, few=few)
     return Output(
         asset.counting.late_table,
@@ -270,7 +270,7 @@ def is_guarded(asset: Asset) -> bool:
     values of windows overflowed.
     """
     transform = asset.transform
-    return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
+    return bool(transform.expectations) or asset.warehouse.has_table(transform.quarantine_table)
 
 
 def select_published(rows: Rows) -> Rows:

@@ -94,10 +94,10 @@ def plan_unpublished(asset: Asset, newest_commit: StateCommit) -> list[Plan]:
         return []
     waiting = [
         commit
-        for commit in asset.state.since(published)
+        for commit in asset.state.read_commits_after(published)
         if commit.commit_number <= newest_commit.commit_number
     ]
-    counted = [(commit, asset.state.counts(commit)) for commit in drop_superseded(waiting)]
+    counted = [(commit, asset.state.count_events(commit)) for commit in drop_superseded(waiting)]
     return [
         Plan(commit, n.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
         for commit, n in counted
@@ -136,7 +136,7 @@ def plan_increment(
     if _can_wait(asset, newest_commit, arrivals):
         return None
     if not recent_arrivals or (arrivals and arrivals[0].arrival > seen_arrival + 1):
-        arrivals = asset.log.timeline(seen_arrival, through)
+        arrivals = asset.log.read_timeline(seen_arrival, through)
         _demand_continuation(asset, newest_commit, arrivals, is_recent=False)
         if _can_wait(asset, newest_commit, arrivals):
             return None
@@ -202,9 +202,9 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
         return False
 
     def read(table: str, bounds: Sequence[Condition], columns: Sequence[str]) -> pa.Table | None:
-        if not asset.warehouse.exists(table):
+        if not asset.warehouse.has_table(table):
             return None
-        return asset.warehouse.take(table, *bounds, columns=columns)
+        return asset.warehouse.load_rows(table, *bounds, columns=columns)
 
     return not can_change(read, asset.counting, asset.table_id, before, _position_after(newest))
 
@@ -216,7 +216,7 @@ def plan_backfill(
 
     Without bounds, the plan is for all windows.
     """
-    newest = asset.log.last()
+    newest = asset.log.find_last_arrival()
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
     complete = late_events == "include"
@@ -252,7 +252,7 @@ def plan_replay(
     windows are computed through the newest arrival, and the asset gets no other windows. Return
     None if these arrivals have no event in a window.
     """
-    newest = asset.log.last()
+    newest = asset.log.find_last_arrival()
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
     if not into_empty:
@@ -346,7 +346,8 @@ def _plan_in_place(
 
 def _plan_replacement(asset: Asset, newest_commit: StateCommit, commit_info: Replacement) -> Plan:
     return Plan(
-        _begin_commit(asset, newest_commit, commit_info), asset.log.few(commit_info.after.through)
+        _begin_commit(asset, newest_commit, commit_info),
+        asset.log.has_few_events(commit_info.after.through),
     )
 
 

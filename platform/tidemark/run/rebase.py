@@ -81,7 +81,7 @@ def _rebase(
     asset: Asset, todo: Plan, partials: Rows, place: TempTables
 ) -> tuple[Plan, Rows] | None:
     transform, commit_info, state = asset.transform, todo.commit_info, asset.state
-    since = state.since(commit_info.commit_number - 1)
+    since = state.read_commits_after(commit_info.commit_number - 1)
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
     ranked = transform.trigger.ranked

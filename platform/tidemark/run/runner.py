@@ -153,7 +153,7 @@ def backfill(
         )
     if start is not None and transform.window.merges:
         asset = Asset(warehouse, transform)
-        if plan.can_recompute_in_part(asset, asset.state.last()):
+        if plan.can_recompute_in_part(asset, asset.state.read_last_commit()):
             incremental(warehouse, transform)
     facts = _run_until_committed(
         warehouse,
@@ -214,7 +214,7 @@ def correct(
 
     def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
         nonlocal version_before
-        version_before = warehouse.version(transform.table)
+        version_before = warehouse.newest_version(transform.table)
         return plan.plan_correction(asset, last)
 
     facts = _run_until_committed(warehouse, transform, make_plan, reported=reported)
@@ -271,7 +271,7 @@ def _run_until_committed(
         asset = Asset(warehouse, transform, recent=recent)
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
-                newest_commit = asset.state.last()
+                newest_commit = asset.state.read_last_commit()
                 if (
                     isinstance(newest_commit, TableSwap)
                     and not asset.rolls_up
@@ -330,11 +330,11 @@ def _run_once(
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
     unpublished_plans = [] if full_refresh else plan.plan_unpublished(asset, last)
     if unpublished_plans:
-        asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
+        asset.warehouse.register_tables(*asset.transform.tables, ledger.TABLE, results.TABLE)
         for unpublished in unpublished_plans:
             _execute_plan(asset, unpublished, reported=False)
     elif last.commit_number < 0:
-        asset.warehouse.register(*asset.transform.tables)
+        asset.warehouse.register_tables(*asset.transform.tables)
     next_plan = planner(asset, last)
     if next_plan is None:
         return None
@@ -351,14 +351,17 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     The plan is then published like an unpublished commit of an earlier run. A stream of the asset
     can continue in parallel.
     """
-    with temp_tables(asset.warehouse) as scratch, asset.warehouse.planning(Planning.of(todo.few)):
+    with (
+        temp_tables(asset.warehouse) as scratch,
+        asset.warehouse.use_planning(Planning.of(todo.few)),
+    ):
         partials = compute.count_events(asset, todo, scratch)
         todo = todo.with_end_of("count")
         open_from = compute.find_open_from(asset, todo.commit_info, partials)
         todo = replace(todo, commit_info=replace(todo.commit_info, open_from=open_from))
-        asset.table_id = asset.state.create(partials)
+        asset.table_id = asset.state.ensure_table(partials)
         committed = rebase.store(asset, todo, partials, scratch, conflicts).with_end_of("store")
-    return replace(committed, stored=True, counts=asset.state.counts(committed.commit_info))
+    return replace(committed, stored=True, counts=asset.state.count_events(committed.commit_info))
 
 
 def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
@@ -373,7 +376,7 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     workload = estimate_workload(asset, todo)
     with (
         temp_tables(warehouse) as scratch,
-        warehouse.planning(workload.counting),
+        warehouse.use_planning(workload.counting),
         Batch(
             asset,
             todo.commit_info,
@@ -388,7 +391,7 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         if not todo.stored:
             new_partials = compute.count_events(asset, todo, scratch)
             todo = todo.with_end_of("count")
-        merging.enter_context(warehouse.planning(workload.merging))
+        merging.enter_context(warehouse.use_planning(workload.merging))
         computed = compute.compute_windows(asset, todo, new_partials, scratch, workload)
         is_guarded = compute.is_guarded(asset) or computed.overflowed
         _create_tables(asset, computed, is_guarded=is_guarded)
@@ -419,12 +422,12 @@ def _create_tables(asset: Asset, computed: compute.Computation, *, is_guarded: b
     warehouse = asset.warehouse
     transform = asset.transform
     if computed.partials is not None:
-        asset.table_id = asset.state.create(computed.partials)
+        asset.table_id = asset.state.ensure_table(computed.partials)
     properties = None
     if asset.rolls_up:
         generation = rollup_generation.initial_generation(transform)
         properties = {rollup_generation.PROPERTY: generation}
-    warehouse.create(
+    warehouse.ensure_table(
         transform.table,
         compute.select_published(computed.windows),
         transform.description,

@@ -37,7 +37,7 @@ def list_replaced(transform: Definition) -> list[str]:
 def list_versions(asset: Asset) -> dict[str, int]:
     """Return the newest version of each existing table of an asset, by the table's name."""
     names = [asset.transform.state_table, *list_replaced(asset.transform)]
-    found = {name: asset.warehouse.version(name) for name in names}
+    found = {name: asset.warehouse.newest_version(name) for name in names}
     return {name: version for name, version in found.items() if version >= 0}
 
 
@@ -60,7 +60,7 @@ def store(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> Table
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
-        asset.state.commit(materialize(rows, place, begun.commit_number), begun, asset.epoch)
+        asset.state.store_commit(materialize(rows, place, begun.commit_number), begun, asset.epoch)
     return begun
 
 
@@ -75,7 +75,7 @@ def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
             windows = done
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
-    counts, quarantine = asset.state.counts(commit_info), asset.transform.quarantine_table
+    counts, quarantine = asset.state.count_events(commit_info), asset.transform.quarantine_table
     quarantined = count_rows(warehouse, quarantine)
     found = commit.build_run_facts(
         asset, commit_info, counts, windows=windows, quarantined=quarantined
@@ -84,7 +84,7 @@ def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in commit_info.taken.items():
         if source != table:
-            warehouse.drop(source)
+            warehouse.drop_table(source)
     return facts_
 
 
@@ -96,13 +96,13 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
     warehouse = asset.warehouse
     if table not in commit_info.taken:
         # If the swap has no such table, this table gets no rows.
-        if warehouse.exists(table):
-            empty = warehouse.schema(table).empty_table()
-            warehouse.replace(
+        if warehouse.has_table(table):
+            empty = warehouse.read_schema(table).empty_table()
+            warehouse.replace_rows(
                 empty, table, "TRUE", asset.app, commit_info.commit_number, epoch=asset.epoch
             )
         return 0
-    if warehouse.transaction(table, asset.app) >= commit_info.commit_number:
+    if warehouse.transaction_version(table, asset.app) >= commit_info.commit_number:
         return 0
     published = table == asset.transform.table
     return replace_rows(
@@ -120,5 +120,7 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
 def count_rows(warehouse: Warehouse, table: str) -> int:
     """Return how many rows a table has; 0 if it does not exist."""
     return (
-        warehouse.take(table, columns=["commit_number"]).num_rows if warehouse.exists(table) else 0
+        warehouse.load_rows(table, columns=["commit_number"]).num_rows
+        if warehouse.has_table(table)
+        else 0
     )

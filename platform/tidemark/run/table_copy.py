@@ -31,16 +31,16 @@ def replace_rows(
         copied: the name and the version of the table that provides the rows.
         transaction: the application id and the version of the Delta transaction.
         renumber: true to set the column `commit_number` to the version of the transaction.
-        description, feed: for a table that is created, see `Warehouse.create`.
+        description, feed: for a table that is created, see `Warehouse.ensure_table`.
         vouches: what the commit records in addition (`store.integrity`).
         epoch: for a table of an asset, the epoch in which the rows were read.
     """
     rows = warehouse.rows_at(*copied)
-    warehouse.create(table, rows, description, feed=feed)
+    warehouse.ensure_table(table, rows, description, feed=feed)
     app, number = transaction
     with temp_tables(warehouse) as place:
         ready = materialize(rows, place, number if renumber else None)
-        replaced = warehouse.replace(
+        replaced = warehouse.replace_rows(
             ready, table, "TRUE", app, number, vouches=vouches, epoch=epoch
         )
         return replaced or 0

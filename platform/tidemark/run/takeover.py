@@ -58,7 +58,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
     """
     warehouse = asset.warehouse
     table = asset.transform.table
-    head = warehouse.head(table)
+    head = warehouse.find_head(table)
     if head is None or (kind := _required_kind(asset, head)) == head.kind:
         return
     if pinned_definition:
@@ -72,7 +72,7 @@ def is_renewed(asset: Asset) -> bool:
 
     It does if the definition has changed, or if the base has another history.
     """
-    head = asset.warehouse.head(asset.transform.table)
+    head = asset.warehouse.find_head(asset.transform.table)
     return head is not None and rollup_generation.identity_suffix(
         head.kind
     ) != rollup_generation.identity_suffix(_required_kind(asset, head))

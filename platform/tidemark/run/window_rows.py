@@ -271,9 +271,9 @@ def _no_windows(asset: Asset) -> pa.Table | None:
 
     Return None before the first row, whose types only the engine knows.
     """
-    if not asset.warehouse.exists(asset.transform.table):
+    if not asset.warehouse.has_table(asset.transform.table):
         return None
-    published = asset.warehouse.schema(asset.transform.table)
+    published = asset.warehouse.read_schema(asset.transform.table)
     return published.append(pa.field(IS_DELETED, pa.bool_())).empty_table()
 
 

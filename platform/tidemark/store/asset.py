@@ -29,13 +29,13 @@ class Asset:
         self.warehouse = warehouse
         self.transform = transform
         self.state = State(warehouse, transform)
-        with warehouse.pin(self.state.table):
+        with warehouse.pin_version(self.state.table):
             self._table_id = self.read_table_id()
-            self._erasures_of_state = self.state.epoch()
+            self._erasures_of_state = self.state.count_erasures()
         is_first_run = self._table_id is None
         self.log = Log(warehouse, transform.source, NO_ARRIVALS if is_first_run else recent)
         # A state that does not exist yet can't be fenced.
-        self._erasures_of_log = self.log.epoch() if is_first_run else None
+        self._erasures_of_log = self.log.read_epoch() if is_first_run else None
 
     @property
     def table_id(self) -> str | None:
@@ -62,7 +62,7 @@ class Asset:
         state_id = self.state.table_id()
         if state_id is None or not self.rolls_up:
             return state_id
-        head = self.warehouse.head(self.transform.table)
+        head = self.warehouse.find_head(self.transform.table)
         if head is None:
             return None
         return f"{state_id}+{head.table_id}{rollup_generation.identity_suffix(head.kind)}"
@@ -87,11 +87,11 @@ class Asset:
         Otherwise events of its source were erased since, or its tables were dropped.
         """
         if self._table_id is not None:
-            with self.warehouse.pin(self.state.table):
-                current = self.state.table_id(), self.state.epoch()
+            with self.warehouse.pin_version(self.state.table):
+                current = self.state.table_id(), self.state.count_erasures()
             if current != (self._state_id, self._erasures_of_state):
                 return False
-        return self._erasures_of_log is None or self._erasures_of_log == self.log.epoch()
+        return self._erasures_of_log is None or self._erasures_of_log == self.log.read_epoch()
 
     @property
     def counting(self) -> WindowedTransform:
@@ -107,25 +107,25 @@ class Asset:
         """Return the number of the asset's newest commit in the ledger; -1 before the first."""
         if self.table_id is None:
             return -1
-        return self.warehouse.transaction(ledger.TABLE, self.app)
+        return self.warehouse.transaction_version(ledger.TABLE, self.app)
 
     def as_of_commit(self, commit_number: int) -> "Asset":
         """Return the asset with its state as of a commit."""
         asset = copy(self)
-        asset.state = State(self.warehouse, self.transform, through=commit_number)
+        asset.state = State(self.warehouse, self.transform, last_commit_number=commit_number)
         return asset
 
-    def few(self) -> bool:
+    def has_few_rows(self) -> bool:
         """Return whether the source's events, and the rows computed from them, fit in memory.
 
         One event can produce many rows, so both numbers are checked.
         """
         for table in (self.transform.table, self.state.table):
-            if not self.warehouse.exists(table):
+            if not self.warehouse.has_table(table):
                 continue
-            if self.warehouse.at_most(table) > thresholds.IN_MEMORY_PARTIALS:
+            if self.warehouse.max_row_count(table) > thresholds.IN_MEMORY_PARTIALS:
                 return False
-        return self.log.few()
+        return self.log.has_few_events()
 
     @property
     def app(self) -> str:

@@ -39,15 +39,15 @@ class Catalog:
         # The registrations in background threads; None outside of `registering_in_background`.
         self._pending: list[Future[None]] | None = None
 
-    def register(self, table: str) -> None:
+    def register_table(self, table: str) -> None:
         """Register a table if it is not registered yet.
 
         Within `registering_in_background`, the registration runs in a background thread.
         """
         if self._pending is None:
-            self._register(table)
+            self._register_now(table)
         else:
-            self._pending.append(self._run_in_background(lambda: self._register(table)))
+            self._pending.append(self._run_in_background(lambda: self._register_now(table)))
 
     @contextmanager
     def registering_in_background(self) -> Iterator[None]:
@@ -98,7 +98,7 @@ class Catalog:
         for entry in self._pending or ():
             entry.result()
 
-    def restore(self, tables: Iterable[str]) -> None:
+    def register_missing_tables(self, tables: Iterable[str]) -> None:
         """Register the given existing tables that the catalog lacks.
 
         An in-memory catalog loses its tables when its server stops.
@@ -112,14 +112,14 @@ class Catalog:
         with self.registering_in_background():
             for table in tables:
                 if table not in registered:
-                    self.register(table)
+                    self.register_table(table)
 
-    def unregister(self, table: str) -> None:
+    def unregister_table(self, table: str) -> None:
         self._create_database()
-        self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
+        self._spark.sql(f"DROP TABLE IF EXISTS {self._qualified_name(table)}")
 
-    def _register(self, table: str) -> None:
-        name = self._name(table)
+    def _register_now(self, table: str) -> None:
+        name = self._qualified_name(table)
         path = self._path(table)
         if not self._begun:
             self._create_database()
@@ -134,7 +134,7 @@ class Catalog:
                 "choose another database."
             )
 
-    def _name(self, table: str) -> str:
+    def _qualified_name(self, table: str) -> str:
         return f"`{self._database}`.`{table}`"
 
     def _unless_there(self, statement: str) -> bool:

@@ -145,6 +145,6 @@ def _sort_by_bases(nodes: Mapping[str, Node]) -> list[Node]:
 
 def _read_name(folder: str, name: str) -> TableName | None:
     try:
-        return TableName.of(name, OpenTables(folder).newest(name).metadata().configuration)
+        return TableName.of(name, OpenTables(folder).open_newest(name).metadata().configuration)
     except DeltaError:
         return None

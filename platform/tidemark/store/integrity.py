@@ -168,7 +168,7 @@ def erasure_app(erasure: str) -> str:
     return f"erasure/{erasure}"
 
 
-def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
+def vouched_versions(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
     """Return the versions of tables that a commit of this thread can vouch for.
 
     The keys are the application ids under which the commit records the versions. The values are
@@ -202,7 +202,7 @@ def forget_replaced_tables(warehouse: "Warehouse") -> bool:
     """
     if not warehouse.close_replaced_tables():
         return False
-    folder = warehouse.path("").rstrip("/")
+    folder = warehouse.path_of("").rstrip("/")
     checked_nodes.difference_update([node for node in checked_nodes if node[0] == folder])
     return True
 
@@ -218,7 +218,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     Raises:
         DataError: an operation on the source or the asset is unfinished.
     """
-    folder = warehouse.path("").rstrip("/")
+    folder = warehouse.path_of("").rstrip("/")
     owners = [tables_of.source(source.name)]
     owners += [] if definition is None else [tables_of.asset(definition.name)]
     if operations.list_unfinished(warehouse):
@@ -323,7 +323,7 @@ class Tables:
         opened = None
         if problem is None:
             try:
-                opened = self._tables.newest(table)
+                opened = self._tables.open_newest(table)
             except TableNotFoundError:
                 return None
             except DeltaError as error:
@@ -548,7 +548,7 @@ class Tables:
     ) -> Iterator[Damage]:
         """Yield the damage if the ledger lacks a state's commits, and no run can publish them."""
         with suppress(TableNotFoundError, DeltaError):
-            now = OpenTables(self.folder).newest(LEDGER).transaction_version(app)
+            now = OpenTables(self.folder).open_newest(LEDGER).transaction_version(app)
             if not can_republish(commits_after(state, -1 if now is None else now)):
                 yield Damage(
                     LEDGER,
@@ -614,7 +614,7 @@ def newest_read(warehouse: "Warehouse", source: Source) -> int:
     It is later than the newest arrival of the timeline if the source was restored from an earlier
     copy.
     """
-    tables = Tables(warehouse.path("").rstrip("/"))
+    tables = Tables(warehouse.path_of("").rstrip("/"))
     return max((through for _, through in tables.find_readers(source)), default=-1)
 
 

@@ -148,8 +148,8 @@ def append(
         rows = rows.slice(0, 0)
         facts = recorded
     app = f"{facts.asset}/{facts.table_id}"
-    vouches = integrity.vouches(warehouse, app, tables)
-    if warehouse.append(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
+    vouches = integrity.vouched_versions(warehouse, app, tables)
+    if warehouse.append_rows(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
         return facts
     # A later commit of the asset may have a row although this one has none.
     return _find_recorded(warehouse, facts) or facts
@@ -157,7 +157,7 @@ def append(
 
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the row that the ledger has already for the run's commit; None if there is none."""
-    rows = warehouse.take(TABLE, number_is("commit_number", facts.commit_number))
+    rows = warehouse.load_rows(TABLE, number_is("commit_number", facts.commit_number))
     runs = [
         r for r in to_dicts(rows) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
     ]
@@ -167,7 +167,7 @@ def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
 
 
 def create(warehouse: Warehouse) -> None:
-    warehouse.create(TABLE, SCHEMA.empty_table(), "Every run of every asset")
+    warehouse.ensure_table(TABLE, SCHEMA.empty_table(), "Every run of every asset")
 
 
 def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -104,17 +104,17 @@ class WarehouseReader:
     def rows(
         self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
     ) -> pa.Table | None:
-        if not self.warehouse.exists(table):
+        if not self.warehouse.has_table(table):
             return None
-        return self.warehouse.take(table, *bounds, columns=columns)
+        return self.warehouse.load_rows(table, *bounds, columns=columns)
 
     def max_value(self, table: str, column: str) -> int | None:
-        if self.warehouse.exists(table):
+        if self.warehouse.has_table(table):
             return self.warehouse.max_value(table, column)
         return None
 
     def id(self, table: str) -> str | None:
-        head = self.warehouse.head(table)
+        head = self.warehouse.find_head(table)
         return None if head is None else head.table_id
 
 
@@ -319,11 +319,11 @@ def base_run_record(asset: Asset, run: str) -> dict[str, int]:
 def follows_base(asset: Asset) -> bool:
     """Return whether a roll-up's base still has the run that the roll-up's table was made from."""
     table = asset.transform.table
-    number = asset.warehouse.transaction(table, asset.app)
+    number = asset.warehouse.transaction_version(table, asset.app)
     if number < 0:
         return True
-    commit = asset.state.find(number)
-    recorded = asset.warehouse.transaction(table, _base_run_app(asset))
+    commit = asset.state.find_commit(number)
+    recorded = asset.warehouse.transaction_version(table, _base_run_app(asset))
     return commit is not None and recorded == _run_number(commit.run)
 
 

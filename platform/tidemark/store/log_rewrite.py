@@ -60,7 +60,7 @@ def hold_rewrite(
     If another process rewrites the log of the source, wait for it first.
     """
     records = worker_records(warehouse.location, warehouse.database)
-    key = warehouse.path(""), source.name
+    key = warehouse.path_of(""), source.name
     deadline = time.monotonic() + MAX_SECONDS
     with ExitStack() as stack:
         while True:
@@ -81,7 +81,7 @@ def hold_rewrite(
 
 def wait_for_rewrite(warehouse: "Warehouse", source: Source) -> None:
     """Wait until no process rewrites the event log of a source."""
-    if (warehouse.path(""), source.name) in _held.sources:
+    if (warehouse.path_of(""), source.name) in _held.sources:
         return
     records = worker_records(warehouse.location, warehouse.database)
     began = time.monotonic()
@@ -106,7 +106,7 @@ def wait_for_rewrite(warehouse: "Warehouse", source: Source) -> None:
 
 def report_interruption(warehouse: "Warehouse", source: Source) -> None:
     """Log a warning if an erasure of a source was interrupted, once in this process."""
-    if (warehouse.path(""), source.name) in _held.sources:
+    if (warehouse.path_of(""), source.name) in _held.sources:
         return
     owners = set(_list_owners(source))
     for operation in list_unfinished(warehouse):

@@ -128,7 +128,7 @@ def record(warehouse: "Warehouse", kind: Kind, owner: str) -> Iterator[None]:
 
 def begin(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
     """Record that an operation begins, unless an unfinished one is continued."""
-    warehouse.create(TABLE, SCHEMA.empty_table(), "Operations of several steps")
+    warehouse.ensure_table(TABLE, SCHEMA.empty_table(), "Operations of several steps")
     if not _find(warehouse, kind, owner):
         operation = Operation(uuid4().hex, kind, owner, time.time_ns() // 1000)
         _append(warehouse, operation, BEGUN)
@@ -136,7 +136,7 @@ def begin(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
 
 def end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
     """Record that an operation has finished. Without an unfinished one, nothing happens."""
-    if warehouse.exists(TABLE):
+    if warehouse.has_table(TABLE):
         for operation in _find(warehouse, kind, owner):
             _append(warehouse, operation, ENDED)
 
@@ -144,7 +144,7 @@ def end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
 def find_unfinished(folder: str) -> list[Operation]:
     """Return the unfinished operations of a database, the oldest first, without the engine."""
     try:
-        opened = OpenTables(folder).newest(TABLE)
+        opened = OpenTables(folder).open_newest(TABLE)
     except TableNotFoundError:
         return []
     return select_unfinished(file_list.load_rows(opened, ()))
@@ -170,11 +170,11 @@ def list_unfinished(warehouse: "Warehouse") -> list[Operation]:
 
     As long as the table does not change, it is not read again.
     """
-    head = warehouse.head(TABLE)
-    address = warehouse.path(TABLE)
+    head = warehouse.find_head(TABLE)
+    address = warehouse.path_of(TABLE)
     if head is None or _all_ended.get(address) == (head.table_id, head.version):
         return []
-    unfinished = select_unfinished(warehouse.take(TABLE))
+    unfinished = select_unfinished(warehouse.load_rows(TABLE))
     if not unfinished:
         _all_ended[address] = (head.table_id, head.version)
     return unfinished
@@ -193,7 +193,7 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
 
 
 def _find(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
-    unfinished = select_unfinished(warehouse.take(TABLE))
+    unfinished = select_unfinished(warehouse.load_rows(TABLE))
     return [
         operation for operation in unfinished if (operation.kind, operation.owner) == (kind, owner)
     ]
@@ -210,4 +210,4 @@ def _append(warehouse: "Warehouse", operation: Operation, phase: str) -> None:
     }
     rows = pa.Table.from_pylist([row], schema=SCHEMA)
     version = 0 if phase == BEGUN else 1
-    warehouse.append(rows, TABLE, f"operation/{operation.id}", version)
+    warehouse.append_rows(rows, TABLE, f"operation/{operation.id}", version)

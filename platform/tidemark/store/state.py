@@ -48,49 +48,56 @@ class State:
     """
 
     def __init__(
-        self, warehouse: Warehouse, transform: Definition, through: int | None = None
+        self, warehouse: Warehouse, transform: Definition, last_commit_number: int | None = None
     ) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
-        self._bounds = () if through is None else (number_in("commit_number", 0, through + 1),)
+        self._bounds = (
+            ()
+            if last_commit_number is None
+            else (number_in("commit_number", 0, last_commit_number + 1),)
+        )
         self._arrivals = integrity.arrivals_app(transform.source)
         self._counted = counted_column(transform)
 
     @classmethod
     def from_table(cls, warehouse: Warehouse, table: str) -> "State":
-        """Return the state in a table. It has no transform, so its `commit` and `counts` fail."""
+        """Return the state in a table.
+
+        It has no transform, so its `store_commit` and `count_events` fail.
+        """
         state = cls.__new__(cls)
         state.warehouse, state.table, state._bounds = warehouse, table, ()
         return state
 
     def table_id(self) -> str | None:
         """Return the identity of the state; None if it does not exist."""
-        head = self.warehouse.head(self.table)
+        head = self.warehouse.find_head(self.table)
         return None if head is None else head.table_id
 
-    def read(self, ranges: Ranges = ()) -> DataFrame:
+    def read_partials(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers.
 
         Without ranges, return all partials.
         """
-        rows = self.warehouse.read(self.table, window_starts_in(ranges), *self._bounds)
+        rows = self.warehouse.read_frame(self.table, window_starts_in(ranges), *self._bounds)
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
-    def at_most(self, ranges: Ranges = ()) -> int:
-        """Return an upper bound of the number of partials that `read` returns."""
-        return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
+    def max_partial_count(self, ranges: Ranges = ()) -> int:
+        """Return an upper bound of the number of partials that `read_partials` returns."""
+        return self.warehouse.max_row_count(self.table, window_starts_in(ranges), *self._bounds)
 
-    def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the partials of `read`, in memory. They keep the column `MARKER`, all null."""
-        rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
+    def load_partials(self, ranges: Ranges = ()) -> pa.Table:
+        """Return the partials of `read_partials`, in memory, with the column `MARKER`, all null."""
+        rows = self.warehouse.load_rows(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 
-    def last(self) -> StateCommit:
+    def read_last_commit(self) -> StateCommit:
         """Return the record of the newest commit; without one, `NO_COMMIT`, whose number is -1."""
-        with self.warehouse.pin(self.table):
-            return self.at(self.warehouse.transaction(self.table, _APP))
+        with self.warehouse.pin_version(self.table):
+            return self.read_commit(self.warehouse.transaction_version(self.table, _APP))
 
-    def at(self, commit_number: int) -> StateCommit:
+    def read_commit(self, commit_number: int) -> StateCommit:
         """Return the record of a commit; for a negative number, `NO_COMMIT`."""
         return (
             NO_COMMIT
@@ -98,35 +105,35 @@ class State:
             else self._read_commits(commit_number, commit_number + 1)[0]
         )
 
-    def find(self, commit_number: int) -> StateCommit | None:
+    def find_commit(self, commit_number: int) -> StateCommit | None:
         """Return the record of a commit; None if the state does not have it."""
         return next(iter(self._read_commits(commit_number, commit_number + 1)), None)
 
-    def since(self, commit_number: int) -> list[StateCommit]:
+    def read_commits_after(self, commit_number: int) -> list[StateCommit]:
         """Return the records of the commits with numbers after `commit_number`, in order."""
-        with self.warehouse.pin(self.table):
-            newest = self.warehouse.transaction(self.table, _APP)
+        with self.warehouse.pin_version(self.table):
+            newest = self.warehouse.transaction_version(self.table, _APP)
             return (
                 self._read_commits(commit_number + 1, newest + 1) if newest > commit_number else []
             )
 
-    def create(self, partials: Rows) -> str:
+    def ensure_table(self, partials: Rows) -> str:
         """Create the table if it does not exist, and return its identity.
 
         Args:
             partials: rows that have the table's columns, including `commit_number`. They are not
                 written.
         """
-        self.warehouse.create(self.table, partials, f"State of the windows: {self.table}")
+        self.warehouse.ensure_table(self.table, partials, f"State of the windows: {self.table}")
         table_id = self.table_id()
         assert table_id is not None
         return table_id
 
-    def commit(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> None:
+    def store_commit(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> None:
         """Store a run's partials and the record of its commit.
 
         Args:
-            partials: rows with the columns that `create` was given, and with the commit's
+            partials: rows with the columns that `ensure_table` was given, and with the commit's
                 `commit_number`.
             epoch: the epoch in which the run began.
 
@@ -135,32 +142,32 @@ class State:
                 the run began; nothing was stored.
             ConflictError: another run committed first; nothing was stored.
         """
-        with self.warehouse.pin(self.table):
+        with self.warehouse.pin_version(self.table):
             if self.table_id() != epoch.state_id:
                 raise ErasedMeanwhileError(self.table)
-            done = self._store(partials, commit_info, epoch)
+            done = self._store_if_next(partials, commit_info, epoch)
         if done is None:
             raise ConflictError(
                 f"Another run wrote '{self.table}' at the same time. Run the command again."
             )
 
-    def _store(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> int | None:
-        """Store a commit as `commit` does. Return None if another run committed first."""
+    def _store_if_next(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> int | None:
+        """Store a commit as `store_commit` does. Return None if another run came first."""
         where, ranges = "TRUE", commit_info.recomputed
         commits = [commit_info]
         if commit_info.renews:
             # All rows are replaced, but the records of earlier commits are kept.
-            commits = [*self.since(-1), commit_info]
+            commits = [*self.read_commits_after(-1), commit_info]
         elif ranges:
             own = f"commit_number = {commit_info.commit_number}"
             where = f"({within(ranges)} AND {MARKER} IS NULL) OR {own}"
-        notes_table = _notes(commits, arrow_schema(delta_schema(partials.schema)))
+        notes_table = _create_marker_rows(commits, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, commit_info.commit_number)
         vouches = {self._arrivals: commit_info.after.through}
-        if self.warehouse.transaction(self.table, _APP) != commit_info.commit_number - 1:
+        if self.warehouse.transaction_version(self.table, _APP) != commit_info.commit_number - 1:
             return None
         if ranges is not None:
-            return self.warehouse.replace(
+            return self.warehouse.replace_rows(
                 partials,
                 self.table,
                 where,
@@ -170,48 +177,48 @@ class State:
                 vouches=vouches,
                 epoch=epoch,
             )
-        return self.warehouse.append(
+        return self.warehouse.append_rows(
             partials, *place, further_rows=notes_table, vouches=vouches, epoch=epoch
         )
 
-    def epoch(self) -> int:
+    def count_erasures(self) -> int:
         """Return how often erasures have fenced the state (`store.epoch`); 0 without a table."""
-        with self.warehouse.pin(self.table):
+        with self.warehouse.pin_version(self.table):
             table_id = self.table_id()
             if table_id is None:
                 return 0
-            return max(self.warehouse.transaction(self.table, epoch_app(table_id)), 0)
+            return max(self.warehouse.transaction_version(self.table, epoch_app(table_id)), 0)
 
-    def forget(self, commit_number: int) -> None:
+    def forget_backup(self, commit_number: int) -> None:
         """Record that the backup of a promotion, with this commit number, no longer exists."""
-        nothing = self.warehouse.schema(self.table).empty_table()
-        self.warehouse.append(nothing, self.table, _FORGOTTEN, commit_number)
+        nothing = self.warehouse.read_schema(self.table).empty_table()
+        self.warehouse.append_rows(nothing, self.table, _FORGOTTEN, commit_number)
 
-    def forgotten(self) -> int:
-        """Return the commit number of the newest promotion that `forget` recorded; -1 if none."""
-        return self.warehouse.transaction(self.table, _FORGOTTEN)
+    def newest_forgotten_backup(self) -> int:
+        """Return the commit number of the newest promotion in `forget_backup`; -1 if none."""
+        return self.warehouse.transaction_version(self.table, _FORGOTTEN)
 
     def recorded_parts(self, commit_info: StateCommit) -> Mapping[str, Part]:
         """Return the parts of the definition that made a commit; empty before the first commit."""
-        return self.at(commit_info.defined).parts or {}
+        return self.read_commit(commit_info.defined).parts or {}
 
-    def counts(self, commit_info: CommitInfo) -> Counter[int]:
+    def count_events(self, commit_info: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""
         columns = [VERDICT, self._counted, MARKER]
-        rows = self.warehouse.take(
+        rows = self.warehouse.load_rows(
             self.table,
             number_is("commit_number", commit_info.commit_number),
             columns=columns,
         )
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
-    def of(self, commit_number: int) -> DataFrame:
-        rows = self.warehouse.read(self.table, number_is("commit_number", commit_number))
+    def read_partials_of_commit(self, commit_number: int) -> DataFrame:
+        rows = self.warehouse.read_frame(self.table, number_is("commit_number", commit_number))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def _read_commits(self, start: int, end: int) -> list[StateCommit]:
         columns = ["commit_number", MARKER]
-        rows = self.warehouse.take(
+        rows = self.warehouse.load_rows(
             self.table, number_in("commit_number", start, end), columns=columns
         )
         texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
@@ -255,7 +262,7 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
     return counts
 
 
-def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
+def _create_marker_rows(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
     """Return a row for each commit, with its number and its marker. All other columns are null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(

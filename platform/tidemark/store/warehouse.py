@@ -79,10 +79,10 @@ class Warehouse(Committer):
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
-        self.catalog = Catalog(spark, database, self.path, self.run_in_background)
+        self.catalog = Catalog(spark, database, self.path_of, self.run_in_background)
 
     @classmethod
-    def of(cls, settings: Settings, spark: SparkSession) -> "Warehouse":
+    def of_project(cls, settings: Settings, spark: SparkSession) -> "Warehouse":
         """Return the warehouse of a project.
 
         Raises:
@@ -98,7 +98,7 @@ class Warehouse(Committer):
         """The arguments with which another session can open this warehouse."""
         return Place(self.location, self.database, self.registered)
 
-    def create(
+    def ensure_table(
         self,
         table: str,
         like: str | StructType | Rows,
@@ -121,7 +121,7 @@ class Warehouse(Committer):
         Raises:
             DefinitionError: the table exists already, with another owner or role, or with none.
         """
-        if (head := self.head(table)) is not None:
+        if (head := self.find_head(table)) is not None:
             _check_owner(table, head)
             self._update_bases(table, head)
             return False
@@ -133,10 +133,10 @@ class Warehouse(Committer):
         properties |= extra_properties or {}
         properties |= table.properties if isinstance(table, TableName) else {}
         is_new = self.create_table(table, columns, comment, properties)
-        if not is_new and (head := self.head(table)) is not None:
+        if not is_new and (head := self.find_head(table)) is not None:
             _check_owner(table, head)
         if self.registered:
-            self.catalog.register(table)
+            self.catalog.register_table(table)
         return is_new
 
     def _update_bases(self, table: str, head: Head) -> None:
@@ -146,22 +146,22 @@ class Warehouse(Committer):
         if table.bases and table.bases != head.name.bases:
             self.set_properties(table, table.bases_property)
 
-    def register(self, *tables: str) -> None:
+    def register_tables(self, *tables: str) -> None:
         """Register tables in the catalog, if they exist and are not registered yet.
 
         The process that created them may have been killed before it registered them.
         """
         for table in tables if self.registered else ():
-            if self.exists(table):
-                self.catalog.register(table)
+            if self.has_table(table):
+                self.catalog.register_table(table)
 
-    def restore(self) -> None:
+    def register_missing_tables(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
-        for warehouse in (self, self.marts()):
-            if warehouse.registered and (existing := warehouse.tables()):
-                warehouse.catalog.restore(existing)
+        for warehouse in (self, self.open_marts()):
+            if warehouse.registered and (existing := warehouse.list_tables()):
+                warehouse.catalog.register_missing_tables(existing)
 
-    def marts(self, *, registered: bool | None = None) -> "Warehouse":
+    def open_marts(self, *, registered: bool | None = None) -> "Warehouse":
         """Return the database of the marts, which dbt writes.
 
         Args:
@@ -171,13 +171,13 @@ class Warehouse(Committer):
         registered = self.registered if registered is None else registered
         return Warehouse(self.spark, self.location, name, registered)
 
-    def head(self, table: str) -> Head | None:
+    def find_head(self, table: str) -> Head | None:
         """Return a table's identity, version and properties; None if it does not exist.
 
         Raises:
             DataError: another version of Tidemark wrote the table, in another format.
         """
-        existing = super().head(table)
+        existing = super().find_head(table)
         if existing is not None and existing.format not in (0, FORMAT):
             newer = existing.format > FORMAT
             raise DataError(
@@ -196,30 +196,30 @@ class Warehouse(Committer):
             self._known.add(table)
         return existing
 
-    def exists(self, table: str) -> bool:
+    def has_table(self, table: str) -> bool:
         """Return whether the table exists."""
-        return self.head(table) is not None
+        return self.find_head(table) is not None
 
-    def table(self, table: str) -> DataFrame:
+    def read_with_engine(self, table: str) -> DataFrame:
         """Return a table as a DataFrame of the engine's own Delta reader."""
-        self._newest(table)
-        return self.spark.read.format("delta").load(self.path(table))
+        self._open_newest(table)
+        return self.spark.read.format("delta").load(self.path_of(table))
 
-    def version(self, table: str) -> int:
+    def newest_version(self, table: str) -> int:
         """Return the number of the table's newest commit; -1 if the table does not exist."""
-        head = self.head(table)
+        head = self.find_head(table)
         if head is None:
             return -1
         return head.version
 
-    def transaction(self, table: str, app: str) -> int:
+    def transaction_version(self, table: str, app: str) -> int:
         """Return an application's newest version in a table; -1 before its first commit."""
-        with self.pin(table):
-            if self.head(table) is None:
+        with self.pin_version(table):
+            if self.find_head(table) is None:
                 return -1
-            return super().transaction(table, app)
+            return super().transaction_version(table, app)
 
-    def drop(self, table: str) -> bool:
+    def drop_table(self, table: str) -> bool:
         """Remove a table, its files and its catalog entry. Return whether the table existed.
 
         A table whose transaction log is damaged is removed, too.
@@ -227,17 +227,17 @@ class Warehouse(Committer):
         self._known.discard(table)
         if not self.has_files(table):
             if self.registered:
-                self.catalog.unregister(table)
+                self.catalog.unregister_table(table)
             return False
         with suppress(DeltaError):
-            head = super().head(table)
+            head = super().find_head(table)
             if head is not None:
                 _check_owner(table, head)
         if self.registered:
-            self.catalog.unregister(table)
-        system, path = file_system(self.path(table))
+            self.catalog.unregister_table(table)
+        system, path = file_system(self.path_of(table))
         # The claim keeps other processes from sweeping the folder.
-        handle = claims.claim(self.path(table))
+        handle = claims.claim(self.path_of(table))
         try:
             if isinstance(system, LocalFileSystem):
                 # Move it in one step: a partly deleted table could still be opened.
@@ -253,13 +253,13 @@ class Warehouse(Committer):
 
     def has_files(self, table: str) -> bool:
         """Return whether a table exists, even if its transaction log is damaged."""
-        system, path = file_system(self.path(table))
+        system, path = file_system(self.path_of(table))
         log = system.get_file_info(f"{path}/{durable.LOG}")
         return log.type == pafs.FileType.Directory
 
-    def remove(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
         """Remove a folder of the database with its contents, if it exists."""
-        system, path = file_system(self.path(folder))
+        system, path = file_system(self.path_of(folder))
         if system.get_file_info(path).type != pafs.FileType.NotFound:
             system.delete_dir(path)
 
@@ -269,18 +269,18 @@ class Warehouse(Committer):
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
         return self._threads.submit(work)
 
-    def planning(self, planning: Planning) -> AbstractContextManager[None]:
+    def use_planning(self, planning: Planning) -> AbstractContextManager[None]:
         """Use the given planner settings of the engine within the context."""
         return self._planner.planning(planning)
 
-    def _newest(self, table: str) -> DeltaTable:
-        with self.pin(table):
-            if table not in self._known and self.head(table) is None:
+    def _open_newest(self, table: str) -> DeltaTable:
+        with self.pin_version(table):
+            if table not in self._known and self.find_head(table) is None:
                 raise DataError(
                     f"There is no table '{table}' in '{self.location}' yet: `tidemark ingest` "
                     "creates the tables of a source, and `tidemark run` those of an asset."
                 )
-            return super()._newest(table)
+            return super()._open_newest(table)
 
 
 def _check_owner(table: str, head: Head) -> None:

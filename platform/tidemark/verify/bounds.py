@@ -120,7 +120,7 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     check_target(target)
     log = Log(warehouse, source)
     name = source.name
-    timeline = log.timeline()
+    timeline = log.read_timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
     bulk = find_bulk_loads(timeline)
@@ -128,7 +128,7 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     newest_events = warehouse.spark.createDataFrame(
         facts, f"arrival BIGINT, {_NEWEST} BIGINT, {_LIVE} BOOLEAN"
     )
-    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest_events), "arrival")
+    rows = log.read_events(-1, timeline[-1].arrival).join(F.broadcast(newest_events), "arrival")
     time = F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
     lags = rows.select(lag.alias("lag"), F.when(F.col(_LIVE), lag).alias("live_lag"))

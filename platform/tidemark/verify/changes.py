@@ -133,8 +133,8 @@ def compute_changes(
     """
     asset = _load_asset(warehouse, transform)
     ranges = between(start, end)
-    few = asset.few()
-    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
+    few = asset.has_few_rows()
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
         published, commit = read_unchanged(
             asset,
             lambda commit: scratch.materialize_frame(
@@ -160,7 +160,7 @@ def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
         DataError: the asset has not run yet.
     """
     asset = _load_asset(warehouse, transform)
-    return _find_differences(asset, asset.state.at(asset.published_commit_number()))
+    return _find_differences(asset, asset.state.read_commit(asset.published_commit_number()))
 
 
 def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
@@ -193,10 +193,10 @@ def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
 
     Return None if the definition of this commit computed all existing windows.
     """
-    first = asset.state.at(commit.defined)
+    first = asset.state.read_commit(commit.defined)
     if first.commit_number <= 0 or first.renews:
         return None
-    since = [first, *asset.state.since(first.commit_number)]
+    since = [first, *asset.state.read_commits_after(first.commit_number)]
     renewed = any(m.renews for m in since if m.commit_number <= commit.commit_number)
     return None if renewed else first.before.at.arrival
 
@@ -206,7 +206,7 @@ def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFra
 
     The rows have the columns of the definition that produced them, and their keys as JSON.
     """
-    columns = asset.warehouse.schema(asset.transform.table).names
+    columns = asset.warehouse.read_schema(asset.transform.table).names
     keys = _find_keys(asset, commit, columns)
     rows = quarantine.read_computed(asset.warehouse, asset.transform, ranges, keys)
     return rows.withColumn(_KEYS, keys_as_json(keys))

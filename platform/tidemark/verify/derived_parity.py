@@ -73,19 +73,21 @@ def derived_parity(
         DataError: the source has no arrivals yet.
     """
     log = Log(warehouse, source)
-    timeline = log.timeline() if warehouse.exists(source.timeline_table) else []
+    timeline = log.read_timeline() if warehouse.has_table(source.timeline_table) else []
     if not timeline:
         raise DataError(
             f"Nothing has arrived for '{source.name}' yet: run `tidemark ingest {source.name}`."
         )
-    few = all(Log(warehouse, base).few() for base in source.bases)
-    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
+    few = all(Log(warehouse, base).has_few_events() for base in source.bases)
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
         last = timeline[-1].arrival
         joined = exact_json(*(F.col(f"`{name}`") for name in source.columns))
         unjoined = F.col("bytes").cast("string")
         no_reason = F.lit(None).cast("string")
-        recorded = _to_comparable(log.read(-1, last), joined, no_reason).unionByName(
-            _to_comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
+        recorded = _to_comparable(log.read_events(-1, last), joined, no_reason).unionByName(
+            _to_comparable(
+                warehouse.read_frame(source.dead_letters_table), unjoined, F.col("reason")
+            )
         )
         computed = read_steps(warehouse, source, [a.position for a in timeline]).compute_rows()
         computed = computed.withColumnRenamed(STEP, "arrival")

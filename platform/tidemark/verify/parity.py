@@ -111,8 +111,8 @@ def parity(
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
     # If the source has never been ingested, its error is raised below.
-    few = warehouse.exists(transform.source.timeline_table) and asset.few()
-    with temp_tables(warehouse) as scratch, warehouse.planning(Planning.of(few)):
+    few = warehouse.has_table(transform.source.timeline_table) and asset.has_few_rows()
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
         # Quarantined rows are compared too: an expectation rejected their values, but the values
         # must still be equal to the recomputed values.
         (published, quarantined), commit = read_unchanged(
@@ -161,11 +161,11 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
     transform = asset.transform
     tables = (transform.table, transform.quarantine_table)
     while True:
-        versions = [warehouse.version(table) for table in tables]
-        published = warehouse.transaction(transform.table, asset.app)
-        commit = asset.state.at(max(asset.published_commit_number(), published))
+        versions = [warehouse.newest_version(table) for table in tables]
+        published = warehouse.transaction_version(transform.table, asset.app)
+        commit = asset.state.read_commit(max(asset.published_commit_number(), published))
         result = read(commit)
-        if versions == [warehouse.version(table) for table in tables]:
+        if versions == [warehouse.newest_version(table) for table in tables]:
             return result, commit
 
 

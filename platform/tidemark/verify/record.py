@@ -98,7 +98,9 @@ def append(
         ErasedMeanwhileError: events were erased since. The comparison may show their values.
         ConflictError: other processes recorded comparisons at the same time, in every attempt.
     """
-    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line")
+    warehouse.ensure_table(
+        TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line"
+    )
     plain = asdict(report)
     row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
         "window_from": start,
@@ -112,9 +114,9 @@ def append(
         "at": time.time_ns() // 1000,
     }
     for _ in range(_MAX_ATTEMPTS):
-        number = warehouse.transaction(TABLE, _APP) + 1
+        number = warehouse.transaction_version(TABLE, _APP) + 1
         rows = pa.Table.from_pylist([row | {"number": number}], schema=_SCHEMA)
-        if warehouse.append(rows, TABLE, _APP, number, epoch=epoch) is not None:
+        if warehouse.append_rows(rows, TABLE, _APP, number, epoch=epoch) is not None:
             return number
     raise ConflictError(
         f"The comparison of '{report.asset}' could not be recorded: gave up after {_MAX_ATTEMPTS} "
@@ -124,9 +126,9 @@ def append(
 
 def delete_differences(warehouse: Warehouse, asset: str) -> None:
     """Delete the listed differences from an asset's recorded comparisons, but keep the counts."""
-    if not warehouse.exists(TABLE):
+    if not warehouse.has_table(TABLE):
         return
-    rows = warehouse.take(TABLE, Equals("asset", asset))
+    rows = warehouse.load_rows(TABLE, Equals("asset", asset))
     with_differences = rows.filter(
         pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_())
     )
@@ -135,7 +137,7 @@ def delete_differences(warehouse: Warehouse, asset: str) -> None:
     index = with_differences.column_names.index("differences")
     no_differences = pa.array([[]] * with_differences.num_rows, _SCHEMA.field("differences").type)
     clearing = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
-    warehouse.merge(
+    warehouse.merge_rows(
         with_differences.set_column(index, "differences", no_differences), TABLE, clearing
     )
 

@@ -66,7 +66,7 @@ class TapResult:
 def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     earlier = None
     if transform.trigger.ranked and marker.continues:
-        stored = State(log.warehouse, transform).read(affected_range(transform, marker))
+        stored = State(log.warehouse, transform).read_partials(affected_range(transform, marker))
         earlier = stored.where(f"commit_number < {marker.commit_number}")
     return count_scope(log, transform, marker.scope(), earlier)
 
@@ -150,10 +150,10 @@ def tap(
     if step.recompute is None:
         rows = _read_written(warehouse, getattr(transform, step.table), commit_number)
         return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
-    commits = asset.state.since(commit_number - 1)[:1]
+    commits = asset.state.read_commits_after(commit_number - 1)[:1]
     if not commits or commits[0].commit_number != commit_number:
         raise DataError(f"'{transform.name}' has no run {commit_number}.")
-    with warehouse.planning(Planning.of(limit <= thresholds.SMALL_BATCH_ROWS)):
+    with warehouse.use_planning(Planning.of(limit <= thresholds.SMALL_BATCH_ROWS)):
         rows = step.recompute(asset.log, asset.counting, commits[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch(rows.orderBy(*order).limit(limit + 1))
@@ -162,9 +162,9 @@ def tap(
 
 def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Table:
     """Return the rows with a commit's number; no rows if the table does not exist yet."""
-    if not warehouse.exists(table):
+    if not warehouse.has_table(table):
         return pa.table({})
-    rows = warehouse.take(table, number_is("commit_number", commit_number))
+    rows = warehouse.load_rows(table, number_is("commit_number", commit_number))
     return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
 
 

@@ -209,7 +209,7 @@ def _find_rows(
         of_letters: the conditions on dead letters; None to search no dead letters.
     """
     log = Log(warehouse, source)
-    last = log.last() if warehouse.exists(source.timeline_table) else None
+    last = log.find_last_arrival() if warehouse.has_table(source.timeline_table) else None
     if last is None:
         return
     is_published = below("arrival", last.arrival + 1)
@@ -217,16 +217,16 @@ def _find_rows(
     numbers = {
         (number, table)
         for table, bounds in tables.items()
-        if bounds is not None and warehouse.exists(table)
-        for number in warehouse.take(table, is_published, *bounds, columns=["arrival"])[
+        if bounds is not None and warehouse.has_table(table)
+        for number in warehouse.load_rows(table, is_published, *bounds, columns=["arrival"])[
             "arrival"
         ].to_pylist()
     }
     for number, table in sorted(numbers):
-        (arrival,) = log.timeline(number - 1, number)
+        (arrival,) = log.read_timeline(number - 1, number)
         of_arrival = number_is("arrival", number)
         for row in to_display(
-            warehouse.take(table, of_arrival, *(tables[table] or ())).sort_by("position")
+            warehouse.load_rows(table, of_arrival, *(tables[table] or ())).sort_by("position")
         ):
             is_dead_letter = table == source.dead_letters_table
             yield Event(
@@ -249,7 +249,7 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
     if event.dead_letter is not None:
         return []
     few = event.arrival.rows <= thresholds.SMALL_BATCH_ROWS
-    with warehouse.planning(Planning.of(few)):
+    with warehouse.use_planning(Planning.of(few)):
         for transform in sorted(transforms, key=lambda t: t.follows is not None):
             if transform.source.name == event.source:
                 base = fates.get(transform.follows or "")
@@ -259,7 +259,7 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
 
 def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     transform = asset.transform
-    commit = asset.state.at(asset.published_commit_number())
+    commit = asset.state.read_commit(asset.published_commit_number())
     if commit.commit_number < 0:
         return Fate(transform.name, transform.follows, NOT_RUN)
     coverage = rollups.coverage_after(transform, commit)
@@ -375,7 +375,7 @@ def _find_firings(
     ).to_pylist()
     own_windows = [w for w in windows if {key: w[key] for key in counting.keys} == membership.keys]
     table = counting.panes_table
-    if counting.accumulation is None or not asset.warehouse.exists(table):
+    if counting.accumulation is None or not asset.warehouse.has_table(table):
         return bool(own_windows), []
     pane_columns = ["window_start", "window_end", *counting.keys, "pane", "timing", "retraction"]
     counting_panes = (
@@ -385,7 +385,7 @@ def _find_firings(
     )
     counted_rows = {tuple(row.values()) for row in fetch(counting_panes).to_pylist()}
     bound = InRanges("window_start", ranges)
-    rows = to_display(asset.warehouse.take(table, bound))
+    rows = to_display(asset.warehouse.load_rows(table, bound))
     own_panes = [row for row in rows if tuple(row[name] for name in pane_columns) in counted_rows]
     own_panes = [
         row for row in own_panes if {key: row[key] for key in counting.keys} == membership.keys
@@ -407,12 +407,12 @@ def _window_ranges(transform: Definition, row: _Row) -> Ranges:
 
 def _read_late_row(asset: Asset, event: Event, membership: WindowMembership) -> _Row | None:
     table = asset.counting.late_table
-    if not asset.warehouse.exists(table):
+    if not asset.warehouse.has_table(table):
         return None
     number = event.arrival.arrival
     of_arrival = number_is("arrival", number)
     of_event = Equals("correlation_id", event.correlation_id)
-    rows = to_display(asset.warehouse.take(table, of_arrival, of_event))
+    rows = to_display(asset.warehouse.load_rows(table, of_arrival, of_event))
     own_rows = (
         row
         for row in rows
@@ -432,7 +432,7 @@ def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) 
     merges = asset.transform.window.merges
     assert membership.start is not None
     assert membership.end is not None
-    rows = asset.state.read(() if merges else ((membership.start, membership.start + 1),))
+    rows = asset.state.read_partials(() if merges else ((membership.start, membership.start + 1),))
     rows = rows.where((F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED))
     if merges:
         starts = F.unix_micros("window_start")
@@ -451,7 +451,7 @@ def _read_window(
 
     For sessions, return the rows whose session contains that window.
     """
-    if not warehouse.exists(table):
+    if not warehouse.has_table(table):
         return []
     assert membership.start is not None
     assert membership.end is not None
@@ -462,7 +462,7 @@ def _read_window(
         bounds = [starts_before, InRanges("window_end", ((membership.end, INFINITY),))]
     else:
         bounds.append(InRanges("window_end", ((membership.end, membership.end + 1),)))
-    rows = warehouse.take(table, *bounds)
+    rows = warehouse.load_rows(table, *bounds)
     for key, value in membership.keys.items():
         is_null = value is None
         rows = rows.filter(

@@ -157,7 +157,7 @@ class Home:
                     raise EngineLostError from error
                 raise
             work.note = f"Spark {spark.version}"
-        return Warehouse.of(settings, spark)
+        return Warehouse.of_project(settings, spark)
 
 
 def parse_range(
@@ -195,7 +195,7 @@ def resolve_windows(
 
     source = transform.source
     reach = transform.window.max_extent
-    timeline = Log(warehouse, source).timeline()
+    timeline = Log(warehouse, source).read_timeline()
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
     if oldest is None or newest is None:

@@ -253,7 +253,7 @@ class Marts:
         from tidemark.engine.loss import raise_if_lost
 
         _ = self.manifest
-        warehouse.restore()
+        warehouse.register_missing_tables()
         selected = ["--select", *(f"+{name}" for name in names)]
         with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
             shutil.copy(self.target / "partial_parse.msgpack", scratch)

@@ -134,8 +134,8 @@ class DerivedConnector:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
         for base in self.source.bases:
             # A base without arrivals may not have tables yet.
-            if not warehouse.exists(base.log_table):
-                Log(warehouse, base).create()
+            if not warehouse.has_table(base.log_table):
+                Log(warehouse, base).ensure_tables()
         steps = read_steps(warehouse, self.source, [chunk.position for chunk in chunks])
         self._read[:] = [steps]
         if not steps.can_have_rows():
@@ -168,8 +168,8 @@ class DerivedConnector:
         """Return an empty table with the columns that `read` returns."""
         log = self.source.log_table
         # The engine reads the declared types, so it is asked only before the first arrival.
-        if warehouse.exists(log):
-            schema = warehouse.schema(log)
+        if warehouse.has_table(log):
+            schema = warehouse.read_schema(log)
         else:
             schema = declared_schema(warehouse, self.source)
         facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}

@@ -88,11 +88,15 @@ def rebuild(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
 
 def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSource:
     side = source.side(REBUILD)
-    last = Log(warehouse, side).last() if warehouse.exists(side.timeline_table) else None
-    rows = warehouse.at_most(side.log_table) if warehouse.exists(side.log_table) else 0
+    last = (
+        Log(warehouse, side).find_last_arrival()
+        if warehouse.has_table(side.timeline_table)
+        else None
+    )
+    rows = warehouse.max_row_count(side.log_table) if warehouse.has_table(side.log_table) else 0
     return RebuiltSource(
         source=source.name,
-        tables=[table for table in side.tables if warehouse.exists(table)],
+        tables=[table for table in side.tables if warehouse.has_table(table)],
         arrivals=0 if last is None else last.arrival + 1,
         rows=rows,
     )
@@ -120,7 +124,7 @@ def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
             arrivals = _replace_tables(warehouse, side, source)
     # A kill from here on leaves only side tables behind, which the next rebuild uses or deletes.
     drop_event_log(warehouse, side)
-    below = Graph.of_folder(warehouse.path("").rstrip("/")).below(source.log_table.owner)
+    below = Graph.of_folder(warehouse.path_of("").rstrip("/")).below(source.log_table.owner)
     return PromotedSource(source.name, arrivals, [node.name for node in below])
 
 
@@ -135,7 +139,7 @@ def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
 
 
 def _demand_rebuilt(warehouse: Warehouse, source: DerivedSource, side: DerivedSource) -> None:
-    if not warehouse.exists(side.timeline_table) or (
+    if not warehouse.has_table(side.timeline_table) or (
         Lineage(WarehouseReader(warehouse)).of_source(side) is not None
     ):
         raise DataError(
@@ -150,17 +154,17 @@ def _replace_tables(warehouse: Warehouse, side: DerivedSource, source: DerivedSo
     Repeating the steps has the same result.
     """
     pass_fail_point("promoted_begun")
-    warehouse.drop(source.timeline_table)
+    warehouse.drop_table(source.timeline_table)
     if isinstance(source, AsOfSource):
         # The next ingest writes it again if it saves time.
-        warehouse.drop(source.versions_table)
+        warehouse.drop_table(source.versions_table)
     pass_fail_point("promoted_log")
     superseded = erasures.superseding_record(warehouse, source)
     _replace_rows(warehouse, side.log_table, source.log_table, superseded)
     pass_fail_point("promoted_rows")
     _replace_rows(warehouse, side.dead_letters_table, source.dead_letters_table, superseded)
     pass_fail_point("promoted_timeline")
-    vouches = Log(warehouse, source).vouches(Log(warehouse, side).last())
+    vouches = Log(warehouse, source).vouched_versions(Log(warehouse, side).find_last_arrival())
     arrivals = _replace_rows(warehouse, side.timeline_table, source.timeline_table, vouches)
     pass_fail_point("promoted_end")
     return arrivals
@@ -173,6 +177,6 @@ def _replace_rows(
     vouches: Vouches | None = None,
 ) -> int:
     """Replace all rows of a table by those of a rebuilt one. Return the number of rows."""
-    copied = rebuilt, warehouse.version(rebuilt)
+    copied = rebuilt, warehouse.newest_version(rebuilt)
     transaction = f"promotion/{uuid4().hex}", 0
     return replace_rows(warehouse, published, copied, transaction, vouches=vouches)

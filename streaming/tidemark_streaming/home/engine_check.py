@@ -74,7 +74,7 @@ def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Dif
         domains: the modules with definitions, which streams import on the engine.
     """
     yield from _check_settings(warehouse)
-    folder = warehouse.path(f"_engine-check-{uuid4().hex}")
+    folder = warehouse.path_of(f"_engine-check-{uuid4().hex}")
     try:
         store_differences = [*_check_store(warehouse, folder)]
         yield from store_differences

@@ -147,7 +147,7 @@ def erase(
         on_progress("delete old files")
         vacuumed = [
             *purge_old_files(warehouse, tables, done.at),
-            *purge_old_files(warehouse.marts(registered=False), built, done.at),
+            *purge_old_files(warehouse.open_marts(registered=False), built, done.at),
         ]
         kept = [each for each in vacuumed if each.spared]
         spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
@@ -183,7 +183,7 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
 
 def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
     """Return the existing marts that read one of the assets."""
-    existing = set(warehouse.marts(registered=False).tables())
+    existing = set(warehouse.open_marts(registered=False).list_tables())
     if not existing or not marts.present(settings):
         return []
     project = marts.Marts(settings)
@@ -249,7 +249,7 @@ def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
         return []
     return [
         (
-            f"Temporary files of runs in '{warehouse.path(SCRATCH)}' still exist "
+            f"Temporary files of runs in '{warehouse.path_of(SCRATCH)}' still exist "
             f"({', '.join(done.unswept)}). The process that uses them deletes them at its end, or "
             "`tidemark maintain` deletes them one day after they were written. If they exist after "
             "that, delete them yourself."
@@ -276,7 +276,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 
 def _list_notes_on_operations(warehouse: Warehouse, source: Source) -> list[str]:
     """Return a note for each unfinished erasure of the source."""
-    unfinished = operations.find_unfinished(warehouse.path("").rstrip("/"))
+    unfinished = operations.find_unfinished(warehouse.path_of("").rstrip("/"))
     owner = source.log_table.owner
     return [str(o) for o in unfinished if (o.kind, o.owner) == (Kind.ERASE, owner)]
 
@@ -284,8 +284,8 @@ def _list_notes_on_operations(warehouse: Warehouse, source: Source) -> list[str]
 def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return one note that lists the tables in the marts' database that no dbt model creates; no
     note if there are none."""
-    place = warehouse.marts(registered=False)
-    existing = place.tables()
+    place = warehouse.open_marts(registered=False)
+    existing = place.list_tables()
     known = marts.Marts(settings).names() if existing and marts.present(settings) else []
     odd = sorted(set(existing) - set(known))
     if not odd:

@@ -20,7 +20,7 @@ from tidemark.define.source import Source
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.incoming_rows import ComputedRows
-from tidemark.store.event_log.log import Log, taken_over
+from tidemark.store.event_log.log import Log, takeover_error
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
 from tidemark_streaming.connector import (
@@ -85,7 +85,7 @@ def append_empty(log: Log, newest_arrival: Arrival | None, chunk: Chunk) -> Arri
     """Append a chunk without rows to the event log, and return its arrival."""
     versions = json.dumps(current_versions(log.warehouse, log.source))
     arrivals = to_arrivals(log.source, newest_arrival, [chunk], {}, versions, log.schema_version)
-    log.append(pa.table({}), arrivals)
+    log.append_arrivals(pa.table({}), arrivals)
     return arrivals[0]
 
 
@@ -97,9 +97,9 @@ def open_new(log: Log) -> None:
     """
     if log.is_open:
         return
-    log.open()
-    if log.last() is not None:
-        raise taken_over(log.source)
+    log.open_for_writing()
+    if log.find_last_arrival() is not None:
+        raise takeover_error(log.source)
     log.check_bases()
 
 
@@ -119,7 +119,7 @@ def _choose_planning(connector: Connector, chunks: Sequence[Chunk], rows: Rows) 
 def _set_planning(log: Log, rows: Rows, planning: Planning) -> AbstractContextManager[None]:
     if isinstance(rows, pa.Table):
         return nullcontext()
-    return log.warehouse.planning(planning)
+    return log.warehouse.use_planning(planning)
 
 
 def _append_rows(
@@ -147,13 +147,15 @@ def _append_rows(
             rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
         else:
             rows = _materialize_checked_rows(log, rows, planning, scratch)
-        facts = observe(source, rows, chunks, log.warehouse.spark, log.warehouse.planning(planning))
+        facts = observe(
+            source, rows, chunks, log.warehouse.spark, log.warehouse.use_planning(planning)
+        )
         facts = _add_undeclared_fields(connector, facts)
         _check_usable(connector, timeline, facts)
         open_new(log)
         arrivals = to_arrivals(source, newest_arrival, chunks, facts, versions, log.schema_version)
         clock.record_step("decode")
-        logged_rows = log.append(computed or _number_arrivals(rows, first), arrivals)
+        logged_rows = log.append_arrivals(computed or _number_arrivals(rows, first), arrivals)
         clock.record_step("write")
     return arrivals, logged_rows
 

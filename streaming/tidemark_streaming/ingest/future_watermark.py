@@ -182,12 +182,12 @@ def lower(
         DataError: the source has no arrivals.
     """
     log = Log(warehouse, source)
-    if not warehouse.exists(source.timeline_table):
+    if not warehouse.has_table(source.timeline_table):
         raise no_arrivals(source.name)
     with lock_ingest(warehouse, source):
-        log.create()
-        log.recover()
-        recorded = log.timeline()
+        log.ensure_tables()
+        log.take_over()
+        recorded = log.read_timeline()
         if not recorded:
             raise no_arrivals(source.name)
         arrivals = _lower_arrivals(log, recorded)
@@ -211,7 +211,7 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     source = log.source
     now = time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
-    events = log.read(-1, recorded[-1].arrival)
+    events = log.read_events(-1, recorded[-1].arrival)
     columns = dict.fromkeys([source.event_time, *source.columns])
     rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
     facts = observe(source, rows, chunks, log.warehouse.spark)
@@ -260,16 +260,16 @@ def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
     first = arrivals[0].arrival
     app = f"watermarks/{uuid4().hex}"
     beyond = f"arrival >= {first}"
-    table = warehouse.read(source.log_table, at_least("arrival", first))
+    table = warehouse.read_frame(source.log_table, at_least("arrival", first))
     known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])
     facts = F.broadcast(frame(warehouse.spark, known))
     rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
     with temp_tables(warehouse) as place:
         materialized = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
-        warehouse.replace(materialized, source.log_table, beyond, app, 0)
+        warehouse.replace_rows(materialized, source.log_table, beyond, app, 0)
     pass_fail_point("watermarks")
-    warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
+    warehouse.replace_rows(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 
 
 def _earlier_of(first: int | None, second: int | None) -> int | None:

@@ -219,7 +219,7 @@ class _Follower:
             self._planning.pop_all().close()
         if self._timeline is None:
             # Usually few rows arrive, so the planner settings are set once and not for each commit.
-            self._planning.enter_context(self._warehouse.planning(Planning.FEW))
+            self._planning.enter_context(self._warehouse.use_planning(Planning.FEW))
             log = _trim_log(self._warehouse, self._connector.source)
             self._timeline = RecordedArrivals(log)
         return self._timeline
@@ -243,8 +243,8 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
             f"{ends}, then `tidemark ingest {source.name}`."
         )
     with _open_log(warehouse, source) as log:
-        log.open()
-        last = log.last()
+        log.open_for_writing()
+        last = log.find_last_arrival()
         if last is not None and last.ends:
             return last
         position = "{}" if last is None else without_losses(last.position)
@@ -259,11 +259,13 @@ def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
         table = ingestion.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
         # filled the table. Check therefore whether the transaction that fills the table exists.
-        if warehouse.transaction(table, _FURNISHED) < 0:
+        if warehouse.transaction_version(table, _FURNISHED) < 0:
             rows = load(warehouse.spark)
-            if not warehouse.create(table, rows, f"Lookup tables of {ingestion.source.name}."):
-                warehouse.register(table)
-            warehouse.append(rows, table, _FURNISHED, 0)
+            if not warehouse.ensure_table(
+                table, rows, f"Lookup tables of {ingestion.source.name}."
+            ):
+                warehouse.register_tables(table)
+            warehouse.append_rows(rows, table, _FURNISHED, 0)
 
 
 def ingest_each(
@@ -343,12 +345,12 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     log = Log(warehouse, source)
     if is_checked:
         log.replaced = integrity.newest_read(warehouse, source)
-    with warehouse.pin(source.timeline_table):
-        if not warehouse.exists(source.timeline_table):
+    with warehouse.pin_version(source.timeline_table):
+        if not warehouse.has_table(source.timeline_table):
             log.note_bases()
             return log
         try:
-            log.open()
+            log.open_for_writing()
         except DefinitionError:
             # A stale source may have other columns, too. Its cause is then the reason.
             demand_current_source(warehouse, source)

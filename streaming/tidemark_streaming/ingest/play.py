@@ -67,9 +67,9 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
     """Refuse to play files into an event log that has the same records from Kafka, because they
     would be ingested twice.
     """
-    if not warehouse.exists(source.timeline_table):
+    if not warehouse.has_table(source.timeline_table):
         return
-    for arrival in reversed(Log(warehouse, source).timeline()):
+    for arrival in reversed(Log(warehouse, source).read_timeline()):
         if parse_with_text(arrival.position, "file"):
             return
         if kafka_position.parse(arrival.position):

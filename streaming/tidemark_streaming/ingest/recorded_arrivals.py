@@ -24,11 +24,11 @@ class RecordedArrivals(Sequence[Arrival]):
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        with log.warehouse.pin(log.source.timeline_table):
-            newest = log.last() if log.is_open else None
+        with log.warehouse.pin_version(log.source.timeline_table):
+            newest = log.find_last_arrival() if log.is_open else None
             count = 0 if newest is None else newest.arrival + 1
             self._first = max(count - MOST_KEPT, 0)
-            self._kept = log.timeline(self._first - 1, count - 1) if count else []
+            self._kept = log.read_timeline(self._first - 1, count - 1) if count else []
         self._oldest_asked = count
 
     def __len__(self) -> int:
@@ -71,5 +71,5 @@ class RecordedArrivals(Sequence[Arrival]):
         # The next arrival that is asked for is often the one before. Twice as many arrivals as are
         # in memory make few reads of all of them.
         start = max(min(number, self._first - len(self._kept)), 0)
-        self._kept[:0] = self.log.timeline(start - 1, self._first - 1)
+        self._kept[:0] = self.log.read_timeline(start - 1, self._first - 1)
         self._first = start

@@ -93,11 +93,11 @@ def play(
     _create(stage)
     connector = KafkaConnector(ingestion.source, [stage.topic], servers=stage.servers)
     log = Log(warehouse, ingestion.source)
-    log.create()
+    log.ensure_tables()
     # Taking over the transactional ID commits or aborts a transaction that another process left
     # open. The poll below must come after it.
     sender = _Sender(stage)
-    waiting = any(chunk.rows for chunk in connector.pending(log.timeline()))
+    waiting = any(chunk.rows for chunk in connector.pending(log.read_timeline()))
     sent = _send_spans(ingestion.spans(excerpt), sender, waiting)
     connectors = ((PlayedConnector(connector, span.ends), span.number, span.total) for span in sent)
     yield from ingest_each(warehouse, ingestion.source, connectors)

@@ -124,7 +124,7 @@ class SinkWriter:
         return PublishResult(records, transactions, self._position)
 
     def _head(self) -> Head | None:
-        return self._warehouse.head(self._transform.table)
+        return self._warehouse.find_head(self._transform.table)
 
     def _ready_topic(self, *, any_database: bool) -> Topic:
         """Open the producer if necessary. Return the topic, recreated if it was deleted."""
@@ -182,7 +182,7 @@ class SinkWriter:
             return self._begin_epoch(topic)
         through = min(published.version + thresholds.TRANSACTION_VERSIONS, head.version)
         try:
-            feed = self._warehouse.read_changes(self._transform.table, published.version, through)
+            feed = self._warehouse.load_changes(self._transform.table, published.version, through)
         except HistoryExpiredError:
             return self._begin_epoch(topic)
         current_head = self._head()
@@ -205,7 +205,7 @@ class SinkWriter:
         """Begin a new epoch with the table as it is. Return the number of records."""
         # The ID of the state is read before the rows, as in `_publish_changes`.
         state = self._state.table_id() or ""
-        head, rows = self._warehouse.snapshot(self._transform.table)
+        head, rows = self._warehouse.load_snapshot(self._transform.table)
         self._check_columns(rows)
         begun_at = time.time_ns() // 1000
         epoch = begun_at if self._position is None else max(begun_at, self._position.epoch + 1)
@@ -275,7 +275,7 @@ class SinkWriter:
         published = self._position
         out = [
             m
-            for m in asset.state.since(since)
+            for m in asset.state.read_commits_after(since)
             if published is not None and m.commit_number <= published.commit_number
         ]
         # Recomputed windows do not belong to new arrivals.
@@ -303,7 +303,10 @@ class SinkWriter:
         if commit_number not in self._runs:
             self._runs |= {
                 commit_number: None,
-                **{m.commit_number: m.run for m in self._state.since(commit_number - 1)},
+                **{
+                    m.commit_number: m.run
+                    for m in self._state.read_commits_after(commit_number - 1)
+                },
             }
         return self._runs[commit_number]
 
@@ -312,7 +315,7 @@ class SinkWriter:
 
         Return whether one of these runs rebuilt the table with another definition.
         """
-        since = self._state.since(commit_number)
+        since = self._state.read_commits_after(commit_number)
         self._runs = {m.commit_number: m.run for m in since}
         return any(m.changes_definition for m in since)
 
@@ -344,10 +347,10 @@ class SinkWriter:
         table = self._transform.panes_table
         if self._transform.accumulation != "discarding" or not numbers:
             return {}
-        if not self._warehouse.exists(table):
+        if not self._warehouse.has_table(table):
             return {}
         bound = InRanges("commit_number", tuple((n, n + 1) for n in numbers), instants=False)
-        return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
+        return index_firings(self._transform, in_python(self._warehouse.load_rows(table, bound)))
 
 
 def open_topic(
@@ -423,7 +426,7 @@ def sink_status(
     way = open_topic(transform, warehouse, patience)
     position = way.position()
     topic = way.find_topic()
-    head = warehouse.head(transform.table)
+    head = warehouse.find_head(transform.table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
     if position is not None and not (

@@ -149,7 +149,7 @@ class Tables:
             return cached.value
         with ExitStack() as pins:
             for table in tables:
-                pins.enter_context(self._open.pin(table))
+                pins.enter_context(self._open.pin_version(table))
             stamps = [also, *map(self.stamp, tables)]
             if cached is not None and cached.stamps == stamps:
                 return cached.value
@@ -161,7 +161,7 @@ class Tables:
     def open(self, table: str) -> DeltaTable | None:
         """Open the newest version of a table."""
         try:
-            return self._open.newest(table)
+            return self._open.open_newest(table)
         except TableNotFoundError:
             return None
 
@@ -240,7 +240,7 @@ class Tables:
             return self._read(table, columns, where, bounds)
         except FileNotFoundError:
             # The table was recreated after it had been opened.
-            self._open.forget(table)
+            self._open.close_table(table)
             return self._read(table, columns, where, bounds)
 
     def read_new_files(
@@ -315,7 +315,7 @@ class Tables:
         """Return the identity of the version of a table that `open` has returned."""
         if opened is None:
             return None
-        return self._open.identity(table)
+        return self._open.find_identity(table)
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.open(table)

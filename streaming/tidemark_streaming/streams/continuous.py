@@ -121,7 +121,7 @@ def start(
         .option("failOnDataLoss", "false")
         # An erasure may rewrite arrivals of a derived source. None of them is new.
         .option("skipChangeCommits", "true")
-        .load(warehouse.path(table))
+        .load(warehouse.path_of(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
         .foreachBatch(run if code is None else carry(code, run))
@@ -193,7 +193,7 @@ def is_outdated(failure: PySparkException) -> bool:
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
     """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
-    return warehouse.path(checkpoints.checkpoint_folder(transform.name))
+    return warehouse.path_of(checkpoints.checkpoint_folder(transform.name))
 
 
 def name(database: str, asset: str) -> str:
@@ -247,7 +247,7 @@ def _name(warehouse: Warehouse, transform: Definition) -> str:
 
 def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
     """Return the table whose commits trigger runs of the asset."""
-    if not warehouse.exists(transform.source.timeline_table):
+    if not warehouse.has_table(transform.source.timeline_table):
         raise DataError(
             f"Source '{transform.source.name}' was never ingested: first run `tidemark ingest "
             f"{transform.source.name}`."
@@ -321,7 +321,9 @@ def _following(place: Place, transform: Definition) -> _Run:
         # triggers the next batch.
         if state.table_id() is None:
             return
-        known = is_pinned or state.last().definition == fingerprint(base_transform(transform))
+        known = is_pinned or state.read_last_commit().definition == fingerprint(
+            base_transform(transform)
+        )
         incremental(warehouse, transform, pinned_definition=is_pinned)
         is_pinned = known
 
@@ -345,7 +347,7 @@ def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: 
 
 def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
     """Return whether the checkpoint belongs to the given table and to no other."""
-    head = warehouse.head(table)
+    head = warehouse.find_head(table)
     read_tables = {read.table for read in checkpoints.read_offsets(warehouse, transform.name)}
     return head is not None and read_tables == {head.table_id}
 
@@ -356,10 +358,10 @@ def _is_behind(warehouse: Warehouse, transform: Definition) -> bool:
     Return True also for a roll-up whose next run replaces all rows, because its definition changed.
     """
     asset = Asset(warehouse, transform)
-    last = asset.state.last()
+    last = asset.state.read_last_commit()
     if asset.published_commit_number() < last.commit_number:
         return True
     if asset.rolls_up and takeover.is_renewed(asset):
         return True
-    newest = None if asset.rolls_up else asset.log.last()
+    newest = None if asset.rolls_up else asset.log.find_last_arrival()
     return newest is not None and last.after.at.arrival < newest.arrival

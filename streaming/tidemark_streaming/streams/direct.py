@@ -79,7 +79,7 @@ class Direct:
                 after an outage; the runs then read the event log.
         """
         rows = sum(a.rows for a in recent.arrivals)
-        with warehouse.planning(
+        with warehouse.use_planning(
             Planning.for_repeated_query(rows) if recent.arrivals else Planning.MANY
         ):
             for transform in self._transforms:

@@ -96,6 +96,6 @@ def connector(folder: Path | str) -> FileConnector:
 
 def log_rows(warehouse: Warehouse, source: Source = SOURCE) -> list[tuple[object, ...]]:
     """Return all rows of the event log with the facts of their arrival, in order."""
-    rows = warehouse.read(Log(warehouse, source).source.log_table)
+    rows = warehouse.read_frame(Log(warehouse, source).source.log_table)
     columns = [F.unix_micros(c) if t == "timestamp" else F.col(c) for c, t in rows.dtypes]
     return [tuple(r) for r in rows.orderBy("arrival", "position").select(*columns).collect()]

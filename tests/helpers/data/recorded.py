@@ -34,7 +34,10 @@ class Recorded:
         """Record the end of a run."""
         asset = self.asset
         self.marks.append(
-            (self.warehouse.version(asset.table), self.warehouse.version(asset.panes_table))
+            (
+                self.warehouse.newest_version(asset.table),
+                self.warehouse.newest_version(asset.panes_table),
+            )
         )
 
     def play(self, folder: Path) -> "Played":

@@ -24,16 +24,16 @@ def describe(query: StreamingQuery, warehouse: Warehouse, transform: Definition)
     """Return what the query, its thread, its source's timeline and the asset's state say."""
     asset = Asset(warehouse, transform)
     timeline = transform.source.timeline_table
-    log_folder = Path(warehouse.path(timeline).removeprefix("file:")) / "_delta_log"
+    log_folder = Path(warehouse.path_of(timeline).removeprefix("file:")) / "_delta_log"
     progress = query.lastProgress
     facts = {
         "active": query.isActive,
         "status": query.status,
         "last batch": None if progress is None else (progress.batchId, progress.timestamp),
         "read through": [] if progress is None else [s.endOffset for s in progress.sources],
-        "timeline": warehouse.take(timeline, columns=["arrival"])["arrival"].to_pylist(),
+        "timeline": warehouse.load_rows(timeline, columns=["arrival"])["arrival"].to_pylist(),
         "timeline's files": sorted(path.name for path in log_folder.iterdir()),
-        "processed": asset.state.last(),
+        "processed": asset.state.read_last_commit(),
         "published": asset.published_commit_number(),
         "thread": _read_stack(query.runId),
     }

@@ -100,9 +100,9 @@ def ingest(
         versions: the versions of the source's lookup tables that they record, as JSON.
     """
     log = Log(warehouse, source)
-    log.create()
-    log.recover()
-    last, added = log.last(), []
+    log.ensure_tables()
+    log.take_over()
+    last, added = log.find_last_arrival(), []
     rows: list[tuple[Any, ...]] = []
     for events in [*arrivals, *([[]] if ends else [])]:
         number = 0 if last is None else last.arrival + 1
@@ -139,7 +139,7 @@ def ingest(
             },
         }
     )
-    log.append(frame, added)
+    log.append_arrivals(frame, added)
     return added
 
 
@@ -200,7 +200,7 @@ def published(
 
     They are read without the engine, which is not needed for a few rows. `parity` uses the engine.
     """
-    rows = warehouse.take(transform.table).to_pylist()
+    rows = warehouse.load_rows(transform.table).to_pylist()
     found = {(instant(r["window_start"]), r["sensor"]): r for r in rows}
     assert len(found) == len(rows), "a window was published twice"
     for row in found.values():
@@ -214,7 +214,7 @@ def published(
 def check_results(warehouse: Warehouse, asset: str, commit_number: int = 0) -> list[CheckResult]:
     """Return the recorded results of one commit."""
     bounds = (Equals("asset", asset), number_is("commit_number", commit_number))
-    return [CheckResult(**row) for row in warehouse.take(TABLE, *bounds).to_pylist()]
+    return [CheckResult(**row) for row in warehouse.load_rows(TABLE, *bounds).to_pylist()]
 
 
 def renamed(transform: WindowedTransform, name: str) -> WindowedTransform:

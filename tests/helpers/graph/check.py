@@ -56,16 +56,16 @@ def difference(home: Home, name: str) -> str | None:
 
 
 def timeline(home: Home, source: Source) -> list[RecordedArrival]:
-    if not home.store.exists(source.timeline_table):
+    if not home.store.has_table(source.timeline_table):
         return []
-    return Log(home.store, source).timeline()
+    return Log(home.store, source).read_timeline()
 
 
 def _rows(home: Home, source: Source) -> dict[int, list[Row]]:
     """Return the rows of an event log by arrival, in order."""
-    if not home.store.exists(source.log_table):
+    if not home.store.has_table(source.log_table):
         return {}
-    table = home.store.take(source.log_table)
+    table = home.store.load_rows(source.log_table)
     order = [("arrival", "ascending"), ("position", "ascending")]
     by_arrival = dict[int, list[Row]]()
     for row in table.sort_by(order).to_pylist():
@@ -260,10 +260,10 @@ def _check_log(expected: EventLog, recorded: EventLog) -> str | None:
 
 
 def _check_unjoined(home: Home, source: DerivedSource, expected: EventLog) -> str | None:
-    if not home.store.exists(source.dead_letters_table):
+    if not home.store.has_table(source.dead_letters_table):
         recorded = list[Row]()
     else:
-        recorded = home.store.take(source.dead_letters_table).to_pylist()
+        recorded = home.store.load_rows(source.dead_letters_table).to_pylist()
     wanted = Counter((u["source"], u["arrival"], u["reason"]) for u in expected.unjoined)
     found = Counter(
         (
@@ -340,13 +340,13 @@ def events_of(home: Home, asset: Definition) -> tuple[list[Event], dict[int, int
 def _check_asset(home: Home, name: str) -> str | None:
     asset = home.definitions.assets[name]
     node = home.nodes[name]
-    if not home.store.exists(asset.table):
+    if not home.store.has_table(asset.table):
         return None
     at = Asset(home.store, asset)
-    last = at.state.last()
+    last = at.state.read_last_commit()
     if at.published_commit_number() < last.commit_number:
         return "a commit is not completely published"
-    columns = home.store.schema(asset.table).names
+    columns = home.store.read_schema(asset.table).names
     if missing := [c for c in (*asset.keys, *asset.aggregates) if c not in columns]:
         return f"the table lacks {missing}"
     through: dict[Bounds | None, int] = {None: last.after.at.arrival}
@@ -355,7 +355,7 @@ def _check_asset(home: Home, name: str) -> str | None:
     expected = _windows(home, asset, through)
     published = _published(home, asset, asset.table)
     quarantined = dict[Any, Row]()
-    if home.store.exists(asset.quarantine_table):
+    if home.store.has_table(asset.quarantine_table):
         quarantined = _published(home, asset, asset.quarantine_table)
     return _compare_windows(home, node, asset, expected, published, quarantined)
 
@@ -397,7 +397,7 @@ def _published(home: Home, asset: Definition, table: str) -> dict[Any, Row]:
             (micros(row["window_start"]), micros(row["window_end"])),
             tuple(row[k] for k in asset.keys),
         ): row
-        for row in home.store.take(table).to_pylist()
+        for row in home.store.load_rows(table).to_pylist()
     }
 
 
@@ -459,19 +459,19 @@ def _check_sink(home: Home, name: str) -> str | None:
     The topic keeps the records of a table that was dropped, until the table is recreated.
     """
     asset = home.definitions.sinks[name]
-    if not home.store.exists(asset.table):
+    if not home.store.has_table(asset.table):
         return None
     if wrong := _other_columns(home, asset):
         return wrong
     topic = home.topics.get(asset.name)
     if topic is None:
         return "nothing was published"
-    return topic_difference(asset, topic, home.store.take(asset.table).to_pylist())
+    return topic_difference(asset, topic, home.store.load_rows(asset.table).to_pylist())
 
 
 def _other_columns(home: Home, asset: Definition) -> str | None:
     """Return that a published table was made by a definition with other columns, or None."""
-    existing = home.store.schema(asset.table).names
+    existing = home.store.read_schema(asset.table).names
     has_other_keys = "k" in existing and "k" not in asset.keys
     if {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys:
         return None
@@ -480,7 +480,7 @@ def _other_columns(home: Home, asset: Definition) -> str | None:
 
 def _check_mart(home: Home, name: str) -> str | None:
     """Return how a mart differs from its model over the windows that it was built from, or None."""
-    if not mart_tables(home.store).exists(name):
+    if not mart_tables(home.store).has_table(name):
         return None
     found, allowed = mart_rows(home.store, name), home.built[name]
     if found in allowed:
@@ -499,13 +499,13 @@ def _check_chain(
 ) -> str | None:
     node = home.nodes[name]
     asset = home.definitions.assets[node["of"]]
-    if not home.store.exists(asset.table):
+    if not home.store.has_table(asset.table):
         return "the table of its asset does not exist"
     if wrong := _other_columns(home, asset):
         return wrong
     columns = [*asset.keys, *asset.aggregates]
     published = dict[tuple[Any, ...], Row]()
-    for row in home.store.take(asset.table).to_pylist():
+    for row in home.store.load_rows(asset.table).to_pylist():
         window = micros(row["window_start"]), micros(row["window_end"])
         published[(*window, *(row[c] for c in columns))] = row
     net = Counter[tuple[Any, ...]]()
@@ -526,7 +526,7 @@ def _check_chain(
         )
         # Such a chain includes windows that are in quarantine.
         computed = _published(home, asset, asset.table)
-        if home.store.exists(asset.quarantine_table):
+        if home.store.has_table(asset.quarantine_table):
             computed |= _published(home, asset, asset.quarantine_table)
         current = {(*window, *(row[c] for c in columns)) for (window, _), row in computed.items()}
         wanted = current if is_current else rows

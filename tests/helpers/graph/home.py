@@ -166,7 +166,10 @@ class Home:
 
     def has_arrivals(self, source: Source) -> bool:
         store = self.store
-        return store.exists(source.timeline_table) and Log(store, source).last() is not None
+        return (
+            store.has_table(source.timeline_table)
+            and Log(store, source).find_last_arrival() is not None
+        )
 
     # Progress
 
@@ -206,7 +209,7 @@ class Home:
         if asset.follows is not None:
             return
         history = self.history(asset.name)
-        last = Asset(self.store, asset).state.last()
+        last = Asset(self.store, asset).state.read_last_commit()
         for arrival in range(last.after.at.arrival + 1):
             history.processed.setdefault(arrival, deepcopy(self.nodes[asset.name]))
 
@@ -308,11 +311,11 @@ class Home:
             late: true if too-late events count.
         """
         state = Asset(self.store, asset).state
-        before = state.last().commit_number
+        before = state.read_last_commit().commit_number
         try:
             yield
         finally:
-            for commit in state.since(before):
+            for commit in state.read_commits_after(before):
                 if commit.recomputed is None:
                     continue
                 node = deepcopy(self.nodes[asset.name])
@@ -330,7 +333,7 @@ class Home:
     def _lacking(self, asset: Definition) -> frozenset[Place]:
         from helpers.graph.check import events_of
 
-        last = Asset(self.store, asset).state.last()
+        last = Asset(self.store, asset).state.read_last_commit()
         events, _ = events_of(self, asset)
         counted = [e for e in events if e.arrival <= last.after.at.arrival]
         return lacking(self.history(asset.name), self.nodes[asset.name], counted)
@@ -395,11 +398,14 @@ class Home:
     def do_promote(self, operation: Part) -> None:
         name = operation["node"]
         asset = self.definitions.assets[name]
-        before, earlier = deepcopy(self.history(name)), Asset(self.store, asset).state.last()
+        before, earlier = (
+            deepcopy(self.history(name)),
+            Asset(self.store, asset).state.read_last_commit(),
+        )
         try:
             rebuild.promote(self.store, asset)
         finally:
-            last = Asset(self.store, asset).state.last()
+            last = Asset(self.store, asset).state.read_last_commit()
             if last.commit_number > earlier.commit_number and isinstance(last, Promotion):
                 self.promoted[name] = before
                 self.histories[name] = AssetHistory()
@@ -426,7 +432,9 @@ class Home:
         self._deploy(changed)
         lower(self.store, self.definitions.sources[name])
         assets = [a for a in self.definitions.assets.values() if a.source.name == name]
-        ran = [a for a in assets if Asset(self.store, a).state.last().commit_number >= 0]
+        ran = [
+            a for a in assets if Asset(self.store, a).state.read_last_commit().commit_number >= 0
+        ]
         for asset in sorted(ran, key=lambda each: each.follows is not None):
             if asset.follows is None:
                 with self._recomputing(asset, lambda _: None, late=False):
@@ -457,7 +465,10 @@ class Home:
     def _note_erased(self, operation: Part) -> None:
         name, (column, value) = operation["source"], _erased_value(operation)
         source = self.definitions.sources[name]
-        if value not in self.store.take(source.log_table, columns=[column])[column].to_pylist():
+        if (
+            value
+            not in self.store.load_rows(source.log_table, columns=[column])[column].to_pylist()
+        ):
             for arrival in self.sent[name]:
                 erased = [row for row in arrival.rows if row[column] == value]
                 arrival.erased.extend(row["t"] for row in erased)
@@ -498,7 +509,7 @@ class Home:
 
     def _update_mart(self, name: str) -> None:
         """Build a mart if its published table has changed since the last complete build."""
-        head = self.store.head(self.definitions.marts[name].table)
+        head = self.store.find_head(self.definitions.marts[name].table)
         if head is not None and self.current.get(name) != (head.table_id, head.version):
             self._build(name)
 
@@ -511,8 +522,8 @@ class Home:
     ) -> None:
         assert self.engine is not None
         table = self.definitions.marts[name].table
-        head = self.store.head(table)
-        rows = [] if head is None else self.store.take(table).to_pylist()
+        head = self.store.find_head(table)
+        rows = [] if head is None else self.store.load_rows(table).to_pylist()
         self.current.pop(name, None)
         if head is not None:
             self.built.setdefault(name, []).append(expected_rows(rows))

@@ -109,8 +109,8 @@ class MartProject:
             address: the engine's address.
             when_written: a function that is called as soon as dbt has written the mart.
         """
-        refuse(lacking(self._marts.missing(store.exists), [name]))
-        log = Path(mart_tables(store).path(name).removeprefix("file://")) / "_delta_log"
+        refuse(lacking(self._marts.missing(store.has_table), [name]))
+        log = Path(mart_tables(store).path_of(name).removeprefix("file://")) / "_delta_log"
         with nullcontext() if when_written is None else _call_when_written(log, when_written):
             found = self._marts.build(store, address, [name], full_refresh=full_refresh)
         refuse(describe_failure(found))
@@ -136,12 +136,12 @@ def _write(folder: Path, marts: Mapping[str, Definition]) -> Path:
 
 
 def mart_tables(store: Warehouse) -> Warehouse:
-    return store.marts(registered=False)
+    return store.open_marts(registered=False)
 
 
 def mart_rows(store: Warehouse, name: str) -> MartRows:
     """Return the rows of a mart by day."""
-    rows = mart_tables(store).take(name).to_pylist()
+    rows = mart_tables(store).load_rows(name).to_pylist()
     return {row["day"]: row for row in rows}
 
 

@@ -60,7 +60,7 @@ class _NoEngine:
 class LocalWarehouse(Warehouse):
     """A warehouse without an engine."""
 
-    def planning(self, planning: Planning) -> AbstractContextManager[None]:
+    def use_planning(self, planning: Planning) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -91,8 +91,8 @@ def plain_rows(home: Home) -> Iterator[None]:
 def _compute(home: Home, source: DerivedSource, chunks: Sequence[Chunk]) -> pa.Table:
     name = source.side_of or source.name
     for base in source.bases:
-        if not home.store.exists(base.log_table):
-            Log(home.store, base).create()
+        if not home.store.has_table(base.log_table):
+            Log(home.store, base).ensure_tables()
     # The tables of a source are created when its first arrival is accepted.
     recorded = [a.position for a in timeline(home, source)]
     positions = [*recorded, *(chunk.position for chunk in chunks)]

@@ -44,7 +44,7 @@ def live_through(
             steps = Steps()
             for source in scenario.derived.values():
                 names = [base.name for base in source.bases]
-                found = [Step.of_position(a.position) for a in Log(store, source).timeline()]
+                found = [Step.of_position(a.position) for a in Log(store, source).read_timeline()]
                 steps[source.name] = [(names.index(s.base), s.arrival) for s in found]
             equal = _is_equal(store, scenario)
             windows = (
@@ -66,7 +66,10 @@ def _assets(scenario: Scenario) -> list[Definition]:
 
 
 def _has_arrivals(warehouse: Warehouse, source: Source) -> bool:
-    return warehouse.exists(source.timeline_table) and Log(warehouse, source).last() is not None
+    return (
+        warehouse.has_table(source.timeline_table)
+        and Log(warehouse, source).find_last_arrival() is not None
+    )
 
 
 def _is_equal(warehouse: Warehouse, scenario: Scenario) -> bool:
@@ -94,8 +97,10 @@ def _nets_to_windows(warehouse: Warehouse, changes: DerivedSource) -> bool:
     assert asset is not None
     values = [*asset.keys, *asset.aggregates]
     order = [("arrival", "ascending"), ("position", "ascending")]
-    rows = to_dicts(warehouse.take(changes.log_table).sort_by(order))
-    windows = to_dicts(warehouse.take(asset.table, columns=["window_start", "window_end", *values]))
+    rows = to_dicts(warehouse.load_rows(changes.log_table).sort_by(order))
+    windows = to_dicts(
+        warehouse.load_rows(asset.table, columns=["window_start", "window_end", *values])
+    )
     return net_rows(rows, values) == sorted((tuple(w.values()) for w in windows), key=str)
 
 
@@ -104,7 +109,7 @@ def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
     for source in scenario.derived.values():
         asset, last = source.derivation.asset, None
         if _has_arrivals(warehouse, source):
-            last = Log(warehouse, source).last()
+            last = Log(warehouse, source).find_last_arrival()
         if asset is None or source.retraction is None or last is None or last.ends:
             continue
         if chance.random() < 0.5:
@@ -118,7 +123,7 @@ def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
 def _erase(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
     """Erase an event of any source."""
     source = chance.choice(list(scenario.sources.values()))
-    ids = [row["id"] for row in warehouse.take(source.log_table).to_pylist()]
+    ids = [row["id"] for row in warehouse.load_rows(source.log_table).to_pylist()]
     if not ids:
         return
     derived = list[DerivedSource]()
@@ -159,5 +164,8 @@ def _live(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
 
 def _run(warehouse: Warehouse, asset: Definition, limit: int | None) -> None:
     source = asset.source
-    if warehouse.exists(source.timeline_table) and Log(warehouse, source).last() is not None:
+    if (
+        warehouse.has_table(source.timeline_table)
+        and Log(warehouse, source).find_last_arrival() is not None
+    ):
         runner.incremental(warehouse, asset, limit=limit)

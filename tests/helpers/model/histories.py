@@ -94,12 +94,12 @@ class _Asset:
 
     def republish(self, count: int) -> None:
         asset = Asset(self.warehouse, self.scenario.transform)
-        newest = asset.state.last().commit_number
+        newest = asset.state.read_last_commit().commit_number
         tables = (asset.transform.table, asset.transform.panes_table, asset.counting.late_table)
-        before = [self.warehouse.version(table) for table in tables]
+        before = [self.warehouse.newest_version(table) for table in tables]
         for commit_number in range(max(newest - count + 1, 0), newest + 1):
-            run.republish(asset, asset.state.at(commit_number))
-        assert [self.warehouse.version(table) for table in tables] == before
+            run.republish(asset, asset.state.read_commit(commit_number))
+        assert [self.warehouse.newest_version(table) for table in tables] == before
 
     def backfill(self, part: list[float] | dict[str, object]) -> None:
         if not isinstance(part, list):

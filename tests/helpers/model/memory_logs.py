@@ -87,40 +87,40 @@ class MemoryWarehouse:
         assert self._spark is not None
         return self._spark
 
-    def read(self, table: str, *bounds: Condition) -> DataFrame:
-        return to_dataframe(self.spark, self.take(table, *bounds))
+    def read_frame(self, table: str, *bounds: Condition) -> DataFrame:
+        return to_dataframe(self.spark, self.load_rows(table, *bounds))
 
-    def take(
+    def load_rows(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
         rows = reduce(lambda rows, b: rows.filter(b.expression()), bounds, self.tables[table])
         return rows if columns is None else rows.select(columns)
 
-    def schema(self, table: str) -> pa.Schema:
+    def read_schema(self, table: str) -> pa.Schema:
         return self.tables[table].schema
 
-    def exists(self, table: str) -> bool:
+    def has_table(self, table: str) -> bool:
         return table in self.tables
 
     def max_value(self, table: str, column: str) -> int | None:
         return pc.max(self.tables[table][column]).as_py()
 
-    def at_most(self, table: str) -> int:
+    def max_row_count(self, table: str) -> int:
         return self.tables[table].num_rows
 
-    def create(self, *_: object) -> None:
-        """Do nothing: `replace` creates the table."""
+    def ensure_table(self, *_: object) -> None:
+        """Do nothing: `replace_rows` creates the table."""
 
-    def replace(self, rows: DataFrame, table: str, *_: object) -> None:
+    def replace_rows(self, rows: DataFrame, table: str, *_: object) -> None:
         self.tables[table] = fetch(rows)
 
-    def head(self, _: str) -> None:
+    def find_head(self, _: str) -> None:
         """Return nothing: no event is ever erased from these event logs."""
 
-    def pin(self, _: str) -> AbstractContextManager[None]:
+    def pin_version(self, _: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def planning(self, _: Planning) -> AbstractContextManager[None]:
+    def use_planning(self, _: Planning) -> AbstractContextManager[None]:
         return nullcontext()
 
 

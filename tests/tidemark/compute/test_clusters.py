@@ -53,7 +53,7 @@ def log(shared: Warehouse) -> Log:
 
 
 def coverage(log: Log, arrival: int) -> Coverage:
-    (found,) = log.timeline(arrival - 1, arrival)
+    (found,) = log.read_timeline(arrival - 1, arrival)
     return Coverage(TimelinePosition(arrival, found.after, found.arrived_at))
 
 

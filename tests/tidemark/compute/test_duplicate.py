@@ -128,10 +128,10 @@ def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehous
     asset = named("complete")
     left_out = duplicates(ARRIVALS)
     run_all(logged, asset, 3)
-    late = logged.read(asset.late_table).select("arrival", "position").collect()
+    late = logged.read_frame(asset.late_table).select("arrival", "position").collect()
     assert late
     assert not left_out & {(r.arrival, r.position) for r in late}
-    lost = logged.read(asset.late_loss_table).agg(F.sum("lost_events")).collect()[0][0]
+    lost = logged.read_frame(asset.late_loss_table).agg(F.sum("lost_events")).collect()[0][0]
     backfill(logged, asset, late_events="include")
     complete = reference(ARRIVALS, complete=True, left_out=left_out)
     assert published(logged, asset) == complete
@@ -141,7 +141,7 @@ def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehous
 def test_the_state_counts_duplicates(logged: Warehouse) -> None:
     asset = named("counted")
     incremental(logged, asset)
-    rows = State(logged, asset).read().where(F.col(VERDICT) == classification.DUPLICATE)
+    rows = State(logged, asset).read_partials().where(F.col(VERDICT) == classification.DUPLICATE)
     assert rows.agg(F.sum("events")).collect()[0][0] == len(duplicates(ARRIVALS))
     assert rows.where(ADMITTED).isEmpty()
 
@@ -161,7 +161,7 @@ def test_a_run_reads_files_only_within_the_horizon(
     rows = mark_duplicates(Log(warehouse, READINGS), ONCE.deduplicate, 5, 6)
     assert [r[MARK] for r in rows.collect()] == [True]
     assert len(rows.inputFiles()) == 2
-    assert len(warehouse.read(READINGS.log_table).inputFiles()) == 7
+    assert len(warehouse.read_frame(READINGS.log_table).inputFiles()) == 7
 
 
 def test_an_unknown_deduplication_column_is_named() -> None:

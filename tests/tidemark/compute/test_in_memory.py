@@ -408,7 +408,7 @@ def test_an_own_aggregate_that_declares_its_arrow_merge_needs_no_engine(
     assert in_memory_rows == []
     columns = [*declared.by_window, *aggregates, "events", "late_events", "revision", "timing"]
     rows = [
-        fetch(logged.read(asset.table).select(columns).orderBy(*declared.by_window))
+        fetch(logged.read_frame(asset.table).select(columns).orderBy(*declared.by_window))
         for asset in (declared, undeclared)
     ]
     assert rows[0].num_rows > 0

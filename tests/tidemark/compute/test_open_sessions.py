@@ -67,7 +67,9 @@ def logged(shared: Warehouse) -> Warehouse:
 
 
 def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, ...]]:
-    return Counter(map(tuple, warehouse.read(asset.table).drop("commit_number", "as_of").collect()))
+    return Counter(
+        map(tuple, warehouse.read_frame(asset.table).drop("commit_number", "as_of").collect())
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,20 +83,20 @@ def test_closed_sessions_are_not_read_again(
     name = "early" if trigger.fires_early else "plain"
     asset = replace(VISITS, name=name, trigger=trigger, expectations=(matches_log(),))
     asked: list[Ranges] = []
-    read = State.read
+    read = State.read_partials
 
     def noted(self: State, ranges: Ranges = ()) -> Any:  # noqa: ANN401
         asked.append(ranges)
         return read(self, ranges)
 
-    monkeypatch.setattr(State, "read", noted)
+    monkeypatch.setattr(State, "read_partials", noted)
     state, begun = State(logged, asset), list[int | None]()
     for _ in range(ARRIVALS):
         asked.clear()
         facts = incremental(logged, asset, limit=1)
         assert facts is not None
         assert not facts.quarantined
-        marker = state.at(facts.commit_number)
+        marker = state.read_commit(facts.commit_number)
         begun.append(marker.open_from)
         if facts.commit_number:
             assert marker.changing_from == begun[-2]
@@ -105,7 +107,7 @@ def test_closed_sessions_are_not_read_again(
             assert facts.too_late or set(asked) == {bounded}
     late = asset.allowed_lateness + GAP
     for number in (2, ARRIVALS - 1):
-        watermark = state.at(number).after.at.watermark
+        watermark = state.read_commit(number).after.at.watermark
         assert watermark is not None
         found = begun[number]
         assert found is not None
@@ -118,7 +120,7 @@ def test_closed_sessions_are_not_read_again(
     assert begun[-1] > T0 + MINUTE
     whole = renamed(asset, f"{name}_whole")
     backfill(logged, whole)
-    assert state.last().open_from == State(logged, whole).last().open_from
+    assert state.read_last_commit().open_from == State(logged, whole).read_last_commit().open_from
     assert rows(logged, asset) == rows(logged, whole)
 
 
@@ -127,11 +129,11 @@ def test_a_changed_definition_reads_all_sessions_once(logged: Warehouse) -> None
     asset = renamed(VISITS, "redefined")
     incremental(logged, asset, limit=5)
     state = State(logged, asset)
-    assert state.last().open_from is not None
+    assert state.read_last_commit().open_from is not None
     changed = replace(asset, function=filtered_by_nothing)
     incremental(logged, changed, limit=1)
-    assert state.last().changing_from is None
-    assert state.last().open_from is not None
+    assert state.read_last_commit().changing_from is None
+    assert state.read_last_commit().open_from is not None
 
 
 @pytest.mark.nightly
@@ -145,5 +147,5 @@ def test_all_sessions_stay_open_without_a_watermark(warehouse: Warehouse) -> Non
     asset = replace(VISITS, source=source)
     for _ in range(3):
         incremental(warehouse, asset, limit=1)
-    found = warehouse.read(asset.table).select("n").collect()
+    found = warehouse.read_frame(asset.table).select("n").collect()
     assert sorted(r["n"] for r in found) == [1, 2]

@@ -27,7 +27,7 @@ SOURCE = replace(READINGS, lookups=("places",))
 def log(shared: Warehouse) -> Log:
     bring(shared, READINGS, some_arrivals(count=1))
     places = shared.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
-    places.write.format("delta").save(shared.path("places"))
+    places.write.format("delta").save(shared.path_of("places"))
     return Log(shared, SOURCE)
 
 
@@ -113,7 +113,7 @@ def test_a_function_may_work_row_by_row(log: Log, name: str) -> None:
 @pytest.mark.parametrize("name", mostly_nightly(REFUSED, 5))
 def test_a_function_that_uses_other_rows_is_refused(log: Log, name: str) -> None:
     function, said = REFUSED[name]
-    PATH[:] = [log.warehouse.path("places")]
+    PATH[:] = [log.warehouse.path_of("places")]
     with pytest.raises(DefinitionError, match=f"'per_minute': its function .*{said}.*row by row"):
         checked(log, function)
 

@@ -82,11 +82,13 @@ def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
     The last valid rows of quarantined sessions are left out, because only a stream has them.
     """
     of_window = list(asset.by_window)
-    withheld = warehouse.take(asset.quarantine_table)
-    published = warehouse.take(asset.table).join(
+    withheld = warehouse.load_rows(asset.quarantine_table)
+    published = warehouse.load_rows(asset.table).join(
         withheld.select(of_window), of_window, join_type="left anti"
     )
-    return [_counted(rows) for rows in (published, withheld, warehouse.take(asset.late_loss_table))]
+    return [
+        _counted(rows) for rows in (published, withheld, warehouse.load_rows(asset.late_loss_table))
+    ]
 
 
 def _counted(rows: pa.Table) -> Counter[str]:
@@ -96,7 +98,7 @@ def _counted(rows: pa.Table) -> Counter[str]:
 
 
 def counted(warehouse: Warehouse, asset: WindowedTransform) -> Counter[str]:
-    return _counted(State(warehouse, asset).take().drop_columns(MARKER))
+    return _counted(State(warehouse, asset).load_partials().drop_columns(MARKER))
 
 
 def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
@@ -114,7 +116,7 @@ def test_backfills_of_pieces_equal_a_backfill_of_the_whole(
     whole, asset = renamed(kind, f"{name}_whole"), some(logged, renamed(kind, f"{name}_pieces"))
     incremental(logged, asset)
     read: list[tuple[int | None, int | None]] = []
-    reading = Log.read
+    reading = Log.read_events
 
     def noted(
         self: Log, after: int, through: int, start: int | None = None, end: int | None = None
@@ -134,7 +136,7 @@ def test_backfills_of_pieces_equal_a_backfill_of_the_whole(
             assert facts.window_to - facts.window_from < end - start + 2 * GAP
             assert {*read} == {(facts.window_from, facts.window_to)}
 
-    monkeypatch.setattr(Log, "read", noted)
+    monkeypatch.setattr(Log, "read_events", noted)
     answers: dict[str, list[Counter[str]]] = {}
     for late_events in ("exclude", "include", "exclude"):
         backfill(logged, whole, late_events=late_events)
@@ -156,7 +158,7 @@ def test_runs_before_and_after_a_range_backfill_reach_parity(warehouse: Warehous
     facts = backfill(warehouse, asset, *PIECES[1])
     assert facts.commit_number == SOME + 1
     assert facts.through_arrival == 4
-    assert State(warehouse, asset).last().open_from is not None
+    assert State(warehouse, asset).read_last_commit().open_from is not None
     ingest(warehouse, READINGS, made[5:])
     for _ in made[5:]:
         incremental(warehouse, asset, limit=1)
@@ -175,7 +177,7 @@ def test_a_correction_reads_only_a_range_of_the_log(
     asset, filled = renamed(VISITS, "corrected"), renamed(VISITS, "filled")
     incremental(logged, asset)
     backfill(logged, filled, late_events="include")
-    counting = Log.read
+    counting = Log.read_events
     read: list[tuple[int | None, int | None]] = []
 
     def noted(
@@ -185,14 +187,14 @@ def test_a_correction_reads_only_a_range_of_the_log(
         return counting(self, after, through, start, end)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "read", noted)
+        patch.setattr(Log, "read_events", noted)
         done = correct(logged, asset)
     assert done is not None
     assert done.changes
-    assert isinstance(State(logged, asset).last(), SessionReplacement)
+    assert isinstance(State(logged, asset).read_last_commit(), SessionReplacement)
     assert read[0] != (None, None)
     assert told(logged, asset)[:2] == told(logged, filled)[:2]
-    assert not logged.take(asset.late_loss_table).num_rows
+    assert not logged.load_rows(asset.late_loss_table).num_rows
     assert correct(logged, asset) is None
 
 
@@ -231,7 +233,10 @@ def test_a_killed_range_backfill_is_published_by_the_next_run(
             backfill(logged, asset, *KILLED, late_events="include")
     assert incremental(Warehouse(logged.spark, *logged.place), asset) is None
     assert told(logged, asset) == told(logged, unkilled)
-    assert State(logged, asset).last().commit_number == State(logged, unkilled).last().commit_number
+    assert (
+        State(logged, asset).read_last_commit().commit_number
+        == State(logged, unkilled).read_last_commit().commit_number
+    )
 
 
 @pytest.mark.nightly

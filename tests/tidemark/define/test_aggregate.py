@@ -275,14 +275,16 @@ def test_the_result_without_events_or_values(spark: SparkSession, of: str) -> No
 def test_partials_and_merged_partials_can_be_stored(warehouse: Warehouse) -> None:
     rows = frame(warehouse.spark, EVENTS)
     parts = partials(rows.where("arrival > 8"), in_five().alias("part")).drop("part")
-    warehouse.create("partials", parts)
-    path = warehouse.path("partials")
+    warehouse.ensure_table("partials", parts)
+    path = warehouse.path_of("partials")
     parts.write.format("delta").mode("append").save(path)
     rest = merged(partials(rows.where("arrival <= 8"), F.col("arrival")))
     # The sum of decimals gets wider each time that it is summed.
-    same = [F.col(f.name).cast(f.dataType) for f in warehouse.read("partials").schema]
+    same = [F.col(f.name).cast(f.dataType) for f in warehouse.read_frame("partials").schema]
     rest.select(same).write.format("delta").mode("append").save(path)
-    for (aggregate, want), answer in zip(CASES, answers(warehouse.read("partials")), strict=True):
+    for (aggregate, want), answer in zip(
+        CASES, answers(warehouse.read_frame("partials")), strict=True
+    ):
         wanted = want(EVENTS)
         assert answer == (pytest.approx(wanted) if isinstance(wanted, float) else wanted), aggregate
 

@@ -156,7 +156,7 @@ def test_sums_of_unsupported_types_are_refused_before_a_run(
     warehouse: Warehouse,
 ) -> None:
     log = Log(warehouse, READINGS)
-    log.create()
+    log.ensure_tables()
     wrong = replace(PER_MINUTE, aggregates={"total": agg.sum("array(value)")})
     with pytest.raises(
         DefinitionError, match=r"'per_minute': the aggregate 'total', .* needs numbers"

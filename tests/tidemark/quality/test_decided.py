@@ -59,7 +59,7 @@ class Windows(NamedTuple):
 
 def windows(warehouse: Warehouse, asset: WindowedTransform) -> Windows:
     def rows(table: str) -> list[dict[str, object]]:
-        return warehouse.take(table).to_pylist() if warehouse.exists(table) else []
+        return warehouse.load_rows(table).to_pylist() if warehouse.has_table(table) else []
 
     def place(row: dict[str, object]) -> tuple[object, ...]:
         return tuple(row[column] for column in asset.by_window)
@@ -91,7 +91,7 @@ def dies_at(point: str, patch: pytest.MonkeyPatch) -> None:
 
 def copied(warehouse: Warehouse) -> Warehouse:
     """Return a copy of a warehouse, in another database."""
-    tables, database = Path(warehouse.path("")), f"test_{uuid4().hex[:12]}"
+    tables, database = Path(warehouse.path_of("")), f"test_{uuid4().hex[:12]}"
     shutil.copytree(tables, tables.with_name(database))
     return Warehouse(warehouse.spark, *warehouse.place._replace(database=database))
 
@@ -126,7 +126,7 @@ class Runs:
         everything = whole.published.keys() | whole.quarantined
         assert not found.published.keys() & found.quarantined
         assert found.published.keys() | found.quarantined == everything
-        ended = warehouse.take(ledger.TABLE).to_pylist()
+        ended = warehouse.load_rows(ledger.TABLE).to_pylist()
         assert [r["quarantined"] for r in ended] == [len(found.quarantined)]
         # Without expectations, no decision is stored before the published table is written.
         recorded = "ledger" if before == "none" else "late"

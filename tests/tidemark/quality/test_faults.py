@@ -90,7 +90,7 @@ def compute(warehouse: Warehouse, asset: WindowedTransform, mode: str) -> None:
 
 def failing(warehouse: Warehouse, asset: str) -> dict[str, set[tuple[int, str | None]]]:
     """Return the minute and sensor of every failure in all runs, by expectation."""
-    rows = warehouse.read(results.TABLE).where(F.col("asset") == asset)
+    rows = warehouse.read_frame(results.TABLE).where(F.col("asset") == asset)
     found: dict[str, set[tuple[int, str | None]]] = {}
     for row in rows.collect():
         failures = found.setdefault(row["expectation"], set())
@@ -107,7 +107,7 @@ def minute(seconds: float) -> int:
 
 
 def windows(warehouse: Warehouse, table: str) -> set[tuple[int, str | None]]:
-    rows = warehouse.read(table).select(F.unix_seconds("window_start"), "sensor").collect()
+    rows = warehouse.read_frame(table).select(F.unix_seconds("window_start"), "sensor").collect()
     return {(minute(r[0]), r[1]) for r in rows}
 
 
@@ -220,9 +220,9 @@ def test_a_closed_window_that_changes_keeps_its_last_valid_row(
     ingest(warehouse, READINGS, [sound(3, "a")])
     compute(warehouse, asset, mode)
     assert failing(warehouse, asset.name) == {"max_change_after_close(0.5, events)": {(3, "a")}}
-    (row,) = warehouse.read(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
+    (row,) = warehouse.read_frame(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
     assert (row["n"], row["quality"]) == (3, "passed")
-    (held,) = warehouse.read(asset.quarantine_table).collect()
+    (held,) = warehouse.read_frame(asset.quarantine_table).collect()
     assert (held["n"], held["failed_expectations"][0]["observed"]) == (6, "6.0 after 3.0")
 
 

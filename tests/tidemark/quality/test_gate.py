@@ -45,7 +45,7 @@ def reading(minute: float, sensor: str, value: float) -> Event:
 
 
 def rows(warehouse: Warehouse, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    found = warehouse.read(table).withColumn(
+    found = warehouse.read_frame(table).withColumn(
         "minute", ((F.unix_micros("window_start") - T0) / MINUTE).cast("int")
     )
     return sorted((tuple(r) for r in found.select("minute", "sensor", *columns).collect()), key=str)
@@ -83,7 +83,7 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
     good = [(0, "a", 1, 1.0, "passed"), (1, "a", 1, 1.0, "passed"), (1, "b", 1, 1.0, "passed")]
     assert published(warehouse) == good
     assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined")]
-    (held,) = warehouse.read("per_minute_quarantine").collect()
+    (held,) = warehouse.read_frame("per_minute_quarantine").collect()
     assert [f.asDict() for f in held["failed_expectations"]] == [
         {
             "expectation": "between(most, most=5)",
@@ -188,7 +188,7 @@ def test_a_backfill_by_another_definition_keeps_no_earlier_row(
     checks = (*BELOW_5.expectations, q.max_change_after_close(0.1, column), q.no_gap(5))
     facts = backfill(warehouse, replace(BELOW_5, expectations=checks, **changes))
     assert facts.quarantined == 1
-    left = warehouse.read("per_minute")
+    left = warehouse.read_frame("per_minute")
     assert [r["most"] for r in left.collect()] == [1.0] * (1 if "keys" in changes else 2)
     assert {*changes.get("aggregates", ())} <= {*left.columns}
 
@@ -236,7 +236,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    replace_ = warehouse.replace
+    replace_ = warehouse.replace_rows
 
     def die_publishing(rows: Rows, table: str, *others: Any, **options: Any) -> object:  # noqa: ANN401
         if table == "per_minute":
@@ -245,7 +245,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
 
     for place, name, end in (
         (quarantine, "commit", die),
-        (warehouse, "replace", die_publishing),
+        (warehouse, "replace_rows", die_publishing),
         (ledger, "append", die),
     ):
         with monkeypatch.context() as patch:
@@ -276,7 +276,7 @@ def test_windows_of_a_publishing_run_cannot_be_released(
 ) -> None:
     """The backfill has quarantined a window but not yet replaced the published windows."""
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
-    replace_, refused = warehouse.replace, list[str]()
+    replace_, refused = warehouse.replace_rows, list[str]()
 
     def beside_a_person(rows: Rows, table: str, *place: Any, **others: Any) -> int | None:  # noqa: ANN401
         if table == "per_minute":
@@ -286,7 +286,7 @@ def test_windows_of_a_publishing_run_cannot_be_released(
         return replace_(rows, table, *place, **others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(warehouse, "replace", beside_a_person)
+        patch.setattr(warehouse, "replace_rows", beside_a_person)
         backfill(warehouse, BELOW_5)
     assert refused == [
         "A run of 'per_minute' is publishing 1 of these windows. Try again when it finishes. If it "
@@ -323,9 +323,11 @@ def test_no_correct_window_is_quarantined(warehouse: Warehouse, asset: WindowedT
     ingest(warehouse, READINGS, arrivals[3:])
     incremental(warehouse, asset)
     backfill(warehouse, asset)
-    failed = [r.asDict() for r in warehouse.read(results.TABLE).where("NOT success").collect()]
+    failed = [
+        r.asDict() for r in warehouse.read_frame(results.TABLE).where("NOT success").collect()
+    ]
     assert failed == []
-    assert warehouse.read(asset.quarantine_table).isEmpty()
+    assert warehouse.read_frame(asset.quarantine_table).isEmpty()
     assert parity(warehouse, asset).equal
 
 
@@ -366,7 +368,7 @@ def test_few_and_many_rows_are_validated_alike(
         ),
     )
     backfill(warehouse, asset)
-    held = warehouse.read("per_minute_quarantine").collect()
+    held = warehouse.read_frame("per_minute_quarantine").collect()
     assert {
         row["sensor"]: [(f["expectation"], f["observed"]) for f in row["failed_expectations"]]
         for row in held
@@ -376,7 +378,7 @@ def test_few_and_many_rows_are_validated_alike(
         "less": [("between(of_exact, 0.1, 1000)", "0.09")],
         "big": [("one_of(of_whole, [9007199254740992, 5])", "9007199254740993")],
     }
-    good = warehouse.read("per_minute").select("sensor", "quality").collect()
+    good = warehouse.read_frame("per_minute").select("sensor", "quality").collect()
     assert {tuple(row) for row in good} == {
         ("null", "passed"),
         ("tenth", "passed"),
@@ -408,9 +410,9 @@ def test_each_failing_row_is_quarantined_whatever_its_keys_are(warehouse: Wareho
     )
     facts = backfill(warehouse, asset)
     assert (facts.windows, facts.quarantined) == (0, len(lists))
-    held = [row["list"] for row in warehouse.read("per_minute_quarantine").collect()]
+    held = [row["list"] for row in warehouse.read_frame("per_minute_quarantine").collect()]
     assert sorted(held, key=str) == sorted(map(json.loads, lists), key=str)
-    assert warehouse.read("per_minute").isEmpty()
+    assert warehouse.read_frame("per_minute").isEmpty()
     assert parity(warehouse, asset).equal
 
 

@@ -64,16 +64,16 @@ def test_a_window_that_overflows_is_quarantined_and_others_continue(
         assert incremental(warehouse, asset) is not None
         if arrival is arrivals[0]:
             # No window has fired, so none has overflowed.
-            assert warehouse.exists(asset.quarantine_table) == bool(asset.expectations)
+            assert warehouse.has_table(asset.quarantine_table) == bool(asset.expectations)
     ingest(warehouse, READINGS, [])
     incremental(warehouse, asset)
 
     def published() -> set[tuple[str, int, int | None]]:
-        rows = warehouse.read(asset.table).select("sensor", "n", "total").collect()
+        rows = warehouse.read_frame(asset.table).select("sensor", "n", "total").collect()
         return {(row[0], row[1], None if row[2] is None else row[2] // 10**18) for row in rows}
 
     def held() -> set[tuple[str, int, str]]:
-        rows = warehouse.read(asset.quarantine_table).collect()
+        rows = warehouse.read_frame(asset.quarantine_table).collect()
         return {
             (r["sensor"], r["n"], f["expectation"]) for r in rows for f in r["failed_expectations"]
         }
@@ -90,7 +90,9 @@ def test_a_window_that_overflows_is_quarantined_and_others_continue(
     assert (published(), held()) == (good, bad)
     assert parity(warehouse, asset).equal
     assert quarantine.count(warehouse, asset).by_expectation[REASON] == 2
-    recorded = warehouse.read("checks").where((F.col("expectation") == REASON) & ~F.col("success"))
+    recorded = warehouse.read_frame("checks").where(
+        (F.col("expectation") == REASON) & ~F.col("success")
+    )
     failures = [f for row in recorded.collect() for f in row["failures"]]
     assert {json.loads(f["keys"])["sensor"] for f in failures} == {"large", "even"}
     assert {f["observed"] for f in failures} == {"too large: total"}
@@ -104,8 +106,8 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
     in_decimals = replace(SUMS, aggregates={**SUMS.aggregates, **wider})
     facts = backfill(warehouse, replace(in_decimals, name="per_minute"))
     assert (facts.windows, facts.quarantined) == (2, 0)
-    assert warehouse.read(SUMS.quarantine_table).isEmpty()
-    means = {row["average"] for row in warehouse.read(SUMS.table).collect()}
+    assert warehouse.read_frame(SUMS.quarantine_table).isEmpty()
+    means = {row["average"] for row in warehouse.read_frame(SUMS.table).collect()}
     # Twice the first value has 39 digits.
     assert means == {6 * 10**37, 10**37}
     assert parity(warehouse, in_decimals).equal
@@ -140,5 +142,5 @@ def test_batch_and_stream_agree_on_balanced_accounts(warehouse: Warehouse) -> No
     assert parity(warehouse, asset).equal
     backfill(warehouse, asset)
     assert parity(warehouse, asset).equal
-    moved = warehouse.read("checks").where("NOT success").count()
+    moved = warehouse.read_frame("checks").where("NOT success").count()
     assert moved == 0

@@ -48,7 +48,7 @@ def listed(done: Correction) -> set[tuple[int, str | None, str]]:
 
 
 def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
-    found = warehouse.read(table).drop("commit_number", "as_of").collect()
+    found = warehouse.read_frame(table).drop("commit_number", "as_of").collect()
     return sorted((tuple(r) for r in found), key=str)
 
 
@@ -88,7 +88,7 @@ def test_a_correction_counts_too_late_events_and_reports_changes(logged: Warehou
     }
     # The late table is unchanged, and no window lacks events any more.
     assert rows(logged, asset.late_table) == late
-    assert logged.read(asset.late_loss_table).isEmpty()
+    assert logged.read_frame(asset.late_loss_table).isEmpty()
     assert correct(logged, asset) is None
 
 
@@ -97,7 +97,7 @@ def test_a_correction_writes_only_windows_that_lack_events(logged: Warehouse) ->
     run_all(logged, asset, 4)
     done = correct(logged, asset)
     assert done is not None
-    written = logged.read(asset.table).where(f"commit_number = {done.facts.commit_number}")
+    written = logged.read_frame(asset.table).where(f"commit_number = {done.facts.commit_number}")
     lost = changed(reference(ARRIVALS), reference(ARRIVALS, complete=True))
     starts = {r[0] for r in written.select(F.unix_micros("window_start")).collect()}
     assert starts == {start for start, _, _ in lost}
@@ -115,7 +115,7 @@ def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse
     assert first is not None
     ingest(warehouse, READINGS, ARRIVALS[3:])
     run_all(warehouse, PER_MINUTE, 2)
-    assert State(warehouse, PER_MINUTE).last().after.at.arrival == len(ARRIVALS)
+    assert State(warehouse, PER_MINUTE).read_last_commit().after.at.arrival == len(ARRIVALS)
     between = published(warehouse, PER_MINUTE)
     complete = reference(ARRIVALS, complete=True)
     second = correct(warehouse, PER_MINUTE)
@@ -133,9 +133,9 @@ def test_a_correction_takes_in_no_new_arrival(warehouse: Warehouse) -> None:
     incremental(warehouse, PER_MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     backfill(warehouse, PER_MINUTE, *minutes(0, 3))
-    stood = State(warehouse, PER_MINUTE).last().after
+    stood = State(warehouse, PER_MINUTE).read_last_commit().after
     correct(warehouse, PER_MINUTE)
-    assert State(warehouse, PER_MINUTE).last().after == stood
+    assert State(warehouse, PER_MINUTE).read_last_commit().after == stood
     run_all(warehouse, PER_MINUTE, 4)
     correct(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS, complete=True)

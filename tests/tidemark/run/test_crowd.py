@@ -106,12 +106,12 @@ def test_concurrent_runs_kills_and_releases_lose_and_double_nothing(
         window: (row["n"], row["events"], row["late_events"], True)
         for window, row in by_window.items()
     }
-    out = warehouse.take(CROWD.table).select(["n", "quality"]).to_pylist()
+    out = warehouse.load_rows(CROWD.table).select(["n", "quality"]).to_pylist()
     assert {r["quality"] for r in out if r["n"] > MOST} <= {quarantine.RELEASED}
     assert parity(warehouse, CROWD).equal
     done = [
         r["commit_number"]
-        for r in warehouse.take(ledger.TABLE).to_pylist()
+        for r in warehouse.load_rows(ledger.TABLE).to_pylist()
         if r["asset"] == "crowd"
     ]
     assert sorted(done) == list(range(len(done)))

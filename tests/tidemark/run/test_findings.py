@@ -57,9 +57,9 @@ def test_an_unpublished_commit_is_published_without_new_arrivals(
 ) -> None:
     """Finding 14."""
     _left_behind(warehouse, monkeypatch)
-    before = warehouse.version(PER_MINUTE.table)
+    before = warehouse.newest_version(PER_MINUTE.table)
     assert incremental(warehouse, PER_MINUTE) is None
-    assert warehouse.version(PER_MINUTE.table) > before
+    assert warehouse.newest_version(PER_MINUTE.table) > before
     assert parity(warehouse, PER_MINUTE).equal
 
 
@@ -72,7 +72,7 @@ def test_a_table_whose_creator_was_killed_is_registered(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """Readers that use table names, such as marts, would otherwise never find it."""
-    enter = Catalog._register
+    enter = Catalog._register_now
 
     def killed(self: Catalog, name: str) -> None:
         if name == table:
@@ -84,7 +84,7 @@ def test_a_table_whose_creator_was_killed_is_registered(
         incremental(on, PER_MINUTE)
 
     with monkeypatch.context() as dying:
-        dying.setattr(Catalog, "_register", killed)
+        dying.setattr(Catalog, "_register_now", killed)
         with pytest.raises(_Killed):
             work(Warehouse(warehouse.spark, *warehouse.place))
     place = f"`{warehouse.database}`.`{table}`"
@@ -108,10 +108,10 @@ def test_a_stream_with_an_earlier_definition_stops_without_writing(
     incremental(warehouse, changed)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
-    before = [warehouse.version(table) for table in tables]
+    before = [warehouse.newest_version(table) for table in tables]
     with pytest.raises(DefinitionChangedError, match=r"an earlier definition of .*, so it ends"):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
-    assert [warehouse.version(table) for table in tables] == before
+    assert [warehouse.newest_version(table) for table in tables] == before
     assert incremental(warehouse, changed, pinned_definition=True) is not None
 
 
@@ -148,7 +148,9 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     monkeypatch.setattr(runner, "validate_and_split", gate)
     incremental(warehouse, FIVE)
     told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
-    published = warehouse.take(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()
+    published = (
+        warehouse.load_rows(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()
+    )
     order = lambda row: (row["window_start"], str(row["sensor"]))  # noqa: E731
     assert sorted(published, key=order) == sorted(told, key=order)
     assert parity(warehouse, FIVE).equal

@@ -41,7 +41,12 @@ def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
-    found = warehouse.table(table).select(F.input_file_name().alias("f")).distinct().collect()
+    found = (
+        warehouse.read_with_engine(table)
+        .select(F.input_file_name().alias("f"))
+        .distinct()
+        .collect()
+    )
     return [row["f"] for row in found]
 
 
@@ -67,12 +72,12 @@ def test_runs_of_many_events_reach_parity(warehouse: Warehouse, asset: WindowedT
     assert parity(warehouse, asset).wrong == 0
     if asset.window == PER_MINUTE.window:
         assert published(warehouse, asset) == reference(ARRIVALS)
-    before = warehouse.take(asset.table).num_rows
+    before = warehouse.load_rows(asset.table).num_rows
     backfill(warehouse, asset, T0, T0 + 2 * MINUTE)
     assert parity(warehouse, asset).wrong == 0
     backfill(warehouse, asset)
     assert parity(warehouse, asset).wrong == 0
-    assert warehouse.take(asset.table).num_rows == before
+    assert warehouse.load_rows(asset.table).num_rows == before
     correct(warehouse, asset)
     if asset.window != SESSIONS.window:
         # A session of the streamed result may be part of a larger one in the complete result.
@@ -90,4 +95,4 @@ def test_computed_files_are_committed_as_they_are(warehouse: Warehouse) -> None:
     backfill(warehouse, PLAIN)
     for table in (PLAIN.state_table, PLAIN.table):
         assert all("/part-" in file for file in _files(warehouse, table)), table
-    assert warehouse.read(PLAIN.state_table).where(f"{MARKER} IS NOT NULL").count() == 1
+    assert warehouse.read_frame(PLAIN.state_table).where(f"{MARKER} IS NOT NULL").count() == 1

@@ -159,7 +159,7 @@ def test_a_backfill_between_two_runs_counts_events_once(logged: Warehouse) -> No
     want = reference(ARRIVALS)
     assert published(logged, asset) == want
     # Published rows may hide events that were stored twice, until a window fires again.
-    stored = State(logged, asset).read().where(ADMITTED).groupBy("window_start", "sensor")
+    stored = State(logged, asset).read_partials().where(ADMITTED).groupBy("window_start", "sensor")
     held = stored.agg(F.sum("events")).withColumn("window_start", F.unix_micros("window_start"))
     assert {(s, k): n for s, k, n in held.collect()} == {w: r["n"] for w, r in want.items()}
 
@@ -202,7 +202,7 @@ def test_the_complete_result_includes_too_late_events(logged: Warehouse) -> None
     backfill(logged, asset)
     lost = {
         (r["start"], r["sensor"]): (r["lost_events"], r["n"], r["n_complete"])
-        for r in logged.read(asset.late_loss_table)
+        for r in logged.read_frame(asset.late_loss_table)
         .withColumn("start", F.unix_micros("window_start"))
         .collect()
     }
@@ -215,7 +215,7 @@ def test_the_complete_result_includes_too_late_events(logged: Warehouse) -> None
     assert lost
     backfill(logged, asset, late_events="include")
     assert published(logged, asset) == complete
-    assert logged.read(asset.late_loss_table).isEmpty()
+    assert logged.read_frame(asset.late_loss_table).isEmpty()
 
 
 def test_the_late_table_has_the_events_that_no_window_counts(logged: Warehouse) -> None:
@@ -223,8 +223,8 @@ def test_the_late_table_has_the_events_that_no_window_counts(logged: Warehouse) 
     run_all(logged, streamed, 4)
     backfill(logged, filled)
     columns = ["correlation_id", "window_start", "lateness_seconds", "reason"]
-    rows = sorted(logged.read(streamed.late_table).select(*columns).collect())
-    assert rows == sorted(logged.read(filled.late_table).select(*columns).collect())
+    rows = sorted(logged.read_frame(streamed.late_table).select(*columns).collect())
+    assert rows == sorted(logged.read_frame(filled.late_table).select(*columns).collect())
     counted = sum(r["events"] for r in reference(ARRIVALS).values())
     assert len({r["correlation_id"] for r in rows}) == len(rows) == 5 * 40 - counted
     lags = {r["lateness_seconds"] for r in rows if r["reason"] == "too_late"}
@@ -254,4 +254,4 @@ def test_an_unknown_column_is_named_before_anything_runs(logged: Warehouse) -> N
     wrong = replace(PER_MINUTE, name="wrong", aggregates={"top": agg.max("velocity")})
     with pytest.raises(DefinitionError, match=r"'wrong': the engine can't analyze .*`velocity`"):
         incremental(logged, wrong)
-    assert not logged.exists("wrong_state")
+    assert not logged.has_table("wrong_state")

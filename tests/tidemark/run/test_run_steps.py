@@ -18,7 +18,7 @@ INSTANTS = {"window_from", "window_to", "started_at", "watermark", *ledger.ENDED
 
 def recorded(warehouse: Warehouse, asset: str) -> list[RunFacts]:
     """Return the runs of an asset from the ledger."""
-    rows = warehouse.take(ledger.TABLE).sort_by("commit_number")
+    rows = warehouse.load_rows(ledger.TABLE).sort_by("commit_number")
     plain = {n: rows[n].cast(pa.int64()) if n in INSTANTS else rows[n] for n in rows.column_names}
     return [RunFacts(**r) for r in pa.table(plain).to_pylist() if r["asset"] == asset]
 

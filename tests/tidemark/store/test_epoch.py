@@ -35,10 +35,10 @@ ON_KEY = Merge(on=("k",))
 
 Write = Callable[[Warehouse, int, Epoch], object]
 WRITES: list[Write] = [
-    lambda store, number, epoch: store.append(ROWS, "t", "run", number, epoch=epoch),
-    lambda store, number, epoch: store.replace(ROWS, "t", "n = 1", "run", number, epoch=epoch),
-    lambda store, number, epoch: store.replace(ROWS, "t", "TRUE", "run", number, epoch=epoch),
-    lambda store, number, epoch: store.merge(ROWS, "t", ON_KEY, "run", number, epoch=epoch),
+    lambda store, number, epoch: store.append_rows(ROWS, "t", "run", number, epoch=epoch),
+    lambda store, number, epoch: store.replace_rows(ROWS, "t", "n = 1", "run", number, epoch=epoch),
+    lambda store, number, epoch: store.replace_rows(ROWS, "t", "TRUE", "run", number, epoch=epoch),
+    lambda store, number, epoch: store.merge_rows(ROWS, "t", ON_KEY, "run", number, epoch=epoch),
     lambda store, _, epoch: store.merge_if(lambda: ROWS, "t", ON_KEY, "run", epoch),
 ]
 
@@ -67,20 +67,20 @@ def other(location: str) -> Warehouse:
 
 
 def fence(store: Warehouse, number: int) -> None:
-    store.append(ROWS.slice(0, 0), "t", vouches={"erasures/s": number})
+    store.append_rows(ROWS.slice(0, 0), "t", vouches={"erasures/s": number})
 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_commit_of_an_earlier_epoch_is_refused(
     store: Warehouse, other: Warehouse, write: Write
 ) -> None:
-    store.create("t", ROWS)
+    store.ensure_table("t", ROWS)
     write(store, 0, Epoch("s", 0, lambda: True))
     fence(other, 1)
-    before = store.take("t")
+    before = store.load_rows("t")
     with pytest.raises(ErasedMeanwhileError, match=r"'t'.*erased.*again"):
         write(store, 1, Epoch("s", 0, lambda: True))
-    assert store.take("t") == before
+    assert store.load_rows("t") == before
     write(store, 1, Epoch("s", 1, lambda: True))
     # Epochs of other states do not matter.
     write(store, 2, Epoch("recreated", 0, lambda: True))
@@ -91,7 +91,7 @@ def test_a_fence_at_the_same_time_as_a_commit_refuses_it(
     store: Warehouse, other: Warehouse, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     """The fence comes after the check of the epoch, just before the commit."""
-    store.create("t", ROWS)
+    store.ensure_table("t", ROWS)
     fence(store, 0)
     fences = [1]
 
@@ -109,33 +109,33 @@ def test_a_fence_at_the_same_time_as_a_commit_refuses_it(
     fence_first("merge_rows")
     with pytest.raises(ErasedMeanwhileError):
         write(store, 0, Epoch("s", 0, lambda: True))
-    assert store.take("t").num_rows == 0
+    assert store.load_rows("t").num_rows == 0
 
 
 def test_the_first_commit_to_a_table_checks_that_the_epoch_is_current(store: Warehouse) -> None:
     """A table that did not exist could not be fenced."""
-    store.create("t", ROWS)
+    store.ensure_table("t", ROWS)
     with pytest.raises(ErasedMeanwhileError):
-        store.append(ROWS, "t", "run", 0, epoch=Epoch("s", 0, lambda: False))
-    store.append(ROWS, "t", "run", 0, epoch=Epoch("s", 0, lambda: True))
+        store.append_rows(ROWS, "t", "run", 0, epoch=Epoch("s", 0, lambda: False))
+    store.append_rows(ROWS, "t", "run", 0, epoch=Epoch("s", 0, lambda: True))
     # The table can be fenced from then on.
-    store.append(ROWS, "t", "run", 1, epoch=Epoch("s", 0, lambda: False))
+    store.append_rows(ROWS, "t", "run", 1, epoch=Epoch("s", 0, lambda: False))
 
 
 def commit(asset: Asset, number: int = 0) -> None:
     """Commit as a run does: create the state, store partials, create and write windows."""
     if not asset.rolls_up:
-        asset.table_id = asset.state.create(PARTIALS)
+        asset.table_id = asset.state.ensure_table(PARTIALS)
         marker = Increment(commit_number=number, after=Coverage(TimelinePosition(0)))
         partials = PARTIALS.set_column(0, "commit_number", pa.array([number], pa.int64()))
-        asset.state.commit(partials, marker, asset.epoch)
+        asset.state.store_commit(partials, marker, asset.epoch)
     write_windows(asset, number)
 
 
 def write_windows(asset: Asset, number: int) -> None:
     store, table = asset.warehouse, asset.transform.table
-    store.create(table, WINDOWS)
-    store.append(WINDOWS, table, asset.app, number, epoch=asset.epoch)
+    store.ensure_table(table, WINDOWS)
+    store.append_rows(WINDOWS, table, asset.app, number, epoch=asset.epoch)
 
 
 def erase(other: Warehouse) -> None:
@@ -145,7 +145,7 @@ def erase(other: Warehouse) -> None:
 
 def create_log(store: Warehouse) -> None:
     columns: Rows = pa.table({"arrival": pa.array([0], pa.int64())})
-    store.create(READINGS.log_table, columns)
+    store.ensure_table(READINGS.log_table, columns)
 
 
 @pytest.mark.parametrize("has_run", [False, True], ids=["first run", "later run"])
@@ -171,8 +171,8 @@ def test_a_run_that_publishes_during_an_erasure_is_refused(
     """Its published table did not exist when the erasure listed the tables."""
     create_log(store)
     base = Asset(store, PER_MINUTE)
-    base.table_id = base.state.create(PARTIALS)
-    base.state.commit(PARTIALS, Increment(commit_number=0), base.epoch)
+    base.table_id = base.state.ensure_table(PARTIALS)
+    base.state.store_commit(PARTIALS, Increment(commit_number=0), base.epoch)
     run = Asset(store, definition) if definition is SIXES else base
     erase(other)
     with pytest.raises(ErasedMeanwhileError):
@@ -186,13 +186,13 @@ def test_a_run_whose_tables_an_erasure_has_deleted_can_not_recreate_them(
     create_log(store)
     side = PER_MINUTE.side("rebuild")
     run = Asset(store, side)
-    run.table_id = run.state.create(PARTIALS)
+    run.table_id = run.state.ensure_table(PARTIALS)
     erase(other)
-    other.drop(side.state_table)
+    other.drop_table(side.state_table)
     assert not run.is_current()
-    Asset(other, side).state.create(PARTIALS)
+    Asset(other, side).state.ensure_table(PARTIALS)
     with pytest.raises(ErasedMeanwhileError):
-        run.state.commit(PARTIALS, Increment(commit_number=0), run.epoch)
+        run.state.store_commit(PARTIALS, Increment(commit_number=0), run.epoch)
     with pytest.raises(ErasedMeanwhileError):
         write_windows(run, 0)
 

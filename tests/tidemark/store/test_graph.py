@@ -94,7 +94,7 @@ def test_tables_of_definitions_that_are_not_loaded_are_found(
     names += [t for definition in definitions for t in definition.tables]
     names += PER_MINUTE.side("vip").tables
     for name in names:
-        store.create(name, COLUMNS)
+        store.ensure_table(name, COLUMNS)
     (tmp_path / "tidemark" / "broken" / "_delta_log").mkdir(parents=True)
     graph = Graph.of_folder(str(tmp_path / "tidemark"))
     below = [node.name for node in graph.below("source others")]
@@ -124,9 +124,9 @@ def test_a_changed_definition_changes_the_bases(store: Warehouse, tmp_path: Path
     moved = replace(PER_MINUTE, source=BOTH)
     folder = str(tmp_path / "tidemark")
     for definition, base in ((PER_MINUTE, "readings"), (moved, "both")):
-        store.create(definition.table, COLUMNS)
+        store.ensure_table(definition.table, COLUMNS)
         (node,) = Graph.of_folder(folder).nodes.values()
         assert node.bases == (f"source {base}",)
-    version = store.version(moved.table)
-    store.create(moved.table, COLUMNS)
-    assert store.version(moved.table) == version
+    version = store.newest_version(moved.table)
+    store.ensure_table(moved.table, COLUMNS)
+    assert store.newest_version(moved.table) == version

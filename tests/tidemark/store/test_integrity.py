@@ -136,26 +136,26 @@ def arrive(store: Warehouse, number: int, count: int = 10) -> None:
     integrity.demand(store, SOURCE)
     log = Log(store, SOURCE)
     log.replaced = integrity.newest_read(store, SOURCE)
-    log.recover()
-    newest = log.last()
+    log.take_over()
+    newest = log.find_last_arrival()
     arrival = Arrival(number, T0, None, None, count, T0, T0, 0, "{}")
     follows = "" if newest is None else newest.arrival_id
-    log.append(rows, [replace(arrival, follows=follows)])
+    log.append_arrivals(rows, [replace(arrival, follows=follows)])
 
 
 def run(store: Warehouse, number: int) -> None:
     """Count an arrival and publish it."""
     asset = Asset(store, ASSET)
-    asset.table_id = asset.state.create(PARTIALS)
-    newest = asset.log.last()
+    asset.table_id = asset.state.ensure_table(PARTIALS)
+    newest = asset.log.find_last_arrival()
     assert newest is not None
     position = TimelinePosition(newest.arrival, arrival_id=newest.arrival_id)
     marker = Increment(commit_number=number, after=Coverage(position))
     partials = PARTIALS.set_column(0, "commit_number", [[number]])
-    asset.state.commit(partials, marker, asset.epoch)
+    asset.state.store_commit(partials, marker, asset.epoch)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
-        store.create(table, WINDOWS)
-        store.append(WINDOWS, table, asset.app, number)
+        store.ensure_table(table, WINDOWS)
+        store.append_rows(WINDOWS, table, asset.app, number)
     facts = replace(
         FACTS_OF_A_RUN,
         table_id=asset.table_id,
@@ -169,10 +169,10 @@ def run(store: Warehouse, number: int) -> None:
 def create_store(place: str) -> Warehouse:
     """Create a home with the empty tables of the source."""
     store = Warehouse(cast("Any", None), place, "home", registered=False)
-    store.create(SOURCE.timeline_table, TIMELINE.empty_table())
+    store.ensure_table(SOURCE.timeline_table, TIMELINE.empty_table())
     columns = pa.schema([("ts", INSTANT), ("sensor", pa.string()), *FACTS.items()])
-    store.create(SOURCE.log_table, columns.empty_table())
-    store.create(SOURCE.dead_letters_table, columns.empty_table())
+    store.ensure_table(SOURCE.log_table, columns.empty_table())
+    store.ensure_table(SOURCE.dead_letters_table, columns.empty_table())
     return store
 
 
@@ -184,7 +184,7 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for number in range(4):
         arrive(store, number)
         run(store, number)
-        shutil.copytree(store.path(""), folder / f"{number}")
+        shutil.copytree(store.path_of(""), folder / f"{number}")
         found.append(folder / f"{number}")
     return found
 
@@ -312,7 +312,7 @@ def test_a_lost_commit_is_found_in_an_object_store() -> None:
         for number in range(2):
             arrive(store, number)
             run(store, number)
-        folder = store.path("").rstrip("/")
+        folder = store.path_of("").rstrip("/")
         assert check(folder, [SOURCE], [ASSET]) == []
         system, path = file_system(folder)
         for table in (SOURCE.log_table, ASSET.table):
@@ -369,9 +369,9 @@ def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     app = Asset(store, ASSET).app
     # As a release: the window enters the published table, then leaves the quarantine.
-    store.append(WINDOWS, ASSET.table)
-    vouches = integrity.vouches(store, app, [ASSET.table])
-    store.append(WINDOWS.slice(0, 0), ASSET.quarantine_table, vouches=vouches)
+    store.append_rows(WINDOWS, ASSET.table)
+    vouches = integrity.vouched_versions(store, app, [ASSET.table])
+    store.append_rows(WINDOWS.slice(0, 0), ASSET.quarantine_table, vouches=vouches)
     if followed:
         arrive(store, 4)
         run(store, 4)
@@ -387,10 +387,10 @@ def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     columns = pa.table({"n": pa.array([1], pa.int64())})
     generation = {rollup_generation.PROPERTY: rollup_generation.initial_generation(hourly)}
-    store.create(hourly.table, columns, extra_properties=generation)
+    store.ensure_table(hourly.table, columns, extra_properties=generation)
     asset = Asset(store, hourly)
     for number in (2, 3):
-        store.append(columns, hourly.table, asset.app, number)
+        store.append_rows(columns, hourly.table, asset.app, number)
         facts = replace(
             FACTS_OF_A_RUN, asset=hourly.name, table_id=str(asset.table_id), commit_number=number
         )
@@ -531,16 +531,16 @@ def kept_readings(readings: Any) -> Any:  # noqa: ANN401
 def test_rows_that_a_derived_source_has_read_are_not_deleted_either(home: Path) -> None:
     drop_owner(open_store(home), ASSET.table.owner, ASSET.tables)
     store = open_store(home)
-    newest = Log(store, SOURCE).last()
+    newest = Log(store, SOURCE).find_last_arrival()
     assert newest is not None
     taken = {SOURCE.name: TakenArrival(newest.arrival, newest.arrival_id, "")}
     log = Log(store, kept_readings)
     for table in (kept_readings.log_table, kept_readings.dead_letters_table):
-        store.create(table, pa.table({"arrival": pa.array([], pa.int64())}))
-    store.create(kept_readings.timeline_table, TIMELINE.empty_table())
-    log.recover()
+        store.ensure_table(table, pa.table({"arrival": pa.array([], pa.int64())}))
+    store.ensure_table(kept_readings.timeline_table, TIMELINE.empty_table())
+    log.take_over()
     position = Step(SOURCE.name, taken).to_position()
-    log.append(pa.table({}), [Arrival(0, T0, None, None, 0, None, None, 0, position)])
+    log.append_arrivals(pa.table({}), [Arrival(0, T0, None, None, 0, None, None, 0, position)])
     assert checked(home) == []
     without_commit(home / SOURCE.timeline_table)
     (damage,) = check(str(home), [SOURCE], [])

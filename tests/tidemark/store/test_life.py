@@ -42,14 +42,14 @@ def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[l
     """Return the recorded commit numbers in order, for each table ID."""
     order = "started_at" if table == ledger.TABLE else "at"
     found: dict[str, list[int]] = {}
-    for row in sorted(warehouse.take(table).to_pylist(), key=lambda row: row[order]):
+    for row in sorted(warehouse.load_rows(table).to_pylist(), key=lambda row: row[order]):
         if row["asset"] == asset:
             found.setdefault(row["table_id"], []).append(row["commit_number"])
     return list(found.values())
 
 
 def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
-    found = warehouse.read(asset.table).drop("commit_number", "as_of", "quality")
+    found = warehouse.read_frame(asset.table).drop("commit_number", "as_of", "quality")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
@@ -57,10 +57,10 @@ def test_a_dropped_asset_leaves_only_its_ledger_rows(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "gone")
     incremental(logged, asset)
     own = asset.tables
-    there = [table for table in own if logged.exists(table)]
+    there = [table for table in own if logged.has_table(table)]
     assert set(there) == set(own) - {asset.panes_table, asset.quarantine_table}
     assert drop_asset(logged, asset) == there
-    assert not [table for table in own if Path(logged.path(table)).exists()]
+    assert not [table for table in own if Path(logged.path_of(table)).exists()]
     named = logged.spark.sql(f"SHOW TABLES IN `{logged.database}`").select("tableName").collect()
     assert not {row[0] for row in named} & set(own)
     assert lives(logged, "gone") == [[0]]
@@ -71,13 +71,13 @@ def test_a_killed_drop_has_removed_the_checkpoint_first(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asset = renamed(PER_MINUTE, "halfway")
-    offsets = Path(logged.path("_checkpoints"), asset.name, "offsets")
+    offsets = Path(logged.path_of("_checkpoints"), asset.name, "offsets")
     offsets.mkdir(parents=True)
 
     def killed(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Warehouse, "drop", killed)
+    monkeypatch.setattr(Warehouse, "drop_table", killed)
     with pytest.raises(KeyboardInterrupt):
         drop_asset(logged, asset)
     assert not offsets.exists()
@@ -104,17 +104,17 @@ def test_a_killed_run_of_a_recreated_asset_is_completed(
 def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "read")
     run_all(logged, asset, 1)
-    assert logged.table(asset.table).count() == len(reference(ARRIVALS))
-    assert logged.changes(asset.table, -1).count() > 0
+    assert logged.read_with_engine(asset.table).count() == len(reference(ARRIVALS))
+    assert logged.read_change_feed(asset.table, -1).count() > 0
     place = f"`{logged.database}`.`{asset.table}`"
     assert logged.spark.table(place).count() == len(reference(ARRIVALS))
     drop_asset(logged, asset)
     incremental(logged, asset, limit=3)
-    some = logged.take(asset.table).num_rows
+    some = logged.load_rows(asset.table).num_rows
     assert 0 < some < len(reference(ARRIVALS))
-    assert logged.table(asset.table).count() == some
+    assert logged.read_with_engine(asset.table).count() == some
     assert logged.spark.table(place).count() == some
-    assert logged.changes(asset.table, -1).where("_change_type = 'insert'").count() >= some
+    assert logged.read_change_feed(asset.table, -1).where("_change_type = 'insert'").count() >= some
 
 
 @pytest.mark.nightly
@@ -131,7 +131,7 @@ def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> 
 
 
 def _first_life(warehouse: Warehouse, asset: str) -> str:
-    found = warehouse.read(ledger.TABLE).where(F.col("asset") == asset)
+    found = warehouse.read_frame(ledger.TABLE).where(F.col("asset") == asset)
     return found.orderBy("started_at").select("table_id").collect()[0][0]
 
 
@@ -172,7 +172,7 @@ def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -
     incremental(logged, whole)
     before = rows(logged, whole)
     assert drop_asset(logged, whole) == [whole.table]
-    assert logged.exists(base.state_table)
+    assert logged.has_table(base.state_table)
     facts = incremental(logged, whole)
     assert facts is not None
     assert rows(logged, whole) == before
@@ -184,6 +184,6 @@ def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -
 def test_windows_left_by_an_interrupted_drop_are_not_doubled(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "half")
     run_all(logged, asset)
-    logged.drop(asset.state_table)
+    logged.drop_table(asset.state_table)
     run_all(logged, asset, 4)
     assert published(logged, asset) == reference(ARRIVALS)

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> str:
 def create(store: Warehouse, *owners: Source | Definition) -> None:
     for owner in owners:
         for table in owner.tables:
-            store.create(table, COLUMNS)
+            store.ensure_table(table, COLUMNS)
 
 
 def test_an_operation_is_unfinished_until_it_ends(store: Warehouse, folder: str) -> None:
@@ -81,8 +81,8 @@ def test_a_drop_finds_all_tables_of_the_owner_and_only_those(store: Warehouse) -
     create(store, PER_MINUTE, side, HOURLY, READINGS)
     dropped = drop_owner(store, ASSET)
     assert sorted(dropped) == sorted({*PER_MINUTE.tables, *side.tables})
-    assert not any(store.exists(table) for table in dropped)
-    assert all(store.exists(table) for table in (*HOURLY.tables, *READINGS.tables))
+    assert not any(store.has_table(table) for table in dropped)
+    assert all(store.has_table(table) for table in (*HOURLY.tables, *READINGS.tables))
     assert drop_owner(store, ASSET) == []
 
 
@@ -90,7 +90,7 @@ def test_an_interrupted_drop_is_completed(
     store: Warehouse, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(store, PER_MINUTE)
-    delete, order = store.drop, list[str]()
+    delete, order = store.drop_table, list[str]()
 
     def interrupted(table: str) -> bool:
         if len(order) == 2:
@@ -99,7 +99,7 @@ def test_an_interrupted_drop_is_completed(
         return delete(table)
 
     with monkeypatch.context() as killing:
-        killing.setattr(store, "drop", interrupted)
+        killing.setattr(store, "drop_table", interrupted)
         with pytest.raises(KilledError):
             drop_owner(store, ASSET)
     assert order[0] == "per_minute_state"

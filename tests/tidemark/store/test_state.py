@@ -65,16 +65,16 @@ def test_only_the_first_of_two_runs_with_one_number_commits(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     state = State(warehouse, PER_MINUTE)
-    assert state.last().commit_number == -1
-    epoch = Epoch(state.create(stored(spark, 5)), 0, lambda: True)
+    assert state.read_last_commit().commit_number == -1
+    epoch = Epoch(state.ensure_table(stored(spark, 5)), 0, lambda: True)
     first = Increment(run="first", commit_number=0)
-    state.commit(stored(spark, 5), first, epoch)
-    assert state.counts(first) == {ON_TIME: 5}
+    state.store_commit(stored(spark, 5), first, epoch)
+    assert state.count_events(first) == {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(stored(spark, 7), Increment(run="second", commit_number=0), epoch)
-    assert [r["events"] for r in state.read().collect()] == [5]
-    assert state.last().run == "first"
-    assert state.counts(state.last())[0] == 5
+        state.store_commit(stored(spark, 7), Increment(run="second", commit_number=0), epoch)
+    assert [r["events"] for r in state.read_partials().collect()] == [5]
+    assert state.read_last_commit().run == "first"
+    assert state.count_events(state.read_last_commit())[0] == 5
 
 
 def test_an_asset_gets_its_identity_from_the_first_run_that_any_process_makes(
@@ -84,5 +84,5 @@ def test_an_asset_gets_its_identity_from_the_first_run_that_any_process_makes(
     waiting = Asset(warehouse, PER_MINUTE)
     assert waiting.table_id is None
     other = Warehouse(spark, *warehouse.place)
-    created = State(other, PER_MINUTE).create(spark.createDataFrame([], "commit_number LONG"))
+    created = State(other, PER_MINUTE).ensure_table(spark.createDataFrame([], "commit_number LONG"))
     assert waiting.table_id == created

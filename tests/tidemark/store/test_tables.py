@@ -104,27 +104,27 @@ def store(tmp_path: Path) -> Warehouse:
 
 def test_a_writer_refuses_a_table_of_another_owner(store: Warehouse) -> None:
     asset = replace(PER_MINUTE, name="readings_log")
-    store.create(READINGS.log_table, COLUMNS)
+    store.ensure_table(READINGS.log_table, COLUMNS)
     for _ in range(2):
         with pytest.raises(DefinitionError, match="event log of source 'readings'"):
-            store.create(asset.table, COLUMNS)
+            store.ensure_table(asset.table, COLUMNS)
     with pytest.raises(DefinitionError, match="rename the asset"):
         drop_asset(store, asset)
-    store.create("someones", COLUMNS)
+    store.ensure_table("someones", COLUMNS)
     with pytest.raises(DefinitionError, match="does not belong to Tidemark"):
-        store.create(replace(PER_MINUTE, name="someones").table, COLUMNS)
-    assert store.exists(READINGS.log_table)
+        store.ensure_table(replace(PER_MINUTE, name="someones").table, COLUMNS)
+    assert store.has_table(READINGS.log_table)
 
 
 def test_side_tables_are_found_by_their_owner(store: Warehouse) -> None:
     vip = replace(PER_MINUTE, name="per_minute__vip")
     side = PER_MINUTE.side("new")
     for table in (PER_MINUTE.table, vip.table, vip.state_table, side.table, side.state_table):
-        store.create(table, COLUMNS)
+        store.ensure_table(table, COLUMNS)
     owned = [t for t in own_tables(store) if t.owner == PER_MINUTE.table.owner]
     assert [str(t) for t in owned if t.side] == ["per_minute__new", "per_minute__new_state"]
     assert [str(t) for t in owned if not t.side] == ["per_minute"]
     with pytest.raises(
         DefinitionError, match=r"side tables 'per_minute__vip'.*share one namespace"
     ):
-        store.create(PER_MINUTE.side("vip").table, COLUMNS)
+        store.ensure_table(PER_MINUTE.side("vip").table, COLUMNS)

@@ -110,7 +110,7 @@ def test_the_parts_that_differ_are_named(
     made: Warehouse, now: WindowedTransform, told: list[str], effect: Effect
 ) -> None:
     asset = Asset(made, now)
-    found = takeover.find_changes(asset, asset.state.last())
+    found = takeover.find_changes(asset, asset.state.read_last_commit())
     assert [str(c) for c in found] == told
     assert max((c.effect for c in found), key=list(Effect).index, default=Effect.NONE) == effect
 
@@ -133,7 +133,7 @@ def test_the_windows_that_would_change_are_reported(made: Warehouse) -> None:
     """The number equals the windows that a backfill with the new definition changes."""
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
     found = compute_changes(made, less)
-    rows = made.take(PER_MINUTE.table).to_pylist()
+    rows = made.load_rows(PER_MINUTE.table).to_pylist()
     odd = [r for r in rows if r["high"] != r["n"]]
     assert odd
     assert found.rows == {"changed": len(odd)}
@@ -160,8 +160,8 @@ def test_a_range_limits_the_windows_that_are_compared(made: Warehouse) -> None:
 @pytest.mark.slow
 def test_other_keys_replace_all_rows(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, keys=()))
-    starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
-    count = made.take(PER_MINUTE.table).num_rows
+    starts = {r["window_start"] for r in made.load_rows(PER_MINUTE.table).to_pylist()}
+    count = made.load_rows(PER_MINUTE.table).num_rows
     assert found.rows == {"new": len(starts), "removed": count}
 
 
@@ -178,13 +178,13 @@ def test_a_new_column_is_reported_without_value_changes(made: Warehouse) -> None
 def test_runs_are_refused_if_the_tables_need_a_rebuild(made: Warehouse, name: str) -> None:
     now, (told, *_), _ = CHANGED[name]
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
-    before = [made.version(table) for table in tables]
+    before = [made.newest_version(table) for table in tables]
     for work in (incremental, correct, lambda w, t: backfill(w, t, *minutes(0, 1))):
         with pytest.raises(StaleError) as refused:
             work(made, now)
         assert told in str(refused.value)
         assert "`tidemark rebuild per_minute`" in str(refused.value)
-    assert [made.version(table) for table in tables] == before
+    assert [made.newest_version(table) for table in tables] == before
 
 
 # Many runs.
@@ -199,10 +199,10 @@ def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
     later = replace(PER_MINUTE, function=halved)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, later, monkeypatch)
-    version = warehouse.version(PER_MINUTE.table)
+    version = warehouse.newest_version(PER_MINUTE.table)
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
-    assert warehouse.version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.table) == version
 
 
 # Many runs.

@@ -50,12 +50,12 @@ def test_a_candidate_bound_loses_events_behind_its_watermark(warehouse: Warehous
     for bound in ("0 minutes", "1 minute", "3 minutes"):
         source = replace(READINGS, name=f"bound_{bound[0]}", watermark=BoundedOutOfOrderness(bound))
         ingest(warehouse, source, arrivals)
-        behind = Log(warehouse, source).read(-1, 5).where("ts < watermark").count()
+        behind = Log(warehouse, source).read_events(-1, 5).where("ts < watermark").count()
         assert found[duration(bound)] == behind
 
 
 def test_a_log_without_events_is_refused(warehouse: Warehouse) -> None:
-    Log(warehouse, READINGS).create()
+    Log(warehouse, READINGS).ensure_tables()
     with pytest.raises(DataError, match="no events with an event time yet"):
         measure_lags(warehouse, READINGS)
 

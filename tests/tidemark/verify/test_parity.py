@@ -32,7 +32,7 @@ def streamed(shared: Warehouse) -> Warehouse:
 
 
 def change(warehouse: Warehouse, statement: str) -> None:
-    path = f"delta.`{warehouse.path(PER_MINUTE.table)}`"
+    path = f"delta.`{warehouse.path_of(PER_MINUTE.table)}`"
     warehouse.spark.sql(statement.format(table=path)).collect()
 
 
@@ -55,9 +55,9 @@ def test_each_injected_difference_is_found_and_named(streamed: Warehouse) -> Non
 
     change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
     change(streamed, f"DELETE FROM {{table}} WHERE {WINDOW} AND sensor IS NULL")
-    twin = streamed.read(PER_MINUTE.table).where(f"{WINDOW} AND sensor = 'b'")
+    twin = streamed.read_frame(PER_MINUTE.table).where(f"{WINDOW} AND sensor = 'b'")
     ghost = twin.withColumn("sensor", F.lit("ghost"))
-    ghost.write.format("delta").mode("append").save(streamed.path(PER_MINUTE.table))
+    ghost.write.format("delta").mode("append").save(streamed.path_of(PER_MINUTE.table))
     assert found(streamed) == [
         ("value", START, "a", "total"),
         ("extra", START, "ghost", None),
@@ -79,7 +79,7 @@ def test_few_rows_are_compared_in_memory(
     def materialize(*_: object) -> NoReturn:
         raise AssertionError("few rows were written to files")
 
-    monkeypatch.setattr(Warehouse, "materialize", materialize)
+    monkeypatch.setattr(Warehouse, "materialize_rows", materialize)
     assert parity(streamed, PER_MINUTE).windows > 10
     # Either the events are many, or the resulting rows.
     for bound in ("SMALL_BATCH_ROWS", "IN_MEMORY_PARTIALS"):

@@ -51,7 +51,7 @@ def stored(
     warehouse: Warehouse, asset: WindowedTransform, commit_number: int
 ) -> list[dict[str, Any]]:
     """Return the partials that the state has stored."""
-    found = State(warehouse, asset).of(commit_number).toArrow()
+    found = State(warehouse, asset).read_partials_of_commit(commit_number).toArrow()
     return [{**r, VERDICT: classification.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
 
 
@@ -99,7 +99,7 @@ def test_each_step_shows_the_rows_that_passed_it(
         ("quarantined", asset.quarantine_table),
         ("panes", asset.panes_table),
     ):
-        there = logged.take(table).filter(pc.field("commit_number") == facts.commit_number)
+        there = logged.load_rows(table).filter(pc.field("commit_number") == facts.commit_number)
         assert rows(tapped(logged, asset, step, facts.commit_number)) == rows(there.to_pylist())
         assert there.num_rows, step
     assert len(tapped(logged, asset, "read", 0, limit=5)) == 5
@@ -112,7 +112,7 @@ def test_the_prepared_step_shows_the_functions_rows(logged: Warehouse) -> None:
     (facts,) = run_all(logged, asset)
     prepared = tapped(logged, asset, "prepared", facts.commit_number)
     assert all(r["value"] > 0.5 for r in prepared)
-    log = Log(logged, READINGS).read(-1, facts.through_arrival)
+    log = Log(logged, READINGS).read_events(-1, facts.through_arrival)
     assert len(prepared) == log.where("value > 0.5").count() > 0
 
 

@@ -124,10 +124,10 @@ def test_a_dead_letter_is_found_with_its_reason(warehouse: Warehouse) -> None:
     second = replace(
         first, arrival=1, rows=0, dead_letters=1, arrival_id=new_arrival_id(), follows=follows
     )
-    rows = log.read(-1, 0).drop("correlation_id", "arrived_at", "watermark")
-    log.recover()
+    rows = log.read_events(-1, 0).drop("correlation_id", "arrived_at", "watermark")
+    log.take_over()
     dead = dead_letter(F.lit("not a number"), F.lit(b"x").cast("binary"))
-    log.append(
+    log.append_arrivals(
         rows.select(
             F.lit(1).cast("bigint").alias("arrival"),
             "position",

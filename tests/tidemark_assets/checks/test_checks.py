@@ -153,7 +153,7 @@ def test_releasing_a_window_materializes_its_partition(platform: Platform) -> No
     assert causes(platform.instance, platform.definitions, "gated", "2023-11-15") == []
     tags = released[0].step_materialization_data.materialization.tags or {}
     assert tags[CODE_VERSION_TAG] == fingerprint(gated)
-    row = platform.warehouse.read("gated").where("most = 9").collect()
+    row = platform.warehouse.read_frame("gated").where("most = 9").collect()
     assert [r["quality"] for r in row] == ["released"]
     assert newest(platform, BETWEEN).passed
     nothing = platform.run("discard_quarantined", {"asset": "gated"})

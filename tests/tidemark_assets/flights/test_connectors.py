@@ -74,9 +74,9 @@ def test_a_replay_writes_identical_files_and_keeps_existing_ones(
 def test_flights_are_ingested_out_of_order(warehouse: Warehouse, tmp_path: Path) -> None:
     list(play(warehouse, ingestion, tmp_path, Excerpt(days=3), batch=None))
     log = Log(warehouse, flights)
-    timeline = log.timeline()
+    timeline = log.read_timeline()
     assert len(timeline) == 12
-    rows = log.read(-1, 11)
+    rows = log.read_events(-1, 11)
     assert rows.count() == sum(a.rows for a in timeline) > 2000
     assert rows.where("departure is null").count() == 0
     late = rows.where(F.col("departure") < F.col("watermark")).count()

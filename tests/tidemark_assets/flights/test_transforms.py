@@ -35,7 +35,7 @@ def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehou
 @pytest.fixture(scope="module")
 def records(days: Warehouse) -> pd.DataFrame:
     """Return the rows of the event log."""
-    rows = Log(days, flights).read(-1, 11).toPandas()
+    rows = Log(days, flights).read_events(-1, 11).toPandas()
     rows["departure"] = rows["departure"].dt.tz_localize("UTC")
     return rows
 
@@ -56,7 +56,7 @@ def test_incremental_runs_equal_one_batch_computation(
 def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
     """Return the windows including too-late events, ordered by window and keys."""
     backfill(warehouse, transform, late_events="include")
-    rows = warehouse.read(transform.table).toPandas()
+    rows = warehouse.read_frame(transform.table).toPandas()
     for bound in ("window_start", "window_end"):
         rows[bound] = rows[bound].dt.tz_localize("UTC")
     return rows.sort_values(transform.by_window, ignore_index=True)
@@ -124,7 +124,7 @@ def test_carrier_months_follow_the_new_york_calendar(
 
 
 def test_an_open_month_fires_an_early_pane(days: Warehouse) -> None:
-    panes = days.read(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
+    panes = days.read_frame(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
     united = panes[(panes["carrier"] == "UA") & (panes["window_end"] == "2013-02-01T05:00")]
     assert list(united["timing"]) == ["EARLY", "ON_TIME"]
     assert united["flights"].is_monotonic_increasing

@@ -27,9 +27,9 @@ def test_maintenance_compacts_files_and_reports_the_result(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "tables")
-    home.warehouse.create(READINGS.lookup_table("some"), ROWS)
+    home.warehouse.ensure_table(READINGS.lookup_table("some"), ROWS)
     for _ in range(3):
-        home.warehouse.append(ROWS, "some")
+        home.warehouse.append_rows(ROWS, "some")
     found = dg.Definitions.merge(maintenance(), dg.Definitions(resources={"tidemark": home}))
     done = found.resolve_job_def(NAME).execute_in_process(instance=instance)
     assert done.success

@@ -75,7 +75,7 @@ def test_a_nightly_run_verifies_recent_days_then_adds_late_events(
     # Windows with late events pass the next night. A manual change of the table does not.
     assert checks(night(here, instance)) == [("parity", True, lost)]
     assert not parity(warehouse, PER_MINUTE).equal
-    path = warehouse.path("per_minute")
+    path = warehouse.path_of("per_minute")
     warehouse.spark.sql(f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{iso(T0)}'")
     assert checks(night(here, instance))[0][1] is False
 

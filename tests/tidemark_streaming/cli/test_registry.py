@@ -104,7 +104,7 @@ def tables(here: Settings, spark: SparkSession) -> Warehouse:
 
 
 def numbers(tables: Warehouse, name: str) -> list[int]:
-    return sorted(row.n for row in tables.read(f"{name}_log").select("n").collect())
+    return sorted(row.n for row in tables.read_frame(f"{name}_log").select("n").collect())
 
 
 def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
@@ -123,7 +123,7 @@ def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
     ingested = json.loads(call("ingest", name, "--json").stdout)
     assert (ingested["events"], ingested["dead_letters"]) == (2, 2)
     assert numbers(tables, name) == [1, 4]
-    letters = tables.take(f"{name}_dead_letters").sort_by("offset").to_pylist()
+    letters = tables.load_rows(f"{name}_dead_letters").sort_by("offset").to_pylist()
     assert [(r["offset"], r["bytes"], r["reason"]) for r in letters] == [
         (1, unknown, "There is no schema with the record's schema ID 99."),
         (2, order(3)[:-1], "The record can't be decoded with schema 1: it ends too early."),
@@ -146,7 +146,7 @@ def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
     following.brings(1)
     following.join()
     assert numbers(tables, name) == [1, 4, 5, 6]
-    assert tables.take(f"{name}_dead_letters").num_rows == 2
+    assert tables.load_rows(f"{name}_dead_letters").num_rows == 2
 
     registered.has(99, ORDER)
     replay = call(
@@ -183,8 +183,8 @@ def test_protobuf_records_are_decoded_by_confluents_framing(
     topics.send(name, [value, value[:-1], writes(other, place)])
     ingested = json.loads(call("ingest", name, "--json").stdout)
     assert (ingested["events"], ingested["dead_letters"]) == (2, 1)
-    rows = tables.read(f"{name}_log").orderBy("n").collect()
+    rows = tables.read_frame(f"{name}_log").orderBy("n").collect()
     assert [(r.n, r.at and r.at.timestamp()) for r in rows] == [(1, AT.timestamp()), (2, None)]
-    (letter,) = tables.take(f"{name}_dead_letters").to_pylist()
+    (letter,) = tables.load_rows(f"{name}_dead_letters").to_pylist()
     assert (letter["offset"], letter["bytes"]) == (1, value[:-1])
     assert letter["reason"] == "The record is not a message 'shop.Order'."

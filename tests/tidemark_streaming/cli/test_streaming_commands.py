@@ -115,7 +115,7 @@ def test_the_query_in_monitoring_md_returns_the_steps_of_runs(
 
 
 def test_parity_finds_a_planted_difference(here: Settings, spark: SparkSession) -> None:
-    table = Warehouse(spark, here.warehouse, here.database).path(ASSET)
+    table = Warehouse(spark, here.warehouse, here.database).path_of(ASSET)
     spark.sql(
         f"UPDATE delta.`{table}` SET flights = flights + 1 "
         "WHERE origin = 'JFK' AND window_start = '2013-01-02T15:00:00Z'"

@@ -84,7 +84,7 @@ def versions(connector: DeltaConnector, timeline: Sequence[Arrival] = ()) -> lis
 
 def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
     """Return the event log without the correlation IDs."""
-    rows = warehouse.take(source.log_table).drop_columns(["correlation_id"])
+    rows = warehouse.load_rows(source.log_table).drop_columns(["correlation_id"])
     return sorted(rows.to_pylist(), key=lambda row: (row["arrival"], row["position"]))
 
 
@@ -116,7 +116,7 @@ def test_windows_are_equal_for_any_batch_size(
     found = []
     for place in (warehouse, whole):
         incremental(place, PER_SHOP)
-        rows = place.take(PER_SHOP.table).to_pylist()
+        rows = place.load_rows(PER_SHOP.table).to_pylist()
         found.append(sorted(tuple(map(str, row.values())) for row in rows))
     assert found[0] == found[1]
     assert found[0]
@@ -143,7 +143,9 @@ def test_row_changes_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
         (3, "delete", 3, 5),
     ]
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-    told = warehouse.read(CHANGED.log_table).selectExpr(f"SUM({sign})", f"SUM(price * {sign})")
+    told = warehouse.read_frame(CHANGED.log_table).selectExpr(
+        f"SUM({sign})", f"SUM(price * {sign})"
+    )
     there = DeltaTable(path).to_pyarrow_table()["price"].to_pylist()
     assert told.collect() == [(len(there), sum(there))]
 

@@ -177,8 +177,8 @@ def run_in_cuts(
         given += chance.choice([1, 1, 2] if changing else [1, 2, 5])
         list(ingest(warehouse, MemoryConnector(ORDERS, arrivals[:given]), batch=None))
         for transform, source in stages:
-            own = warehouse.exists(transform.source.log_table)
-            if not own or not Log(warehouse, transform.source).timeline():
+            own = warehouse.has_table(transform.source.log_table)
+            if not own or not Log(warehouse, transform.source).read_timeline():
                 break
             with killed(chance, commit, ("state", "published", "ledger")):
                 if changing and transform is stages[0][0] and given < len(arrivals):
@@ -200,7 +200,7 @@ def change_at_random(
 ) -> None:
     """Change windows without an arrival, or not at all."""
     what = chance.random()
-    if what < 0.3 and warehouse.exists(transform.table):
+    if what < 0.3 and warehouse.has_table(transform.table):
         correct(warehouse, transform)
     elif what < 0.6:
         late_events = chance.choice(["include", "include", "exclude"])
@@ -210,7 +210,7 @@ def change_at_random(
 
 
 def rows_of(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
-    table = warehouse.take(source.log_table)
+    table = warehouse.load_rows(source.log_table)
     return to_dicts(table.sort_by([("arrival", "ascending"), ("position", "ascending")]))
 
 
@@ -235,7 +235,7 @@ def test_chains_of_chains_are_their_definition_in_any_cut(warehouse: Warehouse, 
 
     base = [
         BaseArrival([dict(zip("tkv", row, strict=True)) for row in one.rows], a.before, a.after)
-        for a, one in zip(Log(warehouse, ORDERS).timeline(), given, strict=True)
+        for a, one in zip(Log(warehouse, ORDERS).read_timeline(), given, strict=True)
     ]
     expected = chain_by_definition(base, assign=assign, gap=window.merge_gap, lateness=lateness)
     base = check(warehouse, first, base, expected)
@@ -299,9 +299,9 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
     for row, following in pairwise(rows):
         if row["retraction"]:
             assert (row["arrival"], row["k"]) == (following["arrival"], following["k"])
-    base = Log(warehouse, ORDERS).timeline()
-    assert [a.after for a in Log(warehouse, first).timeline()] == [a.after for a in base]
-    windows = warehouse.take(tens.table)
+    base = Log(warehouse, ORDERS).read_timeline()
+    assert [a.after for a in Log(warehouse, first).read_timeline()] == [a.after for a in base]
+    windows = warehouse.load_rows(tens.table)
     starts = to_micros(windows["window_start"])
     assert {
         (start, row["k"]): (row["n"], row["v"])
@@ -340,7 +340,7 @@ def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
 
 
 def published(warehouse: Warehouse, transform: WindowedTransform) -> list[tuple[Any, ...]]:
-    table = warehouse.take(transform.table)
+    table = warehouse.load_rows(transform.table)
     bounds = (to_micros(table[name]) for name in ("window_start", "window_end"))
     rows = zip(*bounds, table.to_pylist(), strict=True)
     return [(start, end, row["k"], row["n"], row["v"]) for start, end, row in rows]
@@ -353,7 +353,7 @@ def check(
     expected: Sequence[tuple[Any, ...]],
 ) -> list[BaseArrival]:
     """Compare a chain with its expected rows, and return its arrivals for a further chain."""
-    rows, timeline = rows_of(warehouse, source), Log(warehouse, source).timeline()
+    rows, timeline = rows_of(warehouse, source), Log(warehouse, source).read_timeline()
     found = [
         (r["arrival"], r["window_first"], r["window_last"] + 1, r["k"], r["n"], r["v"])
         for r in rows
@@ -412,14 +412,14 @@ def test_a_chain_refuses_windows_that_changed_without_an_arrival(
         take(warehouse, hours)
     assert "changed windows that 'hours' had read. Run `tidemark rebuild hours`" in str(no.value)
     for table in hours.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     assert take(warehouse, hours) == 2
     assert [r["n"] for r in rows_of(warehouse, hours)] == [2, 1]
     arrive(warehouse, *arrivals)
     incremental(warehouse, fives)
     assert take(warehouse, hours) == 1
     for table in fives.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     incremental(warehouse, fives)
     with pytest.raises(DataError, match=r"'fives' no longer has the run .*, or it was dropped"):
         take(warehouse, hours)
@@ -446,7 +446,7 @@ def test_a_correction_is_a_step_of_a_chain_of_changes(warehouse: Warehouse) -> N
     found = [(r["arrival"], r["window_first"], r["retraction"], r["n"]) for r in rows]
     changed = [(2, 0, True, 1), (2, 0, False, 2)]
     assert found == [(0, 0, False, 1), (1, 5 * SECOND, False, 1), *changed]
-    position = json.loads(Log(warehouse, changes).timeline()[-1].position)
+    position = json.loads(Log(warehouse, changes).read_timeline()[-1].position)
     assert position["change"]["mode"] == "correction"
     incremental(warehouse, tens)
     # One of the two windows has another event.
@@ -486,7 +486,7 @@ def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Wa
         assert correct(warehouse, fives) is not None
     # Of the next steps, each but the last one is taken alone.
     assert take(warehouse, changes, 1) == 4
-    timeline = Log(warehouse, changes).timeline()
+    timeline = Log(warehouse, changes).read_timeline()
     steps = [Step.of_position(a.position) for a in timeline]
     assert [(s.arrival, s.change is not None) for s in steps] == [
         *((0, False), (1, False), (1, True), (2, False), (2, True))
@@ -511,7 +511,7 @@ def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
     incremental(warehouse, fives)
     taken = 0 if lags else take(warehouse, changes)
     assert correct(warehouse, fives) is not None
-    timeline = Log(warehouse, changes).timeline()
+    timeline = Log(warehouse, changes).read_timeline()
     with pytest.raises(
         DataError, match=r"a correction, .* had read, and 'changes' has ended\. Run `tidemark"
     ):
@@ -593,11 +593,11 @@ def test_each_stage_of_a_chain_adds_one_small_ingest_and_one_small_run(
                 changed = [new - old for old, new in zip(before, after, strict=True)]
                 assert sum(changed) == 2 or number == 0
             assert queries == 1
-    assert [row["n"] for row in warehouse.take(twenties.table).to_pylist()] == [1, 1]
+    assert [row["n"] for row in warehouse.load_rows(twenties.table).to_pylist()] == [1, 1]
 
 
 def version(warehouse: Warehouse, table: str) -> int:
-    return warehouse.version(table) if warehouse.exists(table) else -1
+    return warehouse.newest_version(table) if warehouse.has_table(table) else -1
 
 
 def test_a_chain_of_a_roll_up(warehouse: Warehouse) -> None:
@@ -630,7 +630,7 @@ def test_a_declared_type_that_is_not_that_of_the_asset(warehouse: Warehouse) -> 
     with pytest.raises(DefinitionError, match=r"Specify types=\{'n': 'bigint'\}"):
         take(warehouse, hours)
     # The refusal created nothing that would refuse the corrected definition.
-    assert not any(warehouse.exists(table) for table in hours.tables)
+    assert not any(warehouse.has_table(table) for table in hours.tables)
     assert take(warehouse, chain(name="hours", of=fives, types={"n": "BIGINT"})) == 2
 
 

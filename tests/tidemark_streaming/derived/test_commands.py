@@ -62,9 +62,9 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     for source in ("paid_orders", "movements", "located_payments"):
         assert done("ingest", source, "--json")["arrivals"] == 2
     store = Warehouse(spark, till.warehouse, till.database)
-    pairs = store.take("paid_orders_log").to_pylist()
+    pairs = store.load_rows("paid_orders_log").to_pylist()
     assert [(r["order_id"], str(r["paid"])) for r in pairs] == [("1", "5.50")]
-    (unjoined,) = store.take("paid_orders_unjoined").to_pylist()
+    (unjoined,) = store.load_rows("paid_orders_unjoined").to_pylist()
     assert unjoined["reason"] == "no_event_time in payments"
     assert json.loads(unjoined["bytes"]) == {"at": None, "order_id": "3", "amount": 7.0}
     (counted,) = done("dead-letters", "list", "paid_orders", "--json")
@@ -82,13 +82,13 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
         done("close", source, "--yes", "--json")
     for source in ("paid_orders", "movements", "located_payments"):
         assert done("ingest", source, "--json")["arrivals"] == 2
-    located = store.take("located_payments_log").to_pylist()
+    located = store.load_rows("located_payments_log").to_pylist()
     assert sorted((r["order_id"], str(r["amount"]), r["city"]) for r in located) == [
         ("1", "5.50", "Ulm"),
         ("2", "6.00", "Ulm"),
     ]
 
-    rows = store.take("paid_orders_log").to_pylist()
+    rows = store.load_rows("paid_orders_log").to_pylist()
     assert sorted((r["order_id"], str(r["paid"])) for r in rows) == [
         ("1", "5.50"),
         ("2", "None"),
@@ -97,13 +97,13 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     for asset in ("unpaid_hourly", "movements_hourly"):
         done("run", asset, "--json")
         assert done("parity", asset, "--json")["equal"]
-    windows = store.take("unpaid_hourly").to_pylist()
+    windows = store.load_rows("unpaid_hourly").to_pylist()
     assert sorted((r["city"], r["orders"], r["unpaid"]) for r in windows) == [
         ("Bern", 1, 1),
         ("Ulm", 2, 1),
     ]
     assert done("ingest", "payments_in_cents", "--json")["arrivals"] == 2
-    cents = store.take("payments_in_cents_log").to_pylist()
+    cents = store.load_rows("payments_in_cents_log").to_pylist()
     assert sorted((r["order_id"], r["cents"]) for r in cents) == [
         ("1", 550),
         ("2", 600),
@@ -132,13 +132,13 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
             ("unpaid_hourly", "recomputed"): 2,
         }.items()
     )
-    rows = store.take("paid_orders_log").to_pylist()
+    rows = store.load_rows("paid_orders_log").to_pylist()
     assert sorted((r["order_id"], r["paid"]) for r in rows) == [
         ("1", None),
         ("2", None),
         ("3", None),
     ]
-    windows = store.take("unpaid_hourly").to_pylist()
+    windows = store.load_rows("unpaid_hourly").to_pylist()
     assert sorted((r["city"], r["orders"], r["unpaid"]) for r in windows) == [
         ("Bern", 1, 1),
         ("Ulm", 2, 2),
@@ -189,7 +189,7 @@ def test_a_chain_is_ingested_and_compared(till: Settings, spark: Any) -> None:  
     assert done("parity", "busiest_hours", "--json")["equal"]
     report = done("parity", "hours", "--json")
     assert (report["equal"], report["rows"]) == (True, 2)
-    days = Warehouse(spark, till.warehouse, till.database).take("busiest_hours").to_pylist()
+    days = Warehouse(spark, till.warehouse, till.database).load_rows("busiest_hours").to_pylist()
     assert sorted((d["city"], d["busiest"]) for d in days) == [("Bern", 1), ("Ulm", 2)]
     refused = call("drop", "orders_hourly", "--yes")
     assert refused.exit_code != 0
@@ -205,9 +205,9 @@ def test_a_chain_is_ingested_and_compared(till: Settings, spark: Any) -> None:  
 
 def test_a_changed_event_log_fails_parity(till: Settings, spark: Any) -> None:  # noqa: ANN401
     store = Warehouse(spark, till.warehouse, till.database)
-    row = store.take("movements_log").slice(0, 1)
+    row = store.load_rows("movements_log").slice(0, 1)
     for _ in range(2):
-        store.append(row, "movements_log")
+        store.append_rows(row, "movements_log")
     result = call("parity", "movements", "--json")
     assert result.exit_code == 1
     report = json.loads(result.stdout)

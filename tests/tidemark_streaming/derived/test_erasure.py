@@ -135,10 +135,10 @@ class Shop:
             for side in self.given
         ]
         joined, unjoined = by_definition(warehouse, self.paid, arrivals)
-        rows = warehouse.take(self.paid.log_table).to_pylist()
+        rows = warehouse.load_rows(self.paid.log_table).to_pylist()
         assert sorted((r["arrival"], str(r["id"]), str(r["payment"])) for r in rows) == joined
         assert len({(r["arrival"], r["position"]) for r in rows}) == len(rows)
-        dead = warehouse.take(self.paid.dead_letters_table).to_pylist()
+        dead = warehouse.load_rows(self.paid.dead_letters_table).to_pylist()
         assert sorted((r["arrival"], r["reason"]) for r in dead) == unjoined
         for source in self.derived:
             assert derived_parity(warehouse, source).equal
@@ -146,7 +146,7 @@ class Shop:
         for asset in self.assets:
             assert parity(warehouse, asset).equal
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.check(warehouse.path(""), sources, self.assets) == []
+        assert integrity.check(warehouse.path_of(""), sources, self.assets) == []
 
 
 def same(rows: Any) -> Any:  # noqa: ANN401
@@ -177,7 +177,7 @@ def by_definition(
     definition = source.derivation
     assert isinstance(definition, Join)
     names = [base.name for base in source.bases]
-    timeline = Log(warehouse, source).timeline()
+    timeline = Log(warehouse, source).read_timeline()
     assert timeline[-1].after == INFINITY
     found = [Step.of_position(a.position) for a in timeline]
     bases = [
@@ -202,7 +202,7 @@ def by_definition(
 
 
 def marks(warehouse: Warehouse, base: Source) -> list[tuple[int | None, int | None]]:
-    return [(a.before, a.after) for a in Log(warehouse, base).timeline()]
+    return [(a.before, a.after) for a in Log(warehouse, base).read_timeline()]
 
 
 def ids(shop: Shop) -> list[tuple[Source, str]]:
@@ -224,7 +224,7 @@ def test_derived_sources_have_no_row_of_an_erased_event(
     chance = random.Random(seed)
     shop = Shop.of(draw(chance), how, lateness)
     shop.fill(warehouse)
-    place, erased = Path(warehouse.path("")), set[str]()
+    place, erased = Path(warehouse.path_of("")), set[str]()
     chosen = chance.sample(ids(shop), 2)
     for source, id_ in chosen:
         planned = erase_events(
@@ -303,9 +303,9 @@ def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse
     list(ingest(warehouse, connector, batch=None))
     stream(warehouse, asset)
     erase_events(warehouse, PAYMENTS, [asset], "id = 'p1'", derived=[shop.paid])
-    (row,) = warehouse.take(shop.paid.log_table).to_pylist()
+    (row,) = warehouse.load_rows(shop.paid.log_table).to_pylist()
     assert (row["id"], row["payment"], row["arrival"]) == ("o1", None, 2)
-    timeline = Log(warehouse, shop.paid).timeline()
+    timeline = Log(warehouse, shop.paid).read_timeline()
     assert [a.rows for a in timeline] == [0, 1, 1]
     assert (timeline[2].min_event_time, timeline[2].max_event_time) == (0, 0)
     more = ScenarioArrival(((30 * SECOND, "a", "o2"),), 4)
@@ -329,9 +329,9 @@ def test_an_erasure_that_is_killed_anywhere_is_completed_by_the_next(
     chance = random.Random(5)
     shop = Shop.of(draw(chance), "left")
     shop.fill(warehouse)
-    rows = warehouse.take("paid_log").to_pylist()
+    rows = warehouse.load_rows("paid_log").to_pylist()
     paired = sorted({r["payment"] for r in rows} - {None})
-    others = {r["id"] for r in warehouse.take("payments_log").to_pylist()} - {*paired}
+    others = {r["id"] for r in warehouse.load_rows("payments_log").to_pylist()} - {*paired}
     erased, points = set[str](), list[str]()
     # The first fail points are those of the base.
     for number, id_ in enumerate([*paired, *sorted(others)][:6], 3):
@@ -491,7 +491,7 @@ class Chains:
         for each in self.assets:
             assert parity(warehouse, each).equal, each.name
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.check(warehouse.path(""), sources, self.assets) == []
+        assert integrity.check(warehouse.path_of(""), sources, self.assets) == []
 
 
 def reads(source: DerivedSource, other: Source) -> bool:
@@ -541,7 +541,7 @@ def check_erasures(warehouse: Warehouse, shop: Chains, given: Given) -> None:
     shop.check(warehouse)
     for each in (ORDERS, PAYMENTS, *shop.derived):
         list(purge_old_files(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
-    place = Path(warehouse.path(""))
+    place = Path(warehouse.path_of(""))
     assert found(place, "-of-ann-")
     assert found(place, *erased) == []
 
@@ -556,23 +556,23 @@ def test_an_erasure_of_a_chain_needs_its_asset(warehouse: Warehouse) -> None:
     ]
     shop = Chains([fives, final])
     shop.fill(warehouse, [orders, []])
-    assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o2"]
+    assert [row["newest"] for row in warehouse.load_rows(final.log_table).to_pylist()] == ["o2"]
     planned = shop.erase(warehouse, ORDERS, "o2", dry_run=True)
     report = shop.erase(warehouse, ORDERS, "o2")
     # The windows of the chain are not published to the topic of its asset.
     for sent in (planned.sent, report.sent):
         assert [(each.asset, each.total) for each in sent] == [("fives", 1)]
-    assert operations.find_unfinished(warehouse.path("")) == []
-    assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o1"]
+    assert operations.find_unfinished(warehouse.path_of("")) == []
+    assert [row["newest"] for row in warehouse.load_rows(final.log_table).to_pylist()] == ["o1"]
     more = ScenarioArrival(((40 * SECOND, "b", "o4"),), 3)
     shop.fill(warehouse, [[*orders, more], []])
-    rows = warehouse.take(final.log_table).to_pylist()
+    rows = warehouse.load_rows(final.log_table).to_pylist()
     assert sorted(row["newest"] for row in rows) == ["o1", "o3"]
     for table in fives.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     with pytest.raises(DataError, match="'final' is stale: 'fives' no longer has the run"):
         shop.erase(warehouse, ORDERS, "o1")
-    assert warehouse.take(ORDERS.log_table).num_rows == 3
+    assert warehouse.load_rows(ORDERS.log_table).num_rows == 3
 
 
 def test_an_erasure_is_refused_if_a_definition_below_is_not_loaded(warehouse: Warehouse) -> None:
@@ -585,7 +585,7 @@ def test_an_erasure_is_refused_if_a_definition_below_is_not_loaded(warehouse: Wa
         for dry_run in (True, False):
             with pytest.raises(DataError, match="Nothing was erased: '"):
                 known.erase(warehouse, ORDERS, "o1", dry_run=dry_run)
-    assert warehouse.take(ORDERS.log_table).num_rows == 2
+    assert warehouse.load_rows(ORDERS.log_table).num_rows == 2
     # The tables of a rebuild that was not promoted have the events, too.
     side = moved.side("rebuild")
     connector = DerivedConnector(side, warehouse.location, warehouse.database)
@@ -596,7 +596,7 @@ def test_an_erasure_is_refused_if_a_definition_below_is_not_loaded(warehouse: Wa
     elsewhere = Chains([moved, replace(of_moved, source=PAYMENTS)])
     with pytest.raises(DataError, match=r"'of_moved' \(of_moved, .*`tidemark drop of_moved`\."):
         elsewhere.erase(warehouse, ORDERS, "o1")
-    graph = Graph.of_folder(warehouse.path("").rstrip("/"))
+    graph = Graph.of_folder(warehouse.path_of("").rstrip("/"))
     with pytest.raises(DataError, match="First run `tidemark drop of_moved`"):
         check_droppable(graph, "source moved")
     drop_owner(warehouse, "asset of_moved")
@@ -608,7 +608,7 @@ def test_a_failed_erasure_is_unfinished_until_it_is_repeated(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_orders = asset("of_orders", ORDERS, Tumbling("5 seconds"))
-    shop, folder = Chains([of_orders]), warehouse.path("").rstrip("/")
+    shop, folder = Chains([of_orders]), warehouse.path_of("").rstrip("/")
     shop.fill(warehouse, [[ScenarioArrival(((0, "a", "o1"), (SECOND, "a", "o2")), 1)], []])
     with monkeypatch.context() as failing:
         failing.setattr(deletion, "pass_fail_point", killed_after(3, []))

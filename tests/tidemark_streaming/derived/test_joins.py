@@ -103,7 +103,7 @@ def test_many_rows_and_few_give_the_same_event_log(
             assert rows
         if isinstance(other, AsOfSource):
             assert derived_parity(warehouse, other).equal
-            assert warehouse.version(other.versions_table) > 0
+            assert warehouse.newest_version(other.versions_table) > 0
 
 
 def test_rows_without_a_valid_time_have_the_reason_of_late_tables(warehouse: Warehouse) -> None:
@@ -117,7 +117,7 @@ def test_rows_without_a_valid_time_have_the_reason_of_late_tables(warehouse: War
     wanted = {f"{why} in {base.name}" for why in times.values() if why for base in (left, right)}
     for source in (join(name="paid", within=within, **given), asof_join(name="priced", **given)):
         list(ingest(warehouse, derived(warehouse, source)))
-        unjoined = warehouse.take(source.dead_letters_table)["reason"].to_pylist()
+        unjoined = warehouse.load_rows(source.dead_letters_table)["reason"].to_pylist()
         assert sorted(unjoined) == sorted(wanted)
 
 
@@ -137,7 +137,7 @@ def test_one_row_can_end_the_waiting_of_many_which_are_estimated(warehouse: Ware
     for known in (1, 2):
         for base, given in ((LEFT, orders), (RIGHT, payments[:known])):
             list(ingest(warehouse, MemoryConnector(base, given), batch=None))
-        timeline = Log(warehouse, paid).timeline() if known > 1 else []
+        timeline = Log(warehouse, paid).read_timeline() if known > 1 else []
         connector.read(warehouse.spark, connector.pending(timeline))
         estimated.append(connector.rows_to_read())
         (commit,) = ingest(warehouse, connector, batch=None)
@@ -178,13 +178,13 @@ def test_versions_that_are_kept_over_many_commits_are_those_of_the_event_log(
             list(ingest(warehouse, MemoryConnector(base, given[:known]), batch=None))
         list(ingest(warehouse, derived(warehouse, many), batch=None))
         assert isinstance(many, AsOfSource)
-        if warehouse.exists(many.versions_table):
-            kept.append(warehouse.version(many.versions_table))
+        if warehouse.has_table(many.versions_table):
+            kept.append(warehouse.newest_version(many.versions_table))
     assert len({*kept}) > 2
     list(ingest(warehouse, derived(warehouse, few), batch=None))
     versions = {
         (row["id"], row["payment"])
-        for row in warehouse.take(many.log_table).to_pylist()
+        for row in warehouse.load_rows(many.log_table).to_pylist()
         if row["k"] != "b"
     }
     assert versions >= {("a2", "a1"), ("c53", "c12"), ("a54", "a1")}
@@ -192,7 +192,7 @@ def test_versions_that_are_kept_over_many_commits_are_those_of_the_event_log(
 
 
 def sorted_rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
-    rows = warehouse.take(table).to_pylist()
+    rows = warehouse.load_rows(table).to_pylist()
     for row in rows:
         # Each ingest draws the identities of its arrivals.
         row.pop("arrival_id", None)
@@ -219,7 +219,7 @@ def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: s
     with pytest.raises(DataError, match="The rows of 'paid' can't be computed") as refused:
         list(ingest(warehouse, derived(warehouse, source), batch=None))
     assert f"Correct where={condition!r}" in str(refused.value)
-    assert not warehouse.exists(source.timeline_table)
+    assert not warehouse.has_table(source.timeline_table)
 
 
 def test_a_deletion_that_can_not_be_computed(warehouse: Warehouse) -> None:

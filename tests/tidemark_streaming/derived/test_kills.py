@@ -154,8 +154,8 @@ def writer(warehouse: Warehouse, request: pytest.FixtureRequest) -> Writer:
 
 
 def wait_for_commit(log: Log) -> None:
-    known = len(log.timeline())
-    until(lambda: len(log.timeline()) > known)
+    known = len(log.read_timeline())
+    until(lambda: len(log.read_timeline()) > known)
 
 
 # Kills about twenty processes.
@@ -182,20 +182,20 @@ def test_a_killed_join_has_every_pair_once(
             assert process.poll() is None
             process.kill()
             process.wait()
-    before = len(log.timeline())
+    before = len(log.read_timeline())
     for base in PAID.bases:
         end(warehouse, base)
     list(ingest(warehouse, connector, batch=None))
 
-    timeline = log.timeline()
+    timeline = log.read_timeline()
     assert timeline[-1].after == INFINITY
-    assert len(timeline) == sum(len(Log(warehouse, base).timeline()) for base in PAID.bases)
+    assert len(timeline) == sum(len(Log(warehouse, base).read_timeline()) for base in PAID.bases)
     assert before >= 5
     paid = {n: row[0] for n in range(writer.count) for row in payments(n)}
     pairs = {n for n, at in paid.items() if at is not None and at - n * SECOND <= 3 * SECOND}
     alone = [n for n in range(writer.count) if n not in pairs]
     without = [n for n, at in paid.items() if n not in pairs and at is not None]
-    rows = warehouse.take(PAID.log_table).to_pylist()
+    rows = warehouse.load_rows(PAID.log_table).to_pylist()
     found = sorted((r["left_arrival"] is None, r["right_arrival"] is None, r["n"]) for r in rows)
     assert found == sorted(
         [
@@ -205,7 +205,8 @@ def test_a_killed_join_has_every_pair_once(
         ]
     )
     dead = [
-        json.loads(r["bytes"])["n"] for r in warehouse.take(PAID.dead_letters_table).to_pylist()
+        json.loads(r["bytes"])["n"]
+        for r in warehouse.load_rows(PAID.dead_letters_table).to_pylist()
     ]
     assert sorted(dead) == [n for n, at in paid.items() if at is None]
     assert derived_parity(warehouse, PAID).equal

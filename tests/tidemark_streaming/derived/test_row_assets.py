@@ -82,8 +82,8 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
     chance = random.Random(1)
     countries = [("Ulm", "DE"), ("Wien", "AT")]
     table = warehouse.spark.createDataFrame(countries, "city STRING, country STRING")
-    warehouse.create("countries", table)
-    warehouse.append(table, "countries", "test", 0)
+    warehouse.ensure_table("countries", table)
+    warehouse.append_rows(table, "countries", "test", 0)
     arrivals = some_arrivals(chance)
     for given in (3, 6, len(arrivals)):
         list(ingest(warehouse, MemoryConnector(ORDERS, arrivals[:given]), batch=None))
@@ -99,7 +99,7 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
         if city != "Bern"
     ]
     of = dict(countries)
-    rows = warehouse.take(items.log_table).to_pylist()
+    rows = warehouse.load_rows(items.log_table).to_pylist()
     assert sorted(
         (r["arrival"], r["origin_position"], r["country"], r["item"]) for r in rows
     ) == sorted((n, position, of[city], item) for n, position, city, item in wanted)
@@ -108,16 +108,16 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
     counts = [sum(n == row[0] for row in wanted) for n in range(len(arrivals))]
     assert places == [(n, place) for n, count in enumerate(counts) for place in range(count)]
 
-    bases, own = (Log(warehouse, each).timeline() for each in (ORDERS, first_items))
+    bases, own = (Log(warehouse, each).read_timeline() for each in (ORDERS, first_items))
     assert [a.after for a in own] == [a.after for a in bases]
     assert own[-1].after == INFINITY
-    assert len(warehouse.take(first_items.log_table)) == sum(row[3] == 1 for row in wanted)
+    assert len(warehouse.load_rows(first_items.log_table)) == sum(row[3] == 1 for row in wanted)
     for each in (items, first_items):
         assert derived_parity(warehouse, each).equal
     found = parity(warehouse, orders_by_country)
     assert found.equal
-    late = len(warehouse.take(orders_by_country.late_table))
-    windows = warehouse.take(orders_by_country.table)
+    late = len(warehouse.load_rows(orders_by_country.late_table))
+    windows = warehouse.load_rows(orders_by_country.table)
     assert sum(windows["orders"].to_pylist()) + late == sum(row[3] == 1 for row in wanted)
 
 

@@ -92,7 +92,7 @@ def run_in_cuts(
 def base_arrivals(
     warehouse: Warehouse, base: Source, given: Sequence[ScenarioArrival]
 ) -> list[BaseArrival]:
-    timeline = Log(warehouse, base).timeline()
+    timeline = Log(warehouse, base).read_timeline()
     return [
         BaseArrival(
             [dict(zip(("t", "k", "id"), row, strict=True)) for row in one.rows],
@@ -152,7 +152,7 @@ def test_a_join_of_silent_bases_is_its_definition(warehouse: Warehouse, seed: in
     arrivals = [random_arrivals(chance, name, 0.3) for name in ("o", "p")]
     run_in_cuts(warehouse, source, arrivals, chance)
 
-    timeline = Log(warehouse, source).timeline()
+    timeline = Log(warehouse, source).read_timeline()
     steps = steps_of(timeline, source)
     bases = [base_arrivals(warehouse, *each) for each in zip(source.bases, arrivals, strict=True)]
     definition = source.derivation
@@ -166,13 +166,13 @@ def test_a_join_of_silent_bases_is_its_definition(warehouse: Warehouse, seed: in
         where=lambda left, right: left + right != excluded,
         idle=source.idle,
     )
-    rows = warehouse.take(source.log_table).to_pylist()
+    rows = warehouse.load_rows(source.log_table).to_pylist()
     if definition.lateness is not None:
         assert all(map(on_time, rows))
     assert sorted((r["arrival"], str(r["id"]), str(r["payment"])) for r in rows) == sorted(
         (step, str(left), str(right)) for step, left, right in joined
     )
-    dead = warehouse.take(source.dead_letters_table).to_pylist()
+    dead = warehouse.load_rows(source.dead_letters_table).to_pylist()
     assert sorted((r["arrival"], r["reason"]) for r in dead) == sorted(
         (step, f"{reason} in {source.bases[side].name}") for step, side, _, reason in unjoined
     )
@@ -217,7 +217,7 @@ def test_steps_without_rows_need_no_engine(
             if through in (2, 3):
                 without_engine.setattr(SparkConnectClient, "_stub", property(refuse))
             next(following)
-        return [row["id"] for row in warehouse.take(source.log_table).to_pylist()]
+        return [row["id"] for row in warehouse.load_rows(source.log_table).to_pylist()]
 
     list(ingest(warehouse, MemoryConnector(LEFT, orders)))
     following = follow(warehouse, derived(warehouse, source), 0.02)
@@ -226,7 +226,7 @@ def test_steps_without_rows_need_no_engine(
     # The last heartbeat raises it to that of the orders, 18 seconds.
     assert take(following, 4) == ["o1"]
     del following
-    timeline = Log(warehouse, source).timeline()
+    timeline = Log(warehouse, source).read_timeline()
     assert [a.rows for a in timeline] == [0, 0, 0, 0, 1]
     assert [Step.of_position(a.position).raises for a in timeline] == [*[None] * 4, 18 * SECOND]
     assert timeline[-1].after == 8 * SECOND
@@ -234,6 +234,6 @@ def test_steps_without_rows_need_no_engine(
     late = ScenarioArrival(((13 * SECOND, "a", "p2"),), 20)
     list(ingest(warehouse, MemoryConnector(RIGHT, [*payments, *beats, late])))
     list(ingest(warehouse, derived(warehouse, source), batch=None))
-    (unjoined,) = warehouse.take(source.dead_letters_table).to_pylist()
+    (unjoined,) = warehouse.load_rows(source.dead_letters_table).to_pylist()
     assert unjoined["reason"] == "too_late in payments"
     assert derived_parity(warehouse, source).equal

@@ -104,7 +104,11 @@ def asset(name: str, source: Source, lateness: int = 0) -> WindowedTransform:
 def arrive(warehouse: Warehouse, source: Source, *seconds: int) -> None:
     """Ingest one arrival with an event at each of these seconds."""
     rows = tuple((second * SECOND, "a", second % 1000) for second in seconds)
-    last = Log(warehouse, source).last() if warehouse.exists(source.timeline_table) else None
+    last = (
+        Log(warehouse, source).find_last_arrival()
+        if warehouse.has_table(source.timeline_table)
+        else None
+    )
     past = [ScenarioArrival((), 0)] * (0 if last is None else last.arrival + 1)
     list(ingest(warehouse, MemoryConnector(source, [*past, ScenarioArrival(rows, len(past))])))
 
@@ -129,7 +133,7 @@ class Copies:
     """Copies of tables of a warehouse in a local folder."""
 
     def __init__(self, warehouse: Warehouse, folder: Path) -> None:
-        self._place = Path(warehouse.path("").removeprefix("file://"))
+        self._place = Path(warehouse.path_of("").removeprefix("file://"))
         self._folder = folder
 
     def keep(self, *tables: str) -> None:
@@ -181,7 +185,7 @@ def test_a_restored_base_makes_a_derived_source_and_its_asset_stale(
         incremental(warehouse, hourly)
     backfill(warehouse, hourly)
     check_settled(warehouse, derived, hourly)
-    rows = to_dicts(warehouse.take(derived.log_table, columns=["t", "k"]))
+    rows = to_dicts(warehouse.load_rows(derived.log_table, columns=["t", "k"]))
     times = {row["t"] for row in rows}
     assert 8 * SECOND not in times
     assert {20 * SECOND, 30 * SECOND} & times or derived.name in ("paid_orders", "priced")
@@ -234,10 +238,10 @@ def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehous
     arrive(warehouse, PAYMENTS, 30)
     promote(warehouse, wide)
     check_settled(warehouse, wide)
-    assert [r["v"] for r in to_dicts(warehouse.take(wide.log_table)) if r["paid"] == 6] == [1]
+    assert [r["v"] for r in to_dicts(warehouse.load_rows(wide.log_table)) if r["paid"] == 6] == [1]
     with pytest.raises(StaleError, match="its definition has changed"):
         take(warehouse, narrow)
-    assert not any(warehouse.exists(table) for table in wide.side("rebuild").tables)
+    assert not any(warehouse.has_table(table) for table in wide.side("rebuild").tables)
     with pytest.raises(DataError, match="There is nothing to promote: 'paid_orders' was not"):
         promote(warehouse, wide)
 
@@ -248,7 +252,7 @@ def test_rows_that_were_rebuilt_after_an_erasure_are_not_missing(
     warehouse: Warehouse, derived: DerivedSource
 ) -> None:
     """The rebuilt timeline counts rows without the erased ones, under the same arrival numbers."""
-    folder = warehouse.path("").removeprefix("file://").rstrip("/")
+    folder = warehouse.path_of("").removeprefix("file://").rstrip("/")
     arrive(warehouse, PAYMENTS, 2, 4)
     arrive(warehouse, ORDERS, 1, 2, 3)
     arrive(warehouse, PAYMENTS, 40)
@@ -347,7 +351,7 @@ def progress(warehouse: Warehouse, node: Definition | DerivedSource) -> None:
 
 def why_stale(warehouse: Warehouse, *nodes: Definition | DerivedSource) -> list[str]:
     """Return why nodes are stale, as `tidemark status` shows it; nothing for the other nodes."""
-    tables = Tables(warehouse.path("").removeprefix("file://").rstrip("/"))
+    tables = Tables(warehouse.path_of("").removeprefix("file://").rstrip("/"))
     found = [
         find_stale_source(tables, node)
         if isinstance(node, DerivedSource)
@@ -370,7 +374,7 @@ def test_a_process_with_fewer_columns_does_not_ingest_a_derived_source(
     with pytest.raises(DefinitionChangedError, match="'orders' has the column 'note', which the"):
         take(warehouse, earlier)
     assert take(warehouse, later) == 1
-    notes = [row["note"] for row in to_dicts(warehouse.take(later.log_table))]
+    notes = [row["note"] for row in to_dicts(warehouse.load_rows(later.log_table))]
     assert sorted(notes, key=str) == [None, "new"]
 
 
@@ -382,7 +386,7 @@ def test_a_roll_up_replaces_its_windows_if_its_base_was_restored(
     arrive(warehouse, ORDERS, 1, 13)
     incremental(warehouse, fives)
     incremental(warehouse, tens)
-    kept = [*ORDERS.tables, *(t for t in fives.tables if warehouse.exists(t)), "runs"]
+    kept = [*ORDERS.tables, *(t for t in fives.tables if warehouse.has_table(t)), "runs"]
     copies.keep(*kept)
     arrive(warehouse, ORDERS, 14, 25)
     incremental(warehouse, fives)
@@ -408,10 +412,10 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
         incremental(warehouse, fives)
     with pytest.raises(StaleError, match="'tens' is stale: it reads 'fives', which is stale"):
         incremental(warehouse, tens)
-    version = warehouse.version(ORDERS.log_table)
+    version = warehouse.newest_version(ORDERS.log_table)
     with pytest.raises(StaleError, match="Nothing was changed"):
         erase_events(warehouse, ORDERS, [fives, tens], "v = 9")
-    assert warehouse.version(ORDERS.log_table) == version
+    assert warehouse.newest_version(ORDERS.log_table) == version
     with pytest.raises(StaleError, match="'fives' is stale"):
         backfill(warehouse, fives, 0, 10 * SECOND)
     backfill(warehouse, fives)
@@ -430,7 +434,7 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
         if reached == point:
             raise KilledError
 
-    paid, folder = paid_orders(), warehouse.path("").removeprefix("file://").rstrip("/")
+    paid, folder = paid_orders(), warehouse.path_of("").removeprefix("file://").rstrip("/")
     hourly = asset("hourly", paid)
     arrive(warehouse, ORDERS, 1, 2)
     arrive(warehouse, PAYMENTS, 3)
@@ -458,5 +462,5 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
     assert Lineage(WarehouseReader(warehouse)).of_asset(hourly) is not None
     backfill(warehouse, hourly)
     check_settled(warehouse, paid, hourly)
-    assert len(Log(warehouse, paid).timeline()) == promoted.arrivals
+    assert len(Log(warehouse, paid).read_timeline()) == promoted.arrivals
     assert promoted.stale == ["hourly"]

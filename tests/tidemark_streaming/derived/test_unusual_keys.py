@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def rows_of(warehouse: Warehouse, source: DerivedSource) -> list[tuple[Any, ...]]:
-    rows = warehouse.take(source.log_table).to_pylist()
+    rows = warehouse.load_rows(source.log_table).to_pylist()
     return sorted((r["id"], r["payment"] is None, r["payment"]) for r in rows)
 
 
@@ -150,7 +150,7 @@ def test_keys_are_equal_by_value(
     incremental(warehouse, by_key, limit=2)
     incremental(warehouse, by_key)
     assert parity(warehouse, by_key).equal
-    windows = warehouse.take(by_key.table)
+    windows = warehouse.load_rows(by_key.table)
     found = [
         (start, plain((w["x"], tuple(w["k"].values()) if w["k"] else None)))
         for start, w in zip(to_micros(windows["window_start"]), windows.to_pylist(), strict=True)

@@ -34,7 +34,7 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse
 
 def test_the_engine_that_tidemark_starts_fits(warehouse: Warehouse) -> None:
     assert [*check_engine(warehouse, ["gated"])] == []
-    assert not [*Path(warehouse.path("")).glob("_engine-check*")]
+    assert not [*Path(warehouse.path_of("")).glob("_engine-check*")]
 
 
 def test_a_domain_that_the_engine_lacks_is_found_on_workers_and_server(

@@ -53,7 +53,7 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
 )
 def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, window: Window) -> None:
     asset = replace(brought(warehouse, "5 seconds"), window=window)
-    timeline = Log(warehouse, asset.source).timeline()
+    timeline = Log(warehouse, asset.source).read_timeline()
     newest = [T0 + MINUTE, T0 + 2 * MINUTE, BELIEVED[3], T0 + 4 * MINUTE]
     assert [a.after for a in timeline[:4]] == [t - MINUTE for t in newest]
     assert [a.max_event_time for a in timeline[:4]] == newest
@@ -61,10 +61,10 @@ def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, wind
         pass
     assert facts is None
     overlap = 2 if isinstance(window, Sliding) else 1
-    rows = warehouse.read(asset.table).agg(F.sum("events"), F.max("window_end")).collect()[0]
+    rows = warehouse.read_frame(asset.table).agg(F.sum("events"), F.max("window_end")).collect()[0]
     assert rows[0] == overlap * len(BELIEVED)
     assert rows[1].year == 2023
-    late = warehouse.read(asset.late_table).orderBy("ts").collect()
+    late = warehouse.read_frame(asset.late_table).orderBy("ts").collect()
     told = {(r["reason"], r["window_start"], r["lateness_seconds"]) for r in late}
     assert told == {("future_timestamp", None, None), ("no_event_time", None, None)}
     assert [r["reason"] for r in late] == ["no_event_time", "future_timestamp", "future_timestamp"]
@@ -77,7 +77,7 @@ def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, wind
 def test_without_a_bound_any_event_time_is_accepted(warehouse: Warehouse) -> None:
     asset = brought(warehouse, None)
     incremental(warehouse, asset)
-    late = warehouse.read(asset.late_table).groupBy("reason").count().collect()
+    late = warehouse.read_frame(asset.late_table).groupBy("reason").count().collect()
     assert dict(late) == {"too_late": 3, "no_event_time": 1}
 
 

@@ -114,8 +114,8 @@ def test_source_columns_may_have_internal_names(
     names = sorted({*names[::step], "block", "row", "file", "chunk", "dead_letter", "bytes"})
     came = connector(form, tmp_path / "landed", names)
     list(ingest(warehouse, came))
-    rows = warehouse.take("named_log").sort_by("position").to_pylist()
-    assert warehouse.take("named_dead_letters").num_rows == 0
+    rows = warehouse.load_rows("named_log").sort_by("position").to_pylist()
+    assert warehouse.load_rows("named_dead_letters").num_rows == 0
     for number, row in enumerate(rows):
         assert {n: row[f"own_{n}" if n in TAKEN else n] for n in names} == {
             n: f"{n} {number}" for n in names
@@ -185,7 +185,7 @@ def test_keys_and_aggregates_may_have_internal_names(
     by_plain = asset_of(names, plain, kind)
     spark = warehouse.spark
     places = spark.createDataFrame([("0", "a"), ("1", "b")], "text STRING, slot_of_place STRING")
-    places.write.format("delta").save(warehouse.path("places"))
+    places.write.format("delta").save(warehouse.path_of("places"))
     came = FileConnector(by_own.source, tmp_path, format="parquet")
     events = [
         {"ts": T0 + timedelta(minutes=n), "text": text, **{c: f"{c} {n}" for c in names}}
@@ -199,14 +199,14 @@ def test_keys_and_aggregates_may_have_internal_names(
             incremental(warehouse, asset)
     seen = set[str]()
     for own, other in zip(by_own.tables, by_plain.tables, strict=True):
-        if own.role is Role.STATE or not warehouse.exists(own):
+        if own.role is Role.STATE or not warehouse.has_table(own):
             continue
         seen.add(own.role)
         back = {new: old for old, new in plain.items()}
         back |= {f"{new}{COMPLETE}": f"{old}{COMPLETE}" for new, old in back.items()}
-        theirs = warehouse.take(other)
+        theirs = warehouse.load_rows(other)
         theirs = theirs.rename_columns([back.get(c, c) for c in theirs.column_names])
-        assert sorted_rows(warehouse.take(own)) == sorted_rows(theirs), own.role
+        assert sorted_rows(warehouse.load_rows(own)) == sorted_rows(theirs), own.role
     assert seen == {"published table", "panes table", "quarantine", "late table", "late-loss table"}
     assert parity(warehouse, by_own).equal
 

@@ -61,7 +61,7 @@ def test_runs_over_clock_jumps_equal_a_batch(
         runs.append(facts)
     assert incremental(warehouse, EVERY_MINUTE) is None
 
-    timeline = Log(warehouse, IDLING).timeline()
+    timeline = Log(warehouse, IDLING).read_timeline()
     came = [a.arrived_at // 1_000_000 - T0 for a in timeline]
     assert came == [0, *[HOUR + 60] * 4, 3 * HOUR + 240, *[99 * HOUR] * 2]
     assert runs[0].ended_at > runs[1].started_at, "the clock was set back in between"

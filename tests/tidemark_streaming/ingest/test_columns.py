@@ -57,12 +57,12 @@ def files(
 
 
 def values(warehouse: Warehouse) -> list[tuple[object, ...]]:
-    rows = warehouse.take(SOURCE.log_table).sort_by([("arrival", "ascending")])
+    rows = warehouse.load_rows(SOURCE.log_table).sort_by([("arrival", "ascending")])
     return [(r["value"], r["unit"], r["place"]) for r in rows.to_pylist()]
 
 
 def versions(warehouse: Warehouse, source: Source = SOURCE) -> list[int]:
-    return [a.schema_version for a in Log(warehouse, source).timeline()]
+    return [a.schema_version for a in Log(warehouse, source).read_timeline()]
 
 
 def write(folder: Path, form: str, number: int, row: dict[str, object]) -> None:
@@ -125,12 +125,12 @@ def test_a_kill_while_columns_are_added_loses_nothing(
     before = log_rows(warehouse)
     land(folder, "9.csv", f"{HEADER.strip()},unit\n{clock(600)},a,7,C\n", 600)
     assert dies(_DYING, engine, warehouse, where, str(folder), json.dumps(WIDER.columns))
-    assert len(Log(warehouse, SOURCE).timeline()) == 2
-    wide = "unit" in warehouse.schema(SOURCE.log_table).names
+    assert len(Log(warehouse, SOURCE).read_timeline()) == 2
+    wide = "unit" in warehouse.read_schema(SOURCE.log_table).names
     assert wide == (where in ("log", "timeline"))
     if not wide:
         # Nothing has changed: the earlier definition also continues.
-        Log(warehouse, SOURCE).create()
+        Log(warehouse, SOURCE).ensure_tables()
     list(ingest(warehouse, files(folder, WIDER)))
     assert versions(warehouse) == [1, 1, 2]
     rows = log_rows(warehouse)
@@ -151,7 +151,7 @@ def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path
     list(ingest(warehouse, files(folder, other)))
     # Ingested events are counted, even with the changed definition.
     incremental(warehouse, replace(COUNTED, source=odd))
-    assert len(Log(warehouse, SOURCE).timeline()) == 3
+    assert len(Log(warehouse, SOURCE).read_timeline()) == 3
     list(ingest(warehouse, connector(folder)))
     incremental(warehouse, COUNTED)
     assert parity(warehouse, COUNTED).equal
@@ -167,7 +167,7 @@ def test_new_fields_of_kafka_records_are_ingested(warehouse: Warehouse, topics: 
     more = clicks(3)[0].replace(b"}", b', "page": "/x"}')
     topics.send(name, [*clicks(2), more])
     list(ingest(warehouse, topics.connector(name, source=wider)))
-    rows = warehouse.take(CLICKS.log_table, columns=["n", "page"]).sort_by("n").to_pylist()
+    rows = warehouse.load_rows(CLICKS.log_table, columns=["n", "page"]).sort_by("n").to_pylist()
     assert rows == [{"n": 1, "page": None}, {"n": 2, "page": None}, {"n": 3, "page": "/x"}]
     assert versions(warehouse, CLICKS) == [1, 2]
     with pytest.raises(DefinitionError, match="the column 'page', which is no longer declared"):

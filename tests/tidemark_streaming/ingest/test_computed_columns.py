@@ -91,12 +91,12 @@ def computed(spark: SparkSession, source: Source, rows: Rows) -> pa.Table:
 
 
 def events(warehouse: Warehouse, source: Source) -> list[tuple[Any, ...]]:
-    rows = warehouse.take(source.log_table)
+    rows = warehouse.load_rows(source.log_table)
     return sorted(tuple(row.values()) for row in rows.select(list(source.columns)).to_pylist())
 
 
 def letters(warehouse: Warehouse, source: Source) -> pa.Table:
-    return warehouse.take(source.dead_letters_table).sort_by("position")
+    return warehouse.load_rows(source.dead_letters_table).sort_by("position")
 
 
 def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
@@ -105,7 +105,10 @@ def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
     land(tmp_path, "a.json", "\n".join([*LINES, '{"payload": 1}']), 1)
     files = FileConnector(ENVELOPE, tmp_path, format="json")
     list(ingest(warehouse, files))
-    assert warehouse.take(ENVELOPE.log_table).schema.names[:4] == [*ENVELOPE.columns, "arrival"]
+    assert warehouse.load_rows(ENVELOPE.log_table).schema.names[:4] == [
+        *ENVELOPE.columns,
+        "arrival",
+    ]
     assert events(warehouse, ENVELOPE) == EXPECTED
     waiting = letters(warehouse, ENVELOPE)
     misfit = f"The field 'payload' is not a valid {ENVELOPE.transient_fields['payload'].upper()}."
@@ -116,7 +119,7 @@ def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
     land(tmp_path, "b.json", json.dumps(record(7200)), 2)
     list(ingest(warehouse, files))
     incremental(warehouse, HOURLY)
-    assert warehouse.take(HOURLY.table)["n"].to_pylist() == [3]
+    assert warehouse.load_rows(HOURLY.table)["n"].to_pylist() == [3]
     assert parity(warehouse, HOURLY).equal
     # With a corrected expression, the dead letter can be decoded.
     corrected = {**ENVELOPE.computed, "sent_at": "timestamp_millis(payload.ts_ms % 1000)"}

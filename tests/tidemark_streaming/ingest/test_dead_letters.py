@@ -24,7 +24,7 @@ ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,3,9"]
 
 
 def letters(warehouse: Warehouse) -> pa.Table:
-    found = warehouse.take(SOURCE.dead_letters_table)
+    found = warehouse.load_rows(SOURCE.dead_letters_table)
     return found.sort_by([("arrival", "ascending"), ("position", "ascending")])
 
 
@@ -48,7 +48,7 @@ def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
 ) -> None:
     arrivals = [a for commit in ingest(warehouse, connector(landing)) for a in commit.arrivals]
     assert [(a.rows, a.dead_letters) for a in arrivals] == [(1, 3), (1, 3)]
-    assert Log(warehouse, SOURCE).timeline() == arrivals
+    assert Log(warehouse, SOURCE).read_timeline() == arrivals
     assert [(r[3], r[4]) for r in log_rows(warehouse)] == [(0, 1), (1, 1)]
     found = letters(warehouse)
     assert found.column_names == list(DEAD_LETTER_COLUMNS)
@@ -87,7 +87,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
     (later,) = (a for commit in ingest(warehouse, connector(landing)) for a in commit.arrivals)
     assert (later.arrival, later.rows) == (3, 1)
-    assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
+    assert find_reprocessed(Log(warehouse, SOURCE).read_timeline()) == {(0, 2): 2}
 
 
 def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing:
     one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
     replay(warehouse, connector(landing), one)
     end(warehouse, SOURCE)
-    assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
+    assert find_reprocessed(Log(warehouse, SOURCE).read_timeline()) == {(0, 0): 2}
     with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
         replay(warehouse, connector(landing), other)
 
@@ -154,7 +154,9 @@ def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
     killed(engine, warehouse, landing, "ingest", point)
     list(ingest(warehouse, connector(landing)))
     assert places(letters(warehouse)) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
-    assert [(a.rows, a.dead_letters) for a in Log(warehouse, SOURCE).timeline()] == [(1, 3)] * 2
+    assert [(a.rows, a.dead_letters) for a in Log(warehouse, SOURCE).read_timeline()] == [
+        (1, 3)
+    ] * 2
     assert len(log_rows(warehouse)) == 2
 
 

@@ -266,24 +266,26 @@ def test_edge_files_give_the_expected_log_and_windows(
         while incremental(warehouse, asset, limit=1) is not None:
             pass
 
-    log = warehouse.take(source.log_table)
-    newest = max(a.max_event_time or 0 for a in Log(warehouse, source).timeline())
+    log = warehouse.load_rows(source.log_table)
+    newest = max(a.max_event_time or 0 for a in Log(warehouse, source).read_timeline())
     assert newest == NEW_YEAR + case.newest * 1_000_000
     if case.events:
         # Compare as text, because NaN is not equal to itself.
         assert repr(plain(log, [*case.columns])) == repr(sorted(case.events, key=repr))
-    assert warehouse.take(source.dead_letters_table).num_rows == case.dead
+    assert warehouse.load_rows(source.dead_letters_table).num_rows == case.dead
     if case.published is not None:
         names = list(dict.fromkeys([*case.keys, *case.aggregates]))
-        rows = plain(warehouse.take(asset.table), names)
+        rows = plain(warehouse.load_rows(asset.table), names)
         assert repr(rows) == repr(sorted(case.published, key=repr))
-    held = warehouse.exists(asset.quarantine_table)
+    held = warehouse.has_table(asset.quarantine_table)
     failed = (
-        warehouse.take(asset.quarantine_table)["failed_expectations"].to_pylist() if held else []
+        warehouse.load_rows(asset.quarantine_table)["failed_expectations"].to_pylist()
+        if held
+        else []
     )
     assert sorted([f["expectation"] for f in fs] for fs in failed) == sorted(
         map(list, case.quarantined)
     )
-    late = warehouse.take(asset.late_table)["reason"].to_pylist() if case.late else []
+    late = warehouse.load_rows(asset.late_table)["reason"].to_pylist() if case.late else []
     assert late == [*case.late]
     assert parity(warehouse, asset).equal

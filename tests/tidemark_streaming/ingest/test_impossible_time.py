@@ -52,7 +52,7 @@ def test_events_with_an_invalid_timestamp_are_only_in_the_late_table(
     asset = replace(
         PER_MINUTE, window=window, deduplicate=Deduplicate(("sensor",), within="1 second")
     )
-    timeline = Log(warehouse, READINGS).timeline()
+    timeline = Log(warehouse, READINGS).read_timeline()
     assert [a.max_event_time for a in timeline[:3]] == TIMES[0][:1] + TIMES[1][:1] + TIMES[2][1:2]
     assert timeline[3].min_event_time == EARLIEST
     assert timeline[3].before == T0 + MINUTE
@@ -61,9 +61,9 @@ def test_events_with_an_invalid_timestamp_are_only_in_the_late_table(
     facts = backfill(warehouse, replace(asset, name="again"))
     assert (facts.no_event_time, facts.too_late, facts.duplicate) == (5, 1, 0)
     for name in (asset.name, "again"):
-        rows = warehouse.read(name).agg(F.sum("events"), F.max("window_end")).collect()[0]
+        rows = warehouse.read_frame(name).agg(F.sum("events"), F.max("window_end")).collect()[0]
         assert (rows[0], rows[1].year) == (3, 2023)
-        late = warehouse.read(f"{name}_late").groupBy("reason").count().collect()
+        late = warehouse.read_frame(f"{name}_late").groupBy("reason").count().collect()
         assert dict(late) == {"invalid_timestamp": 4, "no_event_time": 1, "too_late": 1}
     assert parity(warehouse, asset).equal
 

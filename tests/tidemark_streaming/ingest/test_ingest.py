@@ -89,7 +89,7 @@ def remote(engine: Settings) -> str:
 
 
 def contents(warehouse: Warehouse) -> Log_:
-    return log_rows(warehouse), Log(warehouse, SOURCE).timeline()
+    return log_rows(warehouse), Log(warehouse, SOURCE).read_timeline()
 
 
 def test_the_facts_of_each_arrival_are_recorded(expected: Log_) -> None:
@@ -186,7 +186,7 @@ def test_a_kill_around_the_commit_loses_and_doubles_nothing(
         assert process.wait(120) == -signal.SIGKILL
     # Four arrivals are in the event log; the last two may be missing in the timeline.
     assert len({r[3] for r in log_rows(warehouse)} | {2}) == 4
-    last = Log(warehouse, SOURCE).last()
+    last = Log(warehouse, SOURCE).find_last_arrival()
     assert last is not None
     assert last.arrival == (1 if where == "before timeline" else 3)
     list(ingest(warehouse, connector(landing)))
@@ -226,7 +226,7 @@ def test_an_ingest_ends_after_a_takeover_by_another_machine(
     first = ingest(warehouse, connector(landing), batch=2)
     next(first)
     other = Log(warehouse, SOURCE)
-    other.recover()
+    other.take_over()
     with pytest.raises(ConflictError, match="has taken over"):
         next(first)
     list(ingest(warehouse, connector(landing)))
@@ -246,13 +246,13 @@ def test_an_ingest_ends_if_another_machine_adds_the_first_arrivals(
 
         def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
             other = Log(warehouse, SOURCE)
-            other.open()
-            other.append(pa.table({}), [Arrival(0, 0, None, None, 0, None, None, 0, "{}")])
+            other.open_for_writing()
+            other.append_arrivals(pa.table({}), [Arrival(0, 0, None, None, 0, None, None, 0, "{}")])
             return connector(landing).read(spark, chunks)
 
     with pytest.raises(ConflictError, match="has taken over"):
         list(ingest(warehouse, Overtaken()))
-    (arrival,) = Log(warehouse, SOURCE).timeline()
+    (arrival,) = Log(warehouse, SOURCE).read_timeline()
     assert arrival.rows == 0
 
 
@@ -261,7 +261,7 @@ def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path:
     list(ingest(warehouse, connector(tmp_path / "in")))
     ended = end(warehouse, SOURCE)
     assert (ended.arrival, ended.rows, ended.after) == (1, 0, INFINITY)
-    assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).last()
+    assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).find_last_arrival()
     assert list(ingest(warehouse, connector(tmp_path / "in"))) == []
     land(tmp_path / "in", "more.csv", HEADER, 600)
     with pytest.raises(DataError, match=r"ended with arrival 1, .* the 1 pending arrival"):
@@ -279,7 +279,7 @@ def watermarks(
 ) -> list[float | None]:
     """Return the watermark after each arrival, in seconds since the first file landed."""
     list(ingest(warehouse, connector, batch=batch))
-    timeline = Log(warehouse, connector.source).timeline()
+    timeline = Log(warehouse, connector.source).read_timeline()
     return [None if a.after is None else a.after / 1_000_000 - T0 for a in timeline]
 
 
@@ -303,7 +303,9 @@ def test_an_idle_partition_does_not_hold_the_watermark(
     found = watermarks(warehouse, by(strategy, tmp_path / "in"), batch)
     # a holds it back until it is idle; then b and null decide, then b alone, then a again.
     assert found == [-70, -70, -70, -70, 80, 100, 100]
-    states = [a.watermark_state for a in Log(warehouse, by(strategy, tmp_path).source).timeline()]
+    states = [
+        a.watermark_state for a in Log(warehouse, by(strategy, tmp_path).source).read_timeline()
+    ]
     assert states[0] == f'[["a",{micros(-60)},{micros(0)}],["b",{micros(-30)},{micros(0)}]]'
 
 
@@ -333,7 +335,7 @@ def test_an_invalid_watermark_expression_is_refused(
     with pytest.raises(DefinitionError, match=f"^{told}{reason}$"):
         list(ingest(warehouse, by(Punctuated(expression), tmp_path / "in")))
     # The refusal created nothing.
-    assert not warehouse.exists(by(Manual(), tmp_path).source.timeline_table)
+    assert not warehouse.has_table(by(Manual(), tmp_path).source.timeline_table)
 
 
 def test_an_unreadable_watermark_does_not_stop_the_source(
@@ -346,7 +348,7 @@ def test_an_unreadable_watermark_does_not_stop_the_source(
     land(tmp_path, "1.csv", f"{HEADER}{clock(9)},later,1\n", 1)
     marked = by(Punctuated("CAST(sensor AS TIMESTAMP)"), tmp_path)
     assert watermarks(warehouse, marked, 2) == [4, 4]
-    timeline = Log(warehouse, marked.source).timeline()
+    timeline = Log(warehouse, marked.source).read_timeline()
     assert [(a.rows, a.unreadable_marks) for a in timeline] == [(5, 2), (1, 1)]
 
 
@@ -366,7 +368,7 @@ class Told:
 
 def test_heartbeats_carry_a_manual_watermark_and_the_end(warehouse: Warehouse) -> None:
     list(ingest(warehouse, Told(), batch=2))
-    timeline = Log(warehouse, Told.source).timeline()
+    timeline = Log(warehouse, Told.source).read_timeline()
     assert [(a.before, a.after) for a in timeline] == [(None, None), (None, 40), (40, INFINITY)]
 
 
@@ -377,10 +379,10 @@ def test_a_broken_file_stops_the_ingest_until_it_is_fixed(
     land(tmp_path / "in", "009.csv", "value,at\n", 900)
     with pytest.raises(DataError, match=r"009\.csv' of source 'sensors' can't be read: its header"):
         list(ingest(warehouse, connector(tmp_path / "in")))
-    assert len(Log(warehouse, SOURCE).timeline()) == 2
+    assert len(Log(warehouse, SOURCE).read_timeline()) == 2
     land(tmp_path / "in", "009.csv", HEADER + "2023-11-14,a,1\n", 900)
     list(ingest(warehouse, connector(tmp_path / "in")))
-    assert [a.rows for a in Log(warehouse, SOURCE).timeline()][2] == 1
+    assert [a.rows for a in Log(warehouse, SOURCE).read_timeline()][2] == 1
 
 
 def test_an_unwritable_warehouse_is_reported(
@@ -422,7 +424,7 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
         return places
 
     def versions() -> list[str]:
-        return [a.lookups for a in Log(warehouse, source).timeline()]
+        return [a.lookups for a in Log(warehouse, source).read_timeline()]
 
     for number in range(3):
         land(tmp_path / "in", f"{number}.csv", HEADER + f"2023-11-14,a,{number}\n", number)
@@ -430,15 +432,15 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
         DataError, match="'sensors' has the lookup table 'places', but there is no D"
     ):
         list(ingest(warehouse, came))
-    assert not warehouse.exists(source.timeline_table)
+    assert not warehouse.has_table(source.timeline_table)
     # A domain's lookup table is created only if it does not exist.
     ingestion = Ingestion(source, lambda _: came, lookups={"places": load})
     furnish(warehouse, ingestion)
     commits = ingest(warehouse, came, batch=2)
     next(commits)
-    places.write.format("delta").mode("append").save(warehouse.path("places"))
+    places.write.format("delta").mode("append").save(warehouse.path_of("places"))
     furnish(warehouse, ingestion)
-    assert warehouse.read("places").count() == 2
+    assert warehouse.read_frame("places").count() == 2
     list(commits)
     end(warehouse, source)
     first, last = (f'{{"places": {version}}}' for version in (1, 2))

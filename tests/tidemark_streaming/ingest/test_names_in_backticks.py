@@ -127,7 +127,7 @@ def test_sources_with_names_in_backticks(warehouse: Warehouse) -> None:
     for source in derived:
         assert derived_parity(warehouse, source).equal
     assert parity(warehouse, asset).equal
-    newest = Asset(warehouse, asset).state.last()
+    newest = Asset(warehouse, asset).state.read_last_commit()
     assert newest is not None
     for step in list_steps(asset):
         tap(warehouse, asset, step, newest.commit_number, 50)

@@ -47,9 +47,9 @@ def test_log_and_timeline_agree_on_the_rows_of_a_growing_file(
 ) -> None:
     """Finding 15."""
     list(ingest(warehouse, GrowingConnector(READINGS, size)))
-    (arrival,) = Log(warehouse, READINGS).timeline()
+    (arrival,) = Log(warehouse, READINGS).read_timeline()
     assert 300 < arrival.rows < 700
-    assert warehouse.read(READINGS.log_table).count() == arrival.rows
+    assert warehouse.read_frame(READINGS.log_table).count() == arrival.rows
 
 
 def test_an_interrupted_load_of_a_lookup_table_is_completed_later(
@@ -67,10 +67,10 @@ def test_an_interrupted_load_of_a_lookup_table_is_completed_later(
         READINGS, connector=lambda _: GrowingConnector(READINGS, 0), lookups={"places": load}
     )
     with monkeypatch.context() as dying:
-        dying.setattr(Warehouse, "append", killed)
+        dying.setattr(Warehouse, "append_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             furnish(warehouse, ingestion)
-    assert warehouse.read("places").count() == 0
+    assert warehouse.read_frame("places").count() == 0
     for _ in range(2):
         furnish(warehouse, ingestion)
-        assert warehouse.read("places").count() == 2
+        assert warehouse.read_frame("places").count() == 2

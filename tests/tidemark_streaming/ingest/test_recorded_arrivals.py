@@ -27,17 +27,17 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
     monkeypatch.setenv("TIDEMARK_DURABLE", "false")
     monkeypatch.setattr(recorded_arrivals, "MOST_KEPT", MOST_KEPT)
     opened = Log(local_warehouse(str(tmp_path), "home"), CLICKS)
-    opened.open()
+    opened.open_for_writing()
     return opened
 
 
 def record(log: Log, count: int) -> list[Arrival]:
     """Record that a number of arrivals without rows came, and return them."""
-    last = log.last()
+    last = log.find_last_arrival()
     begin = 0 if last is None else last.arrival + 1
     chunks = [Chunk(f'{{"n": {number}}}', number) for number in range(begin, begin + count)]
     arrivals = to_arrivals(CLICKS, last, chunks, {}, "{}", log.schema_version)
-    log.append(pa.table({}), arrivals)
+    log.append_arrivals(pa.table({}), arrivals)
     return arrivals
 
 
@@ -76,7 +76,7 @@ def test_answers_equal_those_of_a_list(log: Log, seed: int) -> None:
 def test_only_the_newest_arrivals_stay_in_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     record(log, 100)
     read = list[int]()
-    timeline = Log.timeline
+    timeline = Log.read_timeline
 
     def count(self: Log, after: int = -1, through: int | None = None) -> list[Arrival]:
         found = timeline(self, after, through)
@@ -84,7 +84,7 @@ def test_only_the_newest_arrivals_stay_in_memory(log: Log, monkeypatch: pytest.M
         return found
 
     recorded = RecordedArrivals(log)
-    monkeypatch.setattr(Log, "timeline", count)
+    monkeypatch.setattr(Log, "read_timeline", count)
     for _ in range(20):
         recorded.append(record(log, 1))
         assert recorded[-1].arrival == len(recorded) - 1
@@ -110,12 +110,12 @@ def test_an_old_arrival_is_found_in_few_reads(log: Log, monkeypatch: pytest.Monk
     record(log, 500)
     recorded = RecordedArrivals(log)
     reads = list[int]()
-    timeline = Log.timeline
+    timeline = Log.read_timeline
 
     def count(self: Log, after: int = -1, through: int | None = None) -> list[Arrival]:
         reads.append(after)
         return timeline(self, after, through)
 
-    monkeypatch.setattr(Log, "timeline", count)
+    monkeypatch.setattr(Log, "read_timeline", count)
     assert next(arrival for arrival in reversed(recorded) if arrival.arrival == 2).arrival == 2
     assert len(reads) <= 8

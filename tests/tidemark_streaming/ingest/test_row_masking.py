@@ -92,9 +92,9 @@ def test_files_are_masked_before_anything_is_written(
 ) -> None:
     files = bring(warehouse, tmp_path / "landing", form)
     assert found(engine.home, MARK, SSN) == []
-    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, SSN) == []
+    assert found(Path(warehouse.path_of(PEOPLE.log_table)), MARK, SSN) == []
 
-    log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "position").collect()
+    log = warehouse.read_frame(PEOPLE.log_table).orderBy("arrival", "position").collect()
     assert [row.n for row in log] == list(range(2 * EACH))
     assert {(row.ssn, row.card[:-4]) for row in log} == {(None, MASKED)}
     assert [row.card[-4:] for row in log] == [f"{n:04}" for n in range(2 * EACH)]
@@ -104,13 +104,13 @@ def test_files_are_masked_before_anything_is_written(
     assert [row.position for row in log] == 2 * there
     assert log[-1].read_from == f"1.{form}#{there[-1]}"
 
-    letters = warehouse.read(PEOPLE.dead_letters_table).collect()
+    letters = warehouse.read_frame(PEOPLE.dead_letters_table).collect()
     expected = [] if form == "parquet" else [(0, 5), (1, 5)]
     assert sorted((row.arrival, row.position) for row in letters) == expected
     assert {row.bytes for row in letters} <= {None}
     if letters:
         settings = engine.model_copy(update={"database": warehouse.database})
-        columns = warehouse.schema(PEOPLE.dead_letters_table).names
+        columns = warehouse.read_schema(PEOPLE.dead_letters_table).names
         standing = dead_letters.read_dead_letters(Snapshot(settings), PEOPLE, columns)
         with pytest.raises(DataError, match="put the corrected rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
@@ -143,8 +143,8 @@ def test_delta_versions_are_masked_before_anything_is_written(
         DeltaTable(path).update(predicate="n = 3", updates={"card": f"'{MARK}-9999'"})
     list(ingest(warehouse, DeltaConnector(PEOPLE, str(path), **way)))
     assert found(engine.home, MARK, SSN) == []
-    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, SSN) == []
-    log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "n", "card").collect()
+    assert found(Path(warehouse.path_of(PEOPLE.log_table)), MARK, SSN) == []
+    log = warehouse.read_frame(PEOPLE.log_table).orderBy("arrival", "n", "card").collect()
     whole = [(n, None, f"{MASKED}{n:04}") for n in range(2 * EACH)]
     changed = [(3, None, f"{MASKED}0003"), (3, None, f"{MASKED}9999")]
     told = [(row.n, row.ssn, row.card) for row in log]

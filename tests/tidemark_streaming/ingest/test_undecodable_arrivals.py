@@ -179,4 +179,4 @@ def test_a_file_that_can_not_be_decoded_waits_until_accepted(
     assert len(log_rows(warehouse)) == 1
     (commit,) = ingest(warehouse, replace(files, accept_change=True))
     assert commit.arrivals[0].dead_letters == 2 * MIN_UNUSABLE_ROWS
-    assert warehouse.take(SOURCE.dead_letters_table).num_rows == 2 * MIN_UNUSABLE_ROWS
+    assert warehouse.load_rows(SOURCE.dead_letters_table).num_rows == 2 * MIN_UNUSABLE_ROWS

@@ -175,5 +175,5 @@ def test_times_out_of_range_in_a_delta_table_are_dead_letters(
     write_deltalake(tmp_path / "table", rows)
     (commit,) = ingest(warehouse, DeltaConnector(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)
-    letters = warehouse.take(of.dead_letters_table).sort_by("position")
+    letters = warehouse.load_rows(of.dead_letters_table).sort_by("position")
     assert letters["reason"].to_pylist() == texts

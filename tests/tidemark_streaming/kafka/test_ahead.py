@@ -123,5 +123,5 @@ def test_the_next_records_are_read_while_earlier_ones_are_ingested(
     assert len(commits) == 5
     assert read[0] == main_thread().name
     assert {each.partition("_")[0] for each in read[1:]} == {"kafka prefetch"}
-    rows = warehouse.read(CLICKS.log_table).orderBy("n").collect()
+    rows = warehouse.read_frame(CLICKS.log_table).orderBy("n").collect()
     assert [row.n for row in rows] == [*range(60)]

@@ -42,7 +42,7 @@ def bring(
 
 def numbers(warehouse: Warehouse) -> list[int]:
     """Return the numbers of all events in the event log."""
-    rows = warehouse.read(CLICKS.log_table).select("n").collect()
+    rows = warehouse.read_frame(CLICKS.log_table).select("n").collect()
     return sorted(r.n for r in rows if r.n is not None)
 
 
@@ -51,7 +51,7 @@ def test_an_event_keeps_its_kafka_metadata(warehouse: Warehouse, topics: Topics)
     topics.send(name, clicks(1), 0, {"trace": b"t-1", "x": b"\xff"}, key=b"k", at=T0 + 5)
     topics.send(name, clicks(2), 1)
     (arrival,) = bring(warehouse, topics.connector(name, correlation="trace"))
-    rows = warehouse.read(CLICKS.log_table).orderBy("n").collect()
+    rows = warehouse.read_frame(CLICKS.log_table).orderBy("n").collect()
     first, second = (r.asDict(recursive=True) for r in rows)
     assert first["kafka_topic"] == name
     assert first["kafka_topic_partition"] == f"{name}-0"
@@ -85,9 +85,9 @@ def test_each_record_is_ingested_once_for_any_batch_size(
             sent += count
         bring(warehouse, topics.connector(name, rows=chance.choice([4, 9, 50_000])), batch)
     assert numbers(warehouse) == list(range(sent))
-    timeline = Log(warehouse, CLICKS).timeline()
+    timeline = Log(warehouse, CLICKS).read_timeline()
     assert sum(a.rows for a in timeline) == sent
-    rows = warehouse.read(CLICKS.log_table)
+    rows = warehouse.read_frame(CLICKS.log_table)
     places = rows.groupBy("arrival", "position").count().where("count > 1").count()
     assert places == 0
     in_order = rows.selectExpr("struct(kafka_partition, kafka_offset) AS at", "arrival", "position")
@@ -452,7 +452,7 @@ def test_the_timestamp_type_distinguishes_broker_and_producer_time(
     begun = time.time()
     topics.send(name, clicks(0), at=T0)
     bring(warehouse, topics.connector(name))
-    (row,) = warehouse.read(CLICKS.log_table).collect()
+    (row,) = warehouse.read_frame(CLICKS.log_table).collect()
     assert row.kafka_timestamp_type == "LogAppendTime"
     assert begun - 1 < row.kafka_timestamp.timestamp() < time.time() + 1
 
@@ -520,10 +520,10 @@ def test_records_that_cannot_be_decoded_are_dead_letters(
     topics.send(name, [*BAD, None], headers={"trace": b"t"}, key=b"k", at=T0)
     topics.send(name, [b'{"n": 7, "other": 1}', *clicks(8)])
     (arrival,) = bring(warehouse, topics.connector(name, correlation="trace"))
-    rows = warehouse.read(CLICKS.log_table).orderBy("position").collect()
+    rows = warehouse.read_frame(CLICKS.log_table).orderBy("position").collect()
     assert (arrival.rows, arrival.dead_letters) == (len(rows), len(BAD)) == (3, len(BAD))
     assert [(r.n, r.at is None) for r in rows] == [(None, True), (7, True), (8, False)]
-    found = warehouse.take(CLICKS.dead_letters_table).sort_by("position").to_pylist()
+    found = warehouse.load_rows(CLICKS.dead_letters_table).sort_by("position").to_pylist()
     assert {r["bytes"]: r["reason"] for r in found} == BAD
     assert [(r["topic"], r["partition"], r["offset"]) for r in found] == [
         (name, 0, n) for n in range(len(BAD))
@@ -548,7 +548,7 @@ def test_a_changed_column_type_stops_the_source_unless_accepted(
         with pytest.raises(UnusableArrivalError, match=message):
             bring(warehouse, connector(name, rows=MIN_UNUSABLE_ROWS))
         assert numbers(warehouse) == list(range(MIN_UNUSABLE_ROWS))
-        (arrival,) = Log(warehouse, CLICKS).timeline()
+        (arrival,) = Log(warehouse, CLICKS).read_timeline()
         assert (arrival.rows, arrival.dead_letters) == (MIN_UNUSABLE_ROWS, 0)
     (arrival,) = bring(warehouse, connector(name, rows=MIN_UNUSABLE_ROWS, accept_change=True))
     assert (arrival.rows, arrival.dead_letters) == (0, MIN_UNUSABLE_ROWS)
@@ -567,7 +567,7 @@ def test_undeclared_fields_are_recorded_in_the_timeline(
     bring(warehouse, topics.connector(name))
     topics.send(name, clicks(2))
     bring(warehouse, topics.connector(name))
-    undeclared = [a.undeclared for a in Log(warehouse, CLICKS).timeline()]
+    undeclared = [a.undeclared for a in Log(warehouse, CLICKS).read_timeline()]
     assert undeclared == ['["battery", "kind"]', None]
 
 
@@ -578,11 +578,11 @@ def test_a_corrected_dead_letter_keeps_its_kafka_metadata(
     topics.send(name, [b'{"n": "x"}'], 1, {"trace": b"t"}, key=b"k", at=T0)
     connector = topics.connector(name, correlation="trace")
     bring(warehouse, connector)
-    letters = warehouse.take(CLICKS.dead_letters_table)
+    letters = warehouse.load_rows(CLICKS.dead_letters_table)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array(clicks(3), pa.binary()))
     assert replay(warehouse, connector, mended).brought == 1
-    (row,) = warehouse.read(CLICKS.log_table).collect()
+    (row,) = warehouse.read_frame(CLICKS.log_table).collect()
     assert (row.n, row.arrival, row.position) == (3, 1, 0)
     assert (row.kafka_topic_partition, row.kafka_offset) == (f"{name}-1", 0)
     assert (bytes(row.kafka_key), row.kafka_timestamp.timestamp()) == (b"k", T0)
@@ -605,7 +605,7 @@ def test_clock_jumps_lose_no_records_and_arrival_times_never_decrease(
         bring(warehouse, topics.connector(name))
     monkeypatch.undo()
     assert numbers(warehouse) == list(range(7))
-    clocks = [a.arrived_at * 1000 - now for a in Log(warehouse, CLICKS).timeline()]
+    clocks = [a.arrived_at * 1000 - now for a in Log(warehouse, CLICKS).read_timeline()]
     assert [round(at / hour) for at in clocks] == [0, 1, 1, 1, 3, 3, 3]
 
 
@@ -652,7 +652,7 @@ def test_a_partition_with_pending_records_is_not_idle_after_a_pause(
     arrivals = bring(warehouse, topics.connector(name, rows=10))
     monkeypatch.undo()
     assert [a.dead_letters for a in arrivals] == [1, 0, 0, 0, 0]
-    log = warehouse.read(CLICKS.log_table)
+    log = warehouse.read_frame(CLICKS.log_table)
     # The first chunk has no valid event of this partition; the next two have its events.
     late = log.where("watermark > at").select("n").collect()
     assert late == []

@@ -144,7 +144,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     bring((50,), 0)
     following.join()
     incremental(warehouse, asset)
-    head = warehouse.version(asset.table)
+    head = warehouse.newest_version(asset.table)
     until(lambda: (p := out[-1].position) is not None and p.version >= head)
     ended.set()
     way_out.join(PATIENCE)
@@ -152,7 +152,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     sent: dict[int, int] = {**dict.fromkeys((0, 1, 2, 30, 50), 0), 40: 1, 41: 1}
     expected = Counter((iso((T0 + n // 10 * 10) * 1_000_000), p) for n, p in sent.items())
     assert numbers(warehouse) == sorted(sent)
-    rows: list[dict[str, Any]] = warehouse.take(asset.table).to_pylist()
+    rows: list[dict[str, Any]] = warehouse.load_rows(asset.table).to_pylist()
     published = {(iso(instant(r["window_start"])), r["kafka_partition"]): r["n"] for r in rows}
     assert published == told(topics.servers, panes) == expected
 

@@ -34,7 +34,7 @@ def told(arrival: Arrival) -> tuple[object, ...]:
 
 def events(warehouse: Warehouse) -> DataFrame:
     columns = [*flights.columns, "arrival", "arrived_at", "watermark"]
-    return warehouse.read(flights.log_table).select(*columns)
+    return warehouse.read_frame(flights.log_table).select(*columns)
 
 
 # Plays a recording twice, with a failure in between.
@@ -48,8 +48,8 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     list(play_files(shared, ingestion, tmp_path, PART, batch=None))
-    files, place = Log(shared, flights).timeline(), stage(topics)
-    append = Log.append
+    files, place = Log(shared, flights).read_timeline(), stage(topics)
+    append = Log.append_arrivals
 
     def fail(*_: object) -> None:
         raise ConflictError("killed")
@@ -57,17 +57,17 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     begun = play.play(warehouse, ingestion, place, PART)
     list(islice(begun, 5))
     # The sixth span is in the topic but not in the event log.
-    monkeypatch.setattr(Log, "append", fail)
+    monkeypatch.setattr(Log, "append_arrivals", fail)
     with pytest.raises(ConflictError, match="killed"):
         next(begun)
-    monkeypatch.setattr(Log, "append", append)
+    monkeypatch.setattr(Log, "append_arrivals", append)
     log = Log(warehouse, flights)
-    assert len(log.timeline()) == 5
+    assert len(log.read_timeline()) == 5
     rest = Excerpt(start="2013-01-01T15:00:00Z", end="2013-01-03T00:00:00Z", span="3 hours")
     assert [c.arrivals[0].arrival for c in play.play(warehouse, ingestion, place, rest)] == [
         *range(5, 16)
     ]
-    assert [told(a) for a in log.timeline()] == [told(a) for a in files]
+    assert [told(a) for a in log.read_timeline()] == [told(a) for a in files]
     assert any(a.rows == 0 for a in files)
     assert events(shared).exceptAll(events(warehouse)).isEmpty()
     assert events(warehouse).count() == events(shared).count() > 1000

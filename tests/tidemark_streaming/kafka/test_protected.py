@@ -189,9 +189,9 @@ def test_no_file_has_an_original_value_of_a_masked_column(
     incremental(warehouse, orders_by_customer)
     assert parity(warehouse, orders_by_customer).equal
     assert found(engine.home) == []
-    assert found(Path(warehouse.path(ORDERS.log_table))) == []
+    assert found(Path(warehouse.path_of(ORDERS.log_table))) == []
 
-    rows = warehouse.read(ORDERS.log_table).where("n < 2").orderBy("n").collect()
+    rows = warehouse.read_frame(ORDERS.log_table).where("n < 2").orderBy("n").collect()
     assert str(rows[0].price) == "1.2345678901", "what is not protected is as it came"
     assert rows[0].card == f"{MASKED}0000"
     assert (rows[0].note, rows[0].ssn) == (MASKED, None)
@@ -199,8 +199,8 @@ def test_no_file_has_an_original_value_of_a_masked_column(
     assert rows[0].email != rows[1].email
     assert rows[0].correlation_id == rows[0].kafka_headers[0]["value"].decode()
     assert [h["key"] for h in rows[0].kafka_headers] == ["trace", "user"]
-    assert warehouse.read(ORDERS.log_table).select("email").distinct().count() == 2
-    letters = warehouse.read(ORDERS.dead_letters_table).collect()
+    assert warehouse.read_frame(ORDERS.log_table).select("email").distinct().count() == 2
+    letters = warehouse.read_frame(ORDERS.dead_letters_table).collect()
     assert len(letters) == len(UNDECODABLE)
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
 
@@ -218,9 +218,9 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     orders = connector(topics, name, format=binary.format)
     list(ingest(warehouse, orders))
     assert found(engine.home) == []
-    assert found(Path(warehouse.path(ORDERS.log_table))) == []
+    assert found(Path(warehouse.path_of(ORDERS.log_table))) == []
 
-    rows = warehouse.read(ORDERS.log_table).where("n < 2").orderBy("n").collect()
+    rows = warehouse.read_frame(ORDERS.log_table).where("n < 2").orderBy("n").collect()
     assert [(r.card, r.note, r.ssn) for r in rows] == [
         (f"{MASKED}{n:04}", MASKED, None) for n in (0, 1)
     ]
@@ -229,15 +229,15 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     assert [r.email.encode() for r in rows] == emails
     assert {r.kafka_key.encode() for r in rows} == {told(f"{MARK}-key".encode())}
     assert rows[0].correlation_id == rows[0].kafka_headers[0]["value"].decode()
-    (tombstone,) = warehouse.read(ORDERS.log_table).where("n IS NULL").collect()
+    (tombstone,) = warehouse.read_frame(ORDERS.log_table).where("n IS NULL").collect()
     assert (tombstone.email, tombstone.card, tombstone.ssn) == (None, None, None)
-    letters = warehouse.read(ORDERS.dead_letters_table).collect()
+    letters = warehouse.read_frame(ORDERS.dead_letters_table).collect()
     assert [r.reason for r in letters if "'n'" in r.reason] == ["The field 'n' is not a valid INT."]
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
     assert len(letters) == 3
     # Corrected dead letters are masked too.
     settings = engine.model_copy(update={"database": warehouse.database})
-    columns = warehouse.schema(ORDERS.dead_letters_table).names
+    columns = warehouse.read_schema(ORDERS.dead_letters_table).names
     standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = standing.column_names.index("bytes")
     mended = standing.set_column(place, "bytes", pa.array([good] * 3, pa.binary()))
@@ -252,7 +252,7 @@ def test_a_corrected_dead_letter_is_masked(
     send(topics, name, UNDECODABLE[:1])
     list(ingest(warehouse, connector(topics, name)))
     settings = engine.model_copy(update={"database": warehouse.database})
-    columns = warehouse.schema(ORDERS.dead_letters_table).names
+    columns = warehouse.read_schema(ORDERS.dead_letters_table).names
     letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
@@ -315,7 +315,7 @@ def test_without_a_valid_key_nothing_is_ingested(
         monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", key)
     with pytest.raises(DefinitionError, match=sentence):
         list(ingest(warehouse, connector(topics, "none")))
-    assert not warehouse.exists(ORDERS.timeline_table)
+    assert not warehouse.has_table(ORDERS.timeline_table)
 
 
 def test_an_event_log_refuses_another_mask_or_key(

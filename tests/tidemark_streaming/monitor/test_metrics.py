@@ -110,7 +110,7 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
     made = [*run_all(warehouse, by_minute, limit=7), *run_all(warehouse, by_hour)]
     found = scraped(watcher := Monitor(settings))
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
-    dead = warehouse.read(SOURCE.dead_letters_table).count()
+    dead = warehouse.read_frame(SOURCE.dead_letters_table).count()
     assert value(found, "tidemark_source_dead_letters", source="sensors") == dead > 0
     mark = value(found, "tidemark_source_watermark_timestamp_seconds", source="sensors")
     assert mark is not None
@@ -119,7 +119,7 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
     for transform in (by_minute, by_hour):
         own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
         assert value(found, "tidemark_asset_lag_arrivals", **own) == 0
-        windows = warehouse.read(transform.table)
+        windows = warehouse.read_frame(transform.table)
         assert value(found, "tidemark_asset_published_rows", **own) == windows.count() > 0
         assert value(found, "tidemark_asset_final_rows", **own) == windows.where("final").count()
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
@@ -143,11 +143,11 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
     waiting = value(found, "tidemark_asset_open_rows", asset="by_minute")
     assert waiting == 1, "the last minute has not ended"
     seen = value(found, "tidemark_asset_arrival_to_published_seconds_count", asset="by_minute")
-    with_events = [a for a in Log(warehouse, SOURCE).timeline() if a.rows]
+    with_events = [a for a in Log(warehouse, SOURCE).read_timeline() if a.rows]
     assert seen == len(with_events) == 13, "one file is empty"
-    files = warehouse.path("by_minute")
+    files = warehouse.path_of("by_minute")
     there = list(Path(files).glob("*.parquet"))
-    assert value(found, "tidemark_table_version", table="by_minute") == warehouse.version(
+    assert value(found, "tidemark_table_version", table="by_minute") == warehouse.newest_version(
         "by_minute"
     )
     assert 0 < (value(found, "tidemark_table_files", table="by_minute") or 0) <= len(there)
@@ -235,7 +235,9 @@ def test_status_metrics_and_page_show_the_same_figures(
                     compared.add(figure)
     asset = next(a for a in json.loads(status.stdout)["assets"] if a["asset"] == "by_minute")
     mark = asset["watermark"].replace("Z", "")
-    left = warehouse.read(by_minute.state_table).where(f"{ADMITTED} AND window_end > '{mark}'")
+    left = warehouse.read_frame(by_minute.state_table).where(
+        f"{ADMITTED} AND window_end > '{mark}'"
+    )
     assert asset["open"] == left.select(*by_minute.by_window).distinct().count() > 0
     assert asset["windows"] > asset["final"] > 0
     assert compared >= {"open", "behind", "rows_waiting", "late", "dead_letters", "final"}
@@ -347,7 +349,7 @@ def test_an_unreadable_table_is_reported_and_the_rest_shown(
     land_some(Path(settings.landing) / SOURCE.name, 3)
     bring(warehouse, settings)
     run_all(warehouse, by_minute)
-    first = next(Path(warehouse.path("by_minute"), "_delta_log").glob("0*.json"))
+    first = next(Path(warehouse.path_of("by_minute"), "_delta_log").glob("0*.json"))
     first.write_text("no commit\n")
     overview = Monitor(settings).read()
     assert "by_minute" in overview.troubles

@@ -129,7 +129,7 @@ def on_time(log: EventLog, arrival: Arrival, mark: Instant = -math.inf) -> list[
 @pytest.fixture(scope="module")
 def in_memory(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield a session for queries of few rows."""
-    with Warehouse(spark, "").planning(Planning.FEW):
+    with Warehouse(spark, "").use_planning(Planning.FEW):
         yield spark
 
 

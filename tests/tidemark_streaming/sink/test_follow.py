@@ -42,7 +42,7 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
     table = Table("accumulating")
     for record in records(servers, topic):
         table.take(*record)
-    rows = warehouse.take(asset.table)
+    rows = warehouse.load_rows(asset.table)
     there = {
         (iso(start), key, commit_number, n)
         for start, key, commit_number, n in zip(
@@ -66,7 +66,7 @@ def test_a_stream_publishes_its_windows_and_those_of_a_backfill(
     asset = emitting(KafkaSink(topic, topics.servers))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     continuous.start(warehouse, asset)
-    until(lambda: warehouse.exists(asset.table))
+    until(lambda: warehouse.has_table(asset.table))
     until(lambda: same(warehouse, topics.servers, asset, topic))
     backfill(warehouse, asset, *minutes(0, 4))
     until(lambda: same(warehouse, topics.servers, asset, topic))

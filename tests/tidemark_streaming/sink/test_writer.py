@@ -88,7 +88,7 @@ def assert_same(
     table = Table(str(asset.accumulation), ("n", "high"), once=not committed)
     for record in records(topics.servers, topic_of(asset).name, committed=committed):
         table.take(*record)
-    there = {place(r): r for r in map(shown, played.warehouse.take(asset.table).to_pylist())}
+    there = {place(r): r for r in map(shown, played.warehouse.load_rows(asset.table).to_pylist())}
     assert table.rows.keys() == there.keys()
     for window, row in there.items():
         got = table.rows[window]
@@ -146,7 +146,7 @@ def test_discarding_panes_have_only_the_events_of_their_firing(
         of = {key[:2] for key in parts}
         fired = {
             (place(r), r["commit_number"], r["pane"]): {"n": r["n"], "high": r["high"]}
-            for r in map(shown, played.warehouse.take(asset.panes_table).to_pylist())
+            for r in map(shown, played.warehouse.load_rows(asset.panes_table).to_pylist())
             if (place(r), r["commit_number"]) in of
         }
         assert parts == fired
@@ -155,7 +155,7 @@ def test_discarding_panes_have_only_the_events_of_their_firing(
     assert {1, 2} <= set(firings)
     runs = {
         marker.commit_number: marker.run
-        for marker in Asset(played.warehouse, asset).state.since(-1)
+        for marker in Asset(played.warehouse, asset).state.read_commits_after(-1)
     }
     assert all(pane["run"] == runs[pane["commit_number"]] for pane in before)
 
@@ -274,7 +274,7 @@ def test_a_new_epoch_replaces_everything_before_it(
     SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     played.run(2)
-    played.warehouse.checkpoint(asset.table, forget=False)
+    played.warehouse.write_checkpoint(asset.table, removes_expired=False)
     for commit in played.logs[0].glob("*.json"):
         commit.unlink()
     SinkWriter(played.warehouse, asset).publish()
@@ -297,12 +297,12 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
     played.run(3)
     SinkWriter(played.warehouse, asset).publish()
     played.run()
-    before = played.warehouse.head(asset.table)
+    before = played.warehouse.find_head(asset.table)
     played.begin()
     played.anew(asset.table, asset.state_table)
     played.run()
     warehouse, looks = played.warehouse, iter([before] * 2)
-    look = warehouse.head
+    look = warehouse.find_head
     monkeypatch.setattr(
         warehouse,
         "head",
@@ -357,7 +357,7 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     name, table = topic_of(asset).name, asset.table
     played.run(3)
     SinkWriter(played.warehouse, asset).publish()
-    head = played.warehouse.head(table)
+    head = played.warehouse.find_head(table)
     assert head is not None
     topics.settled(topic_of(asset).positions)
     assert sink_status(played.warehouse, asset).behind == 0
@@ -368,7 +368,7 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     assert found.since == played.warehouse.committed_at(table, 0)
     # The missing versions are older than the oldest commit in the transaction log, so the lag
     # counts from that commit.
-    played.warehouse.checkpoint(table, forget=False)
+    played.warehouse.write_checkpoint(table, removes_expired=False)
     for version in range(head.version):
         (played.logs[0] / f"{version:020}.json").unlink()
     found = sink_status(played.warehouse, asset)

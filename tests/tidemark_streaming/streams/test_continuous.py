@@ -42,7 +42,7 @@ ARRIVALS = some_arrivals(count=6)
 
 def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
     deadline = time.monotonic() + 120
-    while State(warehouse, transform).last().after.at.arrival < arrival:
+    while State(warehouse, transform).read_last_commit().after.at.arrival < arrival:
         query = continuous.find(warehouse, transform)
         assert query is not None, "the stream ended"
         assert query.exception() is None
@@ -60,7 +60,7 @@ def test_a_limit_splits_the_backlog_and_is_recorded(warehouse: Warehouse) -> Non
         continuous.start(
             warehouse, PER_MINUTE, admission=limit, available_now=True
         ).awaitTermination(120)
-    runs = warehouse.take(ledger.TABLE).sort_by("commit_number").to_pylist()
+    runs = warehouse.load_rows(ledger.TABLE).sort_by("commit_number").to_pylist()
     assert [(r["through_arrival"], r["limited_by"]) for r in runs] == [
         (2, None),
         (4, "arrivals"),
@@ -99,14 +99,14 @@ def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Wareho
     """Listing a transaction log may miss a version that is written at the same time."""
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
-    timeline = DeltaTable(warehouse.path(READINGS.timeline_table))
+    timeline = DeltaTable(warehouse.path_of(READINGS.timeline_table))
     unread = f"{timeline.version() + 1:020}.json"
     ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     # The checkpoint makes this version redundant.
     timeline.update_incremental()
     timeline.create_checkpoint()
-    Path(warehouse.path(READINGS.timeline_table), "_delta_log", unread).unlink()
+    Path(warehouse.path_of(READINGS.timeline_table), "_delta_log", unread).unlink()
     query = continuous.start(warehouse, PER_MINUTE, available_now=True)
     query.awaitTermination(120)
     assert query.exception() is None
@@ -115,7 +115,7 @@ def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Wareho
 
 def test_a_batch_that_misses_an_arrival_still_processes_it(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
-    timeline = warehouse.read(READINGS.timeline_table)
+    timeline = warehouse.read_frame(READINGS.timeline_table)
     run = continuous._batch(warehouse.place, PER_MINUTE, ALL)
     run(timeline.where("arrival <> 2"), 0)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
@@ -159,10 +159,10 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
     ingest(warehouse, READINGS, ARRIVALS)
     ledger.create(warehouse)
     run = continuous._batch(warehouse.place, whole, ALL)
-    run(warehouse.read(ledger.TABLE), 0)
-    assert not warehouse.exists(whole.table)
+    run(warehouse.read_frame(ledger.TABLE), 0)
+    assert not warehouse.has_table(whole.table)
     incremental(warehouse, PER_MINUTE)
-    run(warehouse.read(ledger.TABLE), 1)
+    run(warehouse.read_frame(ledger.TABLE), 1)
     assert parity(warehouse, whole).equal
     assert published_through(warehouse, whole) == 0
 
@@ -187,16 +187,16 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     # An earlier definition has run it before.
     incremental(warehouse, replace(PER_MINUTE, function=filtered_by_nothing))
     run = continuous._batch(warehouse.place, whole, ALL)
-    run(warehouse.read(ledger.TABLE), 0)
+    run(warehouse.read_frame(ledger.TABLE), 0)
     ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)
     incremental(warehouse, PER_MINUTE)
-    run(warehouse.read(ledger.TABLE), 1)
-    version = warehouse.version(whole.table)
+    run(warehouse.read_frame(ledger.TABLE), 1)
+    version = warehouse.newest_version(whole.table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     backfill(warehouse, now)
     with pytest.raises(DefinitionChangedError):
-        run(warehouse.read(ledger.TABLE), 2)
-    assert warehouse.version(whole.table) == version
+        run(warehouse.read_frame(ledger.TABLE), 2)
+    assert warehouse.newest_version(whole.table) == version
     later = replace(whole, base=now, allowed_lateness=now.allowed_lateness)
     incremental(warehouse, later)
     assert parity(warehouse, later).equal
@@ -222,7 +222,7 @@ def test_a_stream_in_an_object_store_polls_less_often(
     time.sleep(2)
     ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
     time.sleep(3)
-    assert State(warehouse, PER_MINUTE).last().after.at.arrival == 0
+    assert State(warehouse, PER_MINUTE).read_last_commit().after.at.arrival == 0
     assert continuous.stop(warehouse, PER_MINUTE)
 
 
@@ -265,7 +265,7 @@ def test_a_streams_worker_computes_the_same_fingerprint(
 
     ingest(warehouse, READINGS, ARRIVALS[:1])
     reader = warehouse.spark.readStream.format("delta")
-    rows = reader.load(warehouse.path(READINGS.timeline_table))
+    rows = reader.load(warehouse.path_of(READINGS.timeline_table))
     query = rows.writeStream.foreachBatch(write).trigger(availableNow=True).start()
     query.awaitTermination(60)
     ours = [fingerprint(PER_MINUTE), fingerprint(departures_hourly)]
@@ -288,7 +288,7 @@ def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))
     ingest(warehouse, READINGS, ARRIVALS)
     continuous.start(warehouse, expecting, available_now=True).awaitTermination(240)
-    withheld = warehouse.read(expecting.quarantine_table).collect()
+    withheld = warehouse.read_frame(expecting.quarantine_table).collect()
     want = [w for w, row in reference(ARRIVALS).items() if row["most"] > 0.9]
     assert len(withheld) == len(want) > 0
     assert {f["expectation"] for row in withheld for f in row["failed_expectations"]} == {

@@ -71,9 +71,9 @@ def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list
 
 def counted(warehouse: Warehouse) -> int:
     """Return the number of events in the windows of a minute and in the late table."""
-    whole = sum(warehouse.take(PER_MINUTE.table)["events"].to_pylist())
+    whole = sum(warehouse.load_rows(PER_MINUTE.table)["events"].to_pylist())
     late = PER_MINUTE.late_table
-    return whole + (warehouse.read(late).count() if warehouse.exists(late) else 0)
+    return whole + (warehouse.read_frame(late).count() if warehouse.has_table(late) else 0)
 
 
 def test_rows_in_memory_equal_the_rows_in_the_event_log(
@@ -86,7 +86,7 @@ def test_rows_in_memory_equal_the_rows_in_the_event_log(
         (commit,) = bring(warehouse, topics, name, then)
         (arrival,) = commit.arrivals
         assert commit.rows is not None
-        there = warehouse.take(CLICKS.log_table).sort_by([("arrival", "ascending")])
+        there = warehouse.load_rows(CLICKS.log_table).sort_by([("arrival", "ascending")])
         logged = there.filter([n == arrival.arrival for n in there["arrival"].to_pylist()])
         assert logged.num_rows == 10
         assert commit.rows.to_pylist() == logged.sort_by("position").to_pylist()
@@ -100,13 +100,13 @@ def test_rows_of_other_arrivals_are_read_from_the_log() -> None:
 
     rows = pa.table({"arrival": [3, 4, 4, 5]})
     recent = RecentArrivals([arrival(n) for n in (3, 4, 5)], rows)
-    assert recent.within(2, 5) is rows
-    some = recent.within(3, 4)
+    assert recent.rows_between(2, 5) is rows
+    some = recent.rows_between(3, 4)
     assert some is not None
     assert some["arrival"].to_pylist() == [4, 4]
     for after, through in ((1, 5), (2, 6), (-1, 2), (5, 7)):
-        assert recent.within(after, through) is None
-    assert NO_ARRIVALS.within(-1, 0) is None
+        assert recent.rows_between(after, through) is None
+    assert NO_ARRIVALS.rows_between(-1, 0) is None
 
 
 # Runs once per arrival.
@@ -121,13 +121,13 @@ def test_two_transforms_share_a_read_and_equal_a_backfill(
     then = direct(warehouse, *BOTH)
     then(warehouse, NO_ARRIVALS)
     reads: list[str] = []
-    whole = Warehouse.read
+    whole = Warehouse.read_frame
 
     def read(self: Warehouse, table: str, *bounds: object, **more: object) -> DataFrame:
         reads.append(table)
         return whole(self, table, *bounds, **more)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(Warehouse, "read", read)
+    monkeypatch.setattr(Warehouse, "read_frame", read)
     chance = random.Random(5)
     for first in range(30, 230, 40):
         late = chance.randrange(30)
@@ -189,7 +189,7 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     end = ingest.end(warehouse, plain)
     then(warehouse, RecentArrivals([end]))
     for transform in both:
-        found = warehouse.take(transform.table)
+        found = warehouse.load_rows(transform.table)
         assert sum(found["events"].to_pylist()) == SMALL_BATCH_ROWS + 5_010
         assert parity(warehouse, transform).equal
 
@@ -266,9 +266,9 @@ def test_after_a_kill_at_any_instant_each_event_counts_once(
     assert counted(warehouse) == sent
     for transform in BOTH:
         assert parity(warehouse, transform).equal
-    last = Log(warehouse, CLICKS).last()
+    last = Log(warehouse, CLICKS).find_last_arrival()
     assert last is not None
-    runs = warehouse.take(ledger.TABLE)
+    runs = warehouse.load_rows(ledger.TABLE)
     assert max(runs["through_arrival"].to_pylist()) == last.arrival
 
 

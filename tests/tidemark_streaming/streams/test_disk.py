@@ -81,7 +81,7 @@ def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
         run_all(stored, BY_MINUTE, limit=1)
     small.free()
     run_all(stored, BY_MINUTE)
-    assert Asset(stored, BY_MINUTE).state.last().at.arrival == 11
+    assert Asset(stored, BY_MINUTE).state.read_last_commit().at.arrival == 11
     check(stored, 12)
 
 
@@ -131,7 +131,7 @@ def waiting(gate: Path, reached: Path) -> WindowedTransform:
 
 def through(stored: Warehouse, arrival: int) -> bool:
     """Return whether a run that processed this arrival has ended."""
-    found = stored.take(ledger.TABLE)["through_arrival"].to_pylist()
+    found = stored.load_rows(ledger.TABLE)["through_arrival"].to_pylist()
     return max(found, default=-1) >= arrival
 
 
@@ -171,7 +171,7 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
         continuous.start(stored, asset)
     small.free()
     continuous.start(stored, asset)
-    until(lambda: stored.exists(ledger.TABLE) and through(stored, 1) and noted(stored))
+    until(lambda: stored.has_table(ledger.TABLE) and through(stored, 1) and noted(stored))
     continuous.stop(stored, asset)
     land_minutes(landing, 2, 4)
     list(ingest(stored, connector(landing)))

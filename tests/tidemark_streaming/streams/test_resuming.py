@@ -39,12 +39,12 @@ def test_a_stream_resumes_if_its_asset_is_behind_the_checkpoint(
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)
     for table in PER_MINUTE.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     caught_up(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
     for table in PER_MINUTE.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
     caught_up(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
@@ -79,7 +79,7 @@ def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     caught_up(warehouse, other)
     assert parity(warehouse, other).equal
     for table in whole.tables:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     caught_up(warehouse, whole)
     assert parity(warehouse, whole).equal
     assert published_through(warehouse, whole) == 0
@@ -109,7 +109,7 @@ def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> Non
     caught_up(warehouse, over_others)
     assert published(warehouse, over_others) == reference(ARRIVALS)
     for table in (others.log_table, others.timeline_table, others.dead_letters_table):
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     ingest(warehouse, others, ARRIVALS[:5])
     backfill(warehouse, over_others)
     caught_up(warehouse, over_others)

@@ -192,13 +192,13 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     # One run for the event, and one for the heartbeat that closes its window and makes it final.
     assert sorted(runs) == sorted(2 * [a.name for a in assets])
     for asset in assets:
-        (row,) = warehouse.take(asset.table).to_pylist()
+        (row,) = warehouse.load_rows(asset.table).to_pylist()
         assert (row["timing"], row["final"]) == ("ON_TIME", True)
         assert parity(warehouse, asset).equal
         assert incremental(warehouse, asset) is None
     # Heartbeats without effect count as processed.
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), assets)
-    newest = Log(warehouse, place.source).timeline()[-1]
+    newest = Log(warehouse, place.source).read_timeline()[-1]
     for asset in assets:
         progress = snapshot.asset(asset)
         assert (progress.as_of, progress.behind) == (newest.arrival, 0)
@@ -220,7 +220,7 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
 
 def check_any_cut(warehouse: Warehouse, asset: WindowedTransform) -> None:
     """Check that an asset has the same windows if its source's arrivals are divided differently."""
-    newest = Log(warehouse, asset.source).timeline()[-1].arrival
+    newest = Log(warehouse, asset.source).read_timeline()[-1].arrival
     for cut in (1, 2, newest):
         other = replace(asset, name=f"{asset.name}_by_{cut}")
         through = list[int]()
@@ -248,7 +248,7 @@ def fired(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, obje
 
 def rows_of(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     """Return a table's rows without the columns that name the run which wrote a row."""
-    rows = warehouse.take(table)
+    rows = warehouse.load_rows(table)
     of_run = {"commit_number", "as_of"} & set(rows.column_names)
     return rows.drop_columns(sorted(of_run)).to_pylist()
 
@@ -285,16 +285,16 @@ def test_after_kills_heartbeats_close_the_windows_once(
     # A heartbeat is not recorded; one that closes the window is, and is then processed in parts.
     for step in ("timeline", "state", "published", "ledger"):
         assert dies(_FOLLOWING, engine, warehouse, step, str(file))
-        arrivals.append(len(log.timeline()))
+        arrivals.append(len(log.read_timeline()))
     assert arrivals[0] == 1 < arrivals[1]
     again = followed(warehouse, place.connect(), lambda a: len(beats(a)) == 1, direct)
     assert again[0].arrival == arrivals[-1]
-    timeline = log.timeline()
+    timeline = log.read_timeline()
     assert [a.arrival for a in timeline] == list(range(len(timeline)))
     assert [a.before for a in timeline[1:]] == [a.after for a in timeline[:-1]]
-    (row,) = warehouse.take(PANES.table).to_pylist()
+    (row,) = warehouse.load_rows(PANES.table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
-    assert warehouse.take(PANES.panes_table).num_rows == 1
+    assert warehouse.load_rows(PANES.panes_table).num_rows == 1
     assert parity(warehouse, PANES).equal
 
 
@@ -342,13 +342,13 @@ def test_lowered_watermarks_still_follow_the_silence(warehouse: Warehouse, tmp_p
     assert {a.after for a in found} == {FAR - SECOND}
     guarded = replace(SOURCE, max_future_skew="1 hour")
     assert lower(warehouse, guarded).arrivals == 1 + len(found)
-    timeline = Log(warehouse, guarded).timeline()
+    timeline = Log(warehouse, guarded).read_timeline()
     moved = [a.arrived_at - SECOND if is_idle(a) else at - SECOND for a in timeline]
     assert [a.after for a in timeline] == moved
     assert [a.silent_since for a in timeline[2:]] == [a.silent_since for a in found]
     asset = replace(PER_MINUTE, source=guarded)
     incremental(warehouse, asset)
-    (row,) = warehouse.take(asset.table).to_pylist()
+    (row,) = warehouse.load_rows(asset.table).to_pylist()
     assert (row["pulses"], row["final"]) == (1, True)
     assert parity(warehouse, asset).equal
 
@@ -363,7 +363,7 @@ def test_only_a_following_ingest_with_a_heartbeat_records_any(
         time.sleep(1.1)
     place.source = replace(SOURCE, heartbeat=None, watermark=BoundedOutOfOrderness("1 second"))
     assert [a.rows for a in followed(warehouse, Delayed(place))] == [1]
-    assert [a.silent_since for a in Log(warehouse, SOURCE).timeline()] == [None, None]
+    assert [a.silent_since for a in Log(warehouse, SOURCE).read_timeline()] == [None, None]
 
 
 def test_a_restart_begins_the_silence_again(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_restart_begins_the_silence_again(warehouse: Warehouse, tmp_path: Path
     again = followed(warehouse, place.connect(), closes(at))
     assert again[0].arrival == first[-1].arrival + 1
     assert again[0].after == first[-1].after
-    timeline = Log(warehouse, SOURCE).timeline()
+    timeline = Log(warehouse, SOURCE).read_timeline()
     assert [a.arrival for a in timeline] == list(range(len(timeline)))
 
 
@@ -423,7 +423,7 @@ def test_a_roll_up_closes_although_its_base_has_no_window_left(
     place.send(end - 55 * SECOND)
     found = followed(warehouse, place.connect(), lambda a: (a[-1].after or 0) >= end, direct)
     direct(warehouse, NO_ARRIVALS)
-    (row,) = warehouse.take(whole.table).to_pylist()
+    (row,) = warehouse.load_rows(whole.table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
     for asset in (base, whole):
         assert parity(warehouse, asset).equal

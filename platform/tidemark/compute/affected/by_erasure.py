@@ -47,7 +47,7 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
     Raises:
         DefinitionError: the condition is not valid for these columns.
     """
-    rows = log.read(-1, through)
+    rows = log.read_events(-1, through)
     try:
         events = rows.where(F.expr(where)).select(*PLACE)
         _ = events.schema
@@ -63,7 +63,7 @@ def find_dead_letters(
 
     The search covers the bytes, the key, the headers' values and the correlation id.
     """
-    rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
+    rows = warehouse.read_frame(log.source.dead_letters_table).where(F.col("arrival") <= through)
     contains_text = F.lit(False)
     for text in texts:
         contains_text = contains_text | _contains_text(F.lit(text.encode()))
@@ -86,7 +86,7 @@ def find_affected_windows(
     base = base_transform(transform)
     if base.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
-        rows = log.read(-1, through)
+        rows = log.read_events(-1, through)
         id_columns = list(base.deduplicate.by)
         keys = (
             rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in id_columns)).distinct()
@@ -94,10 +94,10 @@ def find_affected_windows(
         events = (
             rows.join(keys, id_columns, "left_semi").select(*PLACE).unionByName(events).distinct()
         )
-    affected_log = log.only(events)
+    affected_log = log.with_only(events)
     plain = by_events.without_preparation(base)
     if base.window.merges:
-        if affected_log.read(-1, through).isEmpty():
+        if affected_log.read_events(-1, through).isEmpty():
             return None
         return ()
     if (
@@ -120,7 +120,7 @@ def find_windows_with_events(
         events: `arrival` and `position` of the events.
     """
     base = replace(base_transform(transform), deduplicate=None, expectations=())
-    rows = classify_scope(log.only(events), base, Scope(-1, through)).where(
+    rows = classify_scope(log.with_only(events), base, Scope(-1, through)).where(
         "window_start IS NOT NULL"
     )
     return rows.select(*base.by_window).distinct()

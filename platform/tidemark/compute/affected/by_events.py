@@ -34,9 +34,9 @@ def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> 
 
     For sessions, the starts are those of fragments, before merging.
     """
-    if not warehouse.exists(transform.state_table):
+    if not warehouse.has_table(transform.state_table):
         return None
-    partials = State(warehouse, transform).read().where(classification.is_uncounted())
+    partials = State(warehouse, transform).read_partials().where(classification.is_uncounted())
     return _find_starts(partials, transform)
 
 

@@ -77,7 +77,7 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
     start, end = _settling_times(join, right, steps)
     taken, _ = steps.span(left.source.name)
     if taken >= 0 and start < end:
-        return left.estimate(-1, taken, start, end)
+        return left.estimate_events(-1, taken, start, end)
     return 0
 
 

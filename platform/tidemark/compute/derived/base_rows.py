@@ -63,7 +63,7 @@ def read_between(
             bound.
     """
     source = log.source
-    rows = log.read(after, through, start, end)
+    rows = log.read_events(after, through, start, end)
     mark = F.unix_micros("watermark")
     if raised := steps.raised.get(source.name):
         rows = add_raised_watermark(rows, _RAISED, F.col("arrival"), raised)

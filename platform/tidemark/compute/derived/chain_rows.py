@@ -93,7 +93,7 @@ def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> 
     if all(step.change is None for step in steps.steps):
         return 0
     _, through = steps.span(log.source.name)
-    return log.estimate(-1, through, BEGINNING, INFINITY)
+    return log.estimate_events(-1, through, BEGINNING, INFINITY)
 
 
 def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
@@ -106,7 +106,9 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
         first = BEGINNING if before is None else max(before - chain.wait + 1, BEGINNING)
         reached = advances[-1][0]
         ends = ((first, (reached if reached == INFINITY else reached - chain.wait) + 1),)
-    windows = log.warehouse.read(chain.asset.table, InRanges("window_end", ends)).where("final")
+    windows = log.warehouse.read_frame(chain.asset.table, InRanges("window_end", ends)).where(
+        "final"
+    )
     return _add_passing_step(windows, F.lit(chain.wait), log, steps).where(f"{STEP} >= 0")
 
 
@@ -156,7 +158,7 @@ def _list_changed_windows(
     transform = replace(asset.transform, accumulation="retracting")
     replaced = [
         replacing.recomputed
-        for replacing in asset.state.since(known_commit)
+        for replacing in asset.state.read_commits_after(known_commit)
         if replacing.commit_number <= commit and replacing.recomputed is not None
     ]
     # Sessions near a range change, too.
@@ -211,14 +213,18 @@ def _read_partials(
     asset: Asset, log: Log, current: Coverage, ranges: Ranges, commit: int
 ) -> DataFrame:
     """Return the partials of windows that start in one of the ranges, as of a commit."""
-    stored = assign_windows_within(asset, asset.state.read, current, ranges)
+    stored = assign_windows_within(asset, asset.state.read_partials, current, ranges)
     # Read the commits after the partials, so that no replacement is missed.
-    if all(replacement.recomputed is None for replacement in asset.state.since(commit)):
+    if all(
+        replacement.recomputed is None for replacement in asset.state.read_commits_after(commit)
+    ):
         return stored
     counting = base_transform(asset.transform)
     counting = replace(counting, aggregates=asset.transform.aggregates, expectations=())
     commits = [
-        replacement for replacement in asset.state.since(-1) if replacement.commit_number <= commit
+        replacement
+        for replacement in asset.state.read_commits_after(-1)
+        if replacement.commit_number <= commit
     ]
     replacements = [
         replacement

@@ -179,7 +179,7 @@ def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
     before, _ = steps.span(side.log.source.name)
     if older is None or older[0] > older[1] or before < 0:
         return 0
-    return side.log.estimate(-1, before, older[0], older[1] + 1)
+    return side.log.estimate_events(-1, before, older[0], older[1] + 1)
 
 
 def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:

@@ -82,11 +82,11 @@ def find_changed_rows(
     warehouse = log.warehouse
     lineage = source.derivation.lineage
     keys = source.derivation.partner_keys
-    timeline = log.timeline()
+    timeline = log.read_timeline()
     positions = [arrival.position for arrival in timeline]
     steps = Steps.of_positions(bases, positions)
-    events = _add_identity(log.read(-1, timeline[-1].arrival), source)
-    letters = warehouse.read(source.dead_letters_table)
+    events = _add_identity(log.read_events(-1, timeline[-1].arrival), source)
+    letters = warehouse.read_frame(source.dead_letters_table)
     letters = letters.select(*_PLACE, F.col("read_from").alias(_ID))
     base_rows = [_read_places(base, keys or (), steps) for base in bases]
     if keys is None:
@@ -107,7 +107,8 @@ def find_changed_rows(
             rows.select(*_PLACE, _ID) for rows in (orphans, *partners)
         ).distinct()
         logs = [
-            base.only(_to_event_places(rows)) for base, rows in zip(bases, affected, strict=True)
+            base.with_only(_to_event_places(rows))
+            for base, rows in zip(bases, affected, strict=True)
         ]
     affected_events = keep(affected_events.withColumn(_UNJOINED, F.lit(False)))
 
@@ -158,7 +159,7 @@ def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
 def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
     """Return arrival, position, origin and partner keys of the base's rows that steps have read."""
     _, through = steps.span(base.source.name)
-    return base.read(-1, through).select(
+    return base.read_events(-1, through).select(
         F.col("arrival").alias(_ARRIVAL),
         F.col("position").alias(_POSITION),
         origin_of(base.source).alias(_ID),
@@ -216,7 +217,7 @@ def _number_after_existing(rows: DataFrame, events: DataFrame, letters: DataFram
 
 
 def _add_arrival(rows: DataFrame, log: Log) -> DataFrame:
-    timeline = log.warehouse.read(log.source.timeline_table)
+    timeline = log.warehouse.read_frame(log.source.timeline_table)
     return rows.join(
         timeline.select("arrival", "arrived_at", F.col("watermark_before").alias("watermark")),
         "arrival",

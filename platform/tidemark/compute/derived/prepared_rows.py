@@ -26,7 +26,7 @@ def prepared_rows(
     before, through = steps.span(log.source.name)
     try:
         plan_check.check(log, preparation)
-        rows = call_function(log, preparation, log.read(before, through), before, through)
+        rows = call_function(log, preparation, log.read_events(before, through), before, through)
         _check_types(source, rows)
     except AnalysisException as error:
         raise DefinitionError(

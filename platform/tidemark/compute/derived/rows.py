@@ -111,7 +111,7 @@ def read_steps(
     """
     logs = logs or [Log(warehouse, base) for base in source.bases]
     earlier = list[str]()
-    if source.idle is not None and warehouse.exists(source.timeline_table):
-        rows = warehouse.take(source.timeline_table, columns=["arrival", "position"])
+    if source.idle is not None and warehouse.has_table(source.timeline_table):
+        rows = warehouse.load_rows(source.timeline_table, columns=["arrival", "position"])
         earlier = rows.sort_by("arrival")["position"].to_pylist()
     return StepsToCompute(source, logs, Steps.of_positions(logs, positions, earlier))

@@ -71,9 +71,9 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         return
     warehouse = right.warehouse
     table = source.versions_table
-    erasures = right.epoch()
-    stored = 0 if before is None else warehouse.at_most(table)
-    arrived = right.estimate(-1, taken, BEGINNING if before is None else before, mark)
+    erasures = right.read_epoch()
+    stored = 0 if before is None else warehouse.max_row_count(table)
+    arrived = right.estimate_events(-1, taken, BEGINNING if before is None else before, mark)
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
     versions = read_between(right, steps, -1, taken, before, mark)
@@ -92,12 +92,14 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         F.col(f"newest.{TIME}").alias("event_time"),
         F.col(f"newest.{ROW}").alias("version"),
     )
-    warehouse.create(table, rows, f"The newest versions of {right.source.name} for {source.name}.")
-    if right.epoch() != erasures:
+    warehouse.ensure_table(
+        table, rows, f"The newest versions of {right.source.name} for {source.name}."
+    )
+    if right.read_epoch() != erasures:
         # The rows may have erased events. An erasure before the creation has not found the table.
         return
-    with warehouse.planning(Planning.MANY):
-        warehouse.replace(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
+    with warehouse.use_planning(Planning.MANY):
+        warehouse.replace_rows(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
 
 
 def _find_settled_time(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
@@ -118,14 +120,14 @@ def _read_mark(source: AsOfSource, log: Log) -> int | None:
     """
     table = source.versions_table
     warehouse = log.warehouse
-    if warehouse.exists(table):
+    if warehouse.has_table(table):
         return warehouse.max_value(table, "mark")
     return None
 
 
 def _read_versions(source: AsOfSource, log: Log) -> DataFrame:
     """Return the rows of the versions table as `base_rows` reads them."""
-    rows = log.warehouse.read(source.versions_table)
+    rows = log.warehouse.read_frame(source.versions_table)
     null = F.lit(None)
     return rows.select(
         F.lit(-1).alias(STEP),

@@ -84,7 +84,7 @@ class _Node:
 
 def check(log: Log, preparation: Preparation) -> None:
     """Raise an error if the function does not work row by row."""
-    rows = log.read(0, 0)
+    rows = log.read_events(0, 0)
     if preparation.marked:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows = rows.alias(STREAM)

@@ -36,7 +36,7 @@ def prepare_rows(
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     if transform.deduplicate is None:
-        rows = log.read(after, through, start, end)
+        rows = log.read_events(after, through, start, end)
     else:
         rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
     return call_function(log, transform.preparation, rows, after, through)
@@ -84,15 +84,17 @@ def mark_duplicates(
     """
     time = log.source.valid_event_time(F.unix_micros("arrived_at"))
     ids = [F.col(f"`{c}`") for c in deduplicate.by]
-    rows = log.read(
+    rows = log.read_events(
         after,
         through,
         None if start is None else start - deduplicate.within,
         None if end is None else end + deduplicate.within,
     )
-    if after >= 0 and (span := log.span(after, through)):
+    if after >= 0 and (span := log.read_event_time_range(after, through)):
         oldest, newest = span
-        earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
+        earlier = log.read_events(
+            -1, after, oldest - deduplicate.within, newest + deduplicate.within + 1
+        )
         # Read only the needed columns, and only rows with one of the ids.
         needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
         earlier_ids = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))

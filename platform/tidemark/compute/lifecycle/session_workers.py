@@ -157,7 +157,7 @@ def _add_ticks(
     if firing.clock is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
     due = next_tick(F.col(CLOCK), firing.clock)
-    stored = with_tick_arrival(stored, due, firing.clock, side, log.ticks)
+    stored = with_tick_arrival(stored, due, firing.clock, side, log.read_ticks)
     return stored, [F.col(f"_{name}").alias(name) for name in names]
 
 

@@ -75,7 +75,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """
     side = side_definition(transform)
     asset = Asset(warehouse, transform)
-    newest_commit = asset.state.last()
+    newest_commit = asset.state.read_last_commit()
     if newest_commit.commit_number < 0:
         raise DataError(
             f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
@@ -89,9 +89,9 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     return RebuildStatus(
         asset=transform.name,
         tables=list(swap.list_versions(rebuilt)),
-        through=rebuilt.state.last().after.through,
+        through=rebuilt.state.read_last_commit().after.through,
         current=newest_commit.after.through,
-        windows=warehouse.take(side.table, columns=["commit_number"]).num_rows,
+        windows=warehouse.load_rows(side.table, columns=["commit_number"]).num_rows,
         quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
 
@@ -125,7 +125,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
             )
         runner.incremental(warehouse, side)
         rebuilt = Asset(warehouse, side)
-        rebuilt_commit = rebuilt.state.last()
+        rebuilt_commit = rebuilt.state.read_last_commit()
         reads_another_log = lineage.is_of_another_log(asset, newest_commit)
         if reads_another_log or rebuilt_commit.after.at.arrival >= newest_commit.after.through:
             if keep_backup and not _is_published(asset, newest_commit):
@@ -161,7 +161,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         asset = Asset(warehouse, transform)
         newest_commit = _wait_until_published(asset)
         promotion = _find_backup(asset, newest_commit)
-        earlier_commit = asset.state.at(promotion.commit_number - 1)
+        earlier_commit = asset.state.read_commit(promotion.commit_number - 1)
         recorded_parts = asset.state.recorded_parts(earlier_commit)
         next_number = newest_commit.commit_number + 1
         commit_info = Rollback(
@@ -186,15 +186,15 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     """
     tables = drop_asset(warehouse, side_definition(transform))
     asset = Asset(warehouse, transform)
-    promotion = asset.state.last().promoted
+    promotion = asset.state.read_last_commit().promoted
     if promotion >= 0:
-        asset.state.forget(promotion)
+        asset.state.forget_backup(promotion)
     return tables
 
 
 def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
     asset = Asset(warehouse, side)
-    newest_commit = asset.state.last()
+    newest_commit = asset.state.read_last_commit()
     return newest_commit.definition == fingerprint(side) and not lineage.is_stale(
         asset, newest_commit
     )
@@ -249,12 +249,12 @@ def _find_backup(asset: Asset, newest_commit: StateCommit) -> Promotion:
             f"'{name}' has no backup to restore: only `tidemark rebuild {name} --promote` keeps "
             "one."
         )
-    promotion = asset.state.at(newest_commit.promoted)
+    promotion = asset.state.read_commit(newest_commit.promoted)
     assert isinstance(promotion, Promotion)
     is_readable = all(
-        asset.warehouse.readable(table, version) for table, version in promotion.kept.items()
+        asset.warehouse.is_readable(table, version) for table, version in promotion.kept.items()
     )
-    if asset.state.forgotten() >= newest_commit.promoted or not is_readable:
+    if asset.state.newest_forgotten_backup() >= newest_commit.promoted or not is_readable:
         raise DataError(
             f"'{name}' has no backup to restore: the backup of its last promotion was discarded, "
             "or maintenance deleted it after seven days."
@@ -265,12 +265,12 @@ def _find_backup(asset: Asset, newest_commit: StateCommit) -> Promotion:
 def _wait_until_published(asset: Asset) -> StateCommit:
     """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
     deadline = time.monotonic() + _PUBLISH_WAIT_SECONDS
-    newest_commit = asset.state.last()
+    newest_commit = asset.state.read_last_commit()
     if isinstance(newest_commit, TableSwap) and not _is_published(asset, newest_commit):
         swap.finish(asset, newest_commit)
     while not _is_published(asset, newest_commit) and time.monotonic() < deadline:
         time.sleep(0.05)
-        newest_commit = asset.state.last()
+        newest_commit = asset.state.read_last_commit()
     return newest_commit
 
 

@@ -60,7 +60,7 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
         raise DefinitionError(
             "Specify either the first arrival or the first instant, but not both."
         )
-    newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
+    newest = log.find_last_arrival() if log.warehouse.has_table(log.source.timeline_table) else None
     if newest is None:
         raise no_arrivals(log.source.name)
     if instant is None:
@@ -79,7 +79,7 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
 
 def _find_arrival_since(log: Log, instant: int) -> int | None:
     """Return the number of the first arrival at or after an instant; None if there is none."""
-    for arrival in log.timeline():
+    for arrival in log.read_timeline():
         if arrival.arrived_at >= instant:
             return arrival.arrival
     return None
@@ -127,7 +127,7 @@ def _build_result(
     facts: RunFacts | None,
 ) -> ReplayResult:
     if facts is None:
-        last_arrival = Asset(warehouse, replayed).state.last().after.through
+        last_arrival = Asset(warehouse, replayed).state.read_last_commit().after.through
         windows = 0
         quarantined = 0
     else:

@@ -68,10 +68,10 @@ def fence_assets(warehouse: Warehouse, source: Source) -> None:
     epochs = dict[str, int]()
     states = [table for table in _list_tables_of_assets(warehouse, source) if _is_state(table)]
     for state in states:
-        head = warehouse.head(state)
+        head = warehouse.find_head(state)
         if head is not None:
             app = epoch_app(head.table_id)
-            epochs[app] = max(warehouse.transaction(state, app), 0) + 1
+            epochs[app] = max(warehouse.transaction_version(state, app), 0) + 1
     for state in states:
         _append_fence(warehouse, state, epochs)
     tables = _list_tables_of_assets(warehouse, source)
@@ -92,18 +92,18 @@ def remove_copies(warehouse: Warehouse, source: Source, definitions: Sequence[De
     fence_assets(warehouse, source)
     for definition in definitions:
         asset = Asset(warehouse, definition)
-        last = asset.state.last()
+        last = asset.state.read_last_commit()
         if isinstance(last, TableSwap) and asset.published_commit_number() < last.commit_number:
             # It still needs the rebuilt tables.
             swap.finish(asset, last)
-        if last.promoted > asset.state.forgotten():
-            asset.state.forget(last.promoted)
+        if last.promoted > asset.state.newest_forgotten_backup():
+            asset.state.forget_backup(last.promoted)
     for table in list_copies(warehouse, source):
         if table.role in (Role.STATE, Role.TIMELINE):
-            warehouse.drop(table)
+            warehouse.drop_table(table)
     # After that, no process can fill further tables of a copy.
     for table in list_copies(warehouse, source):
-        warehouse.drop(table)
+        warehouse.drop_table(table)
 
 
 def _is_state(table: TableName) -> bool:
@@ -118,15 +118,17 @@ def _list_tables_of_assets(warehouse: Warehouse, source: Source) -> list[TableNa
 
 def count_erasure(log: Log) -> None:
     """Count one more erasure of an event log, without a deletion."""
-    no_rows = log.warehouse.schema(log.source.log_table).empty_table()
-    _, erasures_so_far = log.epoch()
-    log.warehouse.append(no_rows, log.source.log_table, integrity.ERASURES_APP, erasures_so_far + 1)
+    no_rows = log.warehouse.read_schema(log.source.log_table).empty_table()
+    _, erasures_so_far = log.read_epoch()
+    log.warehouse.append_rows(
+        no_rows, log.source.log_table, integrity.ERASURES_APP, erasures_so_far + 1
+    )
 
 
 def _append_fence(warehouse: Warehouse, table: str, epochs: Mapping[str, int]) -> None:
-    if epochs and warehouse.exists(table):
-        no_rows = warehouse.schema(table).empty_table()
-        warehouse.append(no_rows, table, vouches=epochs)
+    if epochs and warehouse.has_table(table):
+        no_rows = warehouse.read_schema(table).empty_table()
+        warehouse.append_rows(no_rows, table, vouches=epochs)
 
 
 def _begin_erasure(log: Log, search_result: SearchResult) -> None:
@@ -145,7 +147,7 @@ def _empty_letters(log: Log, search_result: SearchResult, temp_tables: TempTable
         return
     table = log.source.dead_letters_table
     ranges = erasures.arrival_ranges(erasure.letters)
-    rows = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
+    rows = log.warehouse.read_frame(table, InRanges("arrival", ranges, instants=False))
     erased_letters = search_result.letters.withColumn("_empty", F.lit(True))
     letters = rows.join(erased_letters, PLACE, "left")
     column_types = dict(rows.dtypes)
@@ -164,7 +166,7 @@ def _replace_events(log: Log, search_result: SearchResult, temp_tables: TempTabl
     table = log.source.log_table
     ranges = erasures.arrival_ranges(chain(erasure.events, erasure.added))
     in_arrivals = InRanges("arrival", ranges or ((-1, 0),), instants=False)
-    events = log.warehouse.read(table, in_arrivals)
+    events = log.warehouse.read_frame(table, in_arrivals)
     remaining_events = events.join(search_result.events, PLACE, "left_anti")
     if search_result.gained is not None:
         remaining_events = remaining_events.unionByName(search_result.gained)
@@ -180,7 +182,7 @@ def _replace_letters(log: Log, search_result: SearchResult, temp_tables: TempTab
     if not ranges or search_result.gained_letters is None:
         return
     table = log.source.dead_letters_table
-    letters = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
+    letters = log.warehouse.read_frame(table, InRanges("arrival", ranges, instants=False))
     letters = letters.join(search_result.letters, PLACE, "left_anti")
     letters = letters.unionByName(search_result.gained_letters)
     rows = temp_tables.materialize(letters, few=False)
@@ -197,7 +199,7 @@ def _replace_arrivals(
             `rows`.
     """
     erasure = search_result.erasure
-    replaced = log.warehouse.replace(
+    replaced = log.warehouse.replace_rows(
         rows,
         table,
         erasures.arrival_condition(ranges),

@@ -83,7 +83,7 @@ def erase_events(
         on_finish: called before the erasure is recorded as finished; may be called twice.
     """
     log = Log(warehouse, source)
-    newest = log.last() if warehouse.exists(source.timeline_table) else None
+    newest = log.find_last_arrival() if warehouse.has_table(source.timeline_table) else None
     if newest is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
     _check_definitions(warehouse, source, definitions, derived)
@@ -150,9 +150,9 @@ class _ErasureRun:
         """Return the derived sources that have arrivals now."""
         sources = list[DerivedSource]()
         for derived_source in self.derived:
-            if not self.warehouse.exists(derived_source.timeline_table):
+            if not self.warehouse.has_table(derived_source.timeline_table):
                 continue
-            if Log(self.warehouse, derived_source).last() is not None:
+            if Log(self.warehouse, derived_source).find_last_arrival() is not None:
                 sources.append(derived_source)
         return sources
 
@@ -183,7 +183,7 @@ class _ErasureRun:
         """Finish interrupted erasures, and erase the events that match a condition."""
         warehouse = self.warehouse
         for log in self.event_logs:
-            log.recover()
+            log.take_over()
         # Later arrivals are not searched: no ingest may have their rows in memory any more.
         last_arrival = self._last_arrival()
         resumed = self._finish_interrupted_erasures(on_finish)
@@ -209,11 +209,11 @@ class _ErasureRun:
             self._record_end(on_finish)
         operations.end(warehouse, Kind.ERASE, self._owner)
         # Sweep last: the engine may continue for a moment with queries of a killed process.
-        swept = claims.sweep(warehouse.path(SCRATCH))
+        swept = claims.sweep(warehouse.path_of(SCRATCH))
         return replace(report, swept=swept.removed, unswept=swept.left)
 
     def _last_arrival(self) -> int:
-        newest = self.log.last()
+        newest = self.log.find_last_arrival()
         return -1 if newest is None else newest.arrival
 
     def _finish_interrupted_erasures(self, on_finish: Callable[[], None] | None) -> int:
@@ -253,7 +253,7 @@ class _ErasureRun:
         """
         for derived_source in self.derived:
             if isinstance(derived_source, AsOfSource):
-                self.warehouse.drop(derived_source.versions_table)
+                self.warehouse.drop_table(derived_source.versions_table)
 
     def _erase_downstream(self, report: ErasureReport | None) -> ErasureReport | None:
         """Erase rows of derived sources that were computed from erased events.
@@ -269,12 +269,12 @@ class _ErasureRun:
         # An ingest may have written these tables again, before it could see the deletion.
         self._drop_versions()
         for derived_source in self.derived:
-            if not self.warehouse.exists(derived_source.timeline_table):
+            if not self.warehouse.has_table(derived_source.timeline_table):
                 continue
             log = Log(self.warehouse, derived_source)
             # An ingest that has read erased events can't append their rows any more.
-            log.recover()
-            if log.last() is None:
+            log.take_over()
+            if log.find_last_arrival() is None:
                 continue
             with temp_tables(self.warehouse) as temporary:
                 self.on_progress(f"search {derived_source.name}")
@@ -374,6 +374,6 @@ def _check_current(
             raise StaleError(stale)
     for definition in definitions:
         asset = Asset(warehouse, definition)
-        last = asset.state.last()
+        last = asset.state.read_last_commit()
         if last.commit_number >= 0:
             takeover.check_definition(asset, last, pinned_definition=False)

@@ -54,7 +54,7 @@ def recompute_windows(
         definitions: all assets of the source.
     """
     warehouse = log.warehouse
-    if warehouse.transaction(log.source.log_table, erasure.app) < 0:
+    if warehouse.transaction_version(log.source.log_table, erasure.app) < 0:
         # If its process is only paused, it can't delete the events any more.
         count_erasure(log)
         erasures.record_phase(warehouse, erasure, VOID)
@@ -75,14 +75,14 @@ def recompute_windows(
     pass_fail_point("added")
     for name, ranges in erasure.windows.items():
         definition = windowed_assets.get(name)
-        if definition is None or State(warehouse, definition).last().commit_number < 0:
+        if definition is None or State(warehouse, definition).read_last_commit().commit_number < 0:
             _drop_remains(warehouse, name, erasure, is_defined=definition is not None)
             continue
         on_progress(f"recompute {name}")
         _recompute_asset(warehouse, definition, ranges)
         pass_fail_point("counted")
         for rollup in rollups:
-            if rollup.follows == name and warehouse.exists(rollup.table):
+            if rollup.follows == name and warehouse.has_table(rollup.table):
                 on_progress(f"recompute {rollup.name}")
                 runner.incremental(warehouse, rollup)
                 _remove_old_values(warehouse, rollup, ranges)
@@ -122,7 +122,7 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, is_defin
         )
     for table in remains:
         # An interrupted drop left the table behind.
-        warehouse.drop(table)
+        warehouse.drop_table(table)
 
 
 def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
@@ -133,9 +133,9 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
     """
     asset = Asset(warehouse, definition)
     published_commit = asset.published_commit_number()
-    if warehouse.exists(definition.quarantine_table):
+    if warehouse.has_table(definition.quarantine_table):
         columns = [*definition.by_window, "commit_number"]
-        quarantined = warehouse.take(definition.quarantine_table, columns=columns)
+        quarantined = warehouse.load_rows(definition.quarantine_table, columns=columns)
         # A quarantined window keeps its last good row, which was computed with the erased events.
         delete_earlier = Merge(
             on=definition.by_window,
@@ -145,7 +145,7 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
         )
         if quarantined.num_rows:
             affected = _filter_by_ranges(quarantined, ranges, definition)
-            warehouse.merge(affected, definition.table, delete_earlier)
+            warehouse.merge_rows(affected, definition.table, delete_earlier)
     results.delete_observations(asset, ranges, published_commit)
 
 
@@ -183,7 +183,7 @@ def _count_added(log: Log, erasure: Erasure) -> None:
     letters = _aggregate_added_rows(log, source.dead_letters_table, erasure, [row_count])
     arrivals = list[Arrival]()
     ranges = erasures.arrival_ranges(erasure.added)
-    for arrival in log.timeline(ranges[0][0] - 1, ranges[-1][1] - 1):
+    for arrival in log.read_timeline(ranges[0][0] - 1, ranges[-1][1] - 1):
         if not any(start <= arrival.arrival < end for start, end in ranges):
             continue
         added_events = events.get(arrival.arrival, _NOTHING_ADDED)
@@ -201,7 +201,7 @@ def _count_added(log: Log, erasure: Erasure) -> None:
         )
     condition = erasures.arrival_condition(ranges)
     rows = timeline_rows(arrivals)
-    warehouse.replace(rows, source.timeline_table, condition, erasure.app, 0)
+    warehouse.replace_rows(rows, source.timeline_table, condition, erasure.app, 0)
 
 
 def renew_results(log: Log, source: DerivedSource) -> None:
@@ -211,16 +211,18 @@ def renew_results(log: Log, source: DerivedSource) -> None:
     """
     warehouse = log.warehouse
     chain = source.derivation
-    newest = log.last()
+    newest = log.find_last_arrival()
     if not isinstance(chain, Chain) or chain.rows != "final" or newest is None:
         return
     step = Step.of_position(newest.position)
     if step.results is None:
         return
-    base_arrival = Log(warehouse, chain.asset.source).timeline(step.arrival - 1, step.arrival)[0]
+    base_arrival = Log(warehouse, chain.asset.source).read_timeline(step.arrival - 1, step.arrival)[
+        0
+    ]
     final_end = chain.settled_end(base_arrival.after)
     asset = Asset(warehouse, chain.asset)
-    published = asset.state.at(asset.published_commit_number())
+    published = asset.state.read_commit(asset.published_commit_number())
     renewed_results = replace(
         step.results,
         commit=published.commit_number,
@@ -233,14 +235,16 @@ def renew_results(log: Log, source: DerivedSource) -> None:
     renewed_arrival = replace(newest, position=renewed_step.to_position())
     condition = erasures.arrival_condition(erasures.arrival_ranges([newest.arrival]))
     app = f"results/{uuid4().hex}"
-    warehouse.replace(timeline_rows([renewed_arrival]), source.timeline_table, condition, app, 0)
+    warehouse.replace_rows(
+        timeline_rows([renewed_arrival]), source.timeline_table, condition, app, 0
+    )
 
 
 def _count_released_windows(asset: Asset, final_end: int | None) -> int:
     """Return how many windows that end at `final_end` or before were released from quarantine."""
     if not asset.transform.checks or final_end is None:
         return 0
-    released = asset.warehouse.take(
+    released = asset.warehouse.load_rows(
         asset.transform.table, Equals("quality", RELEASED), columns=["window_end"]
     )
     return sum(window_end <= final_end for window_end in to_micros(released["window_end"]))
@@ -251,5 +255,5 @@ def _aggregate_added_rows(
 ) -> dict[int, Row]:
     """Return aggregates over the rows that an erasure has added to a table, by arrival."""
     in_arrivals = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
-    added = by_erasure.select_added(log.warehouse.read(table, in_arrivals), erasure.added)
+    added = by_erasure.select_added(log.warehouse.read_frame(table, in_arrivals), erasure.added)
     return {row["arrival"]: row for row in added.groupBy("arrival").agg(*aggregates).collect()}

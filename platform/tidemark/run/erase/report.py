@@ -124,7 +124,7 @@ def build_report(
 
 
 def _count_searchable(log: Log) -> int:
-    rows = log.warehouse.take(log.source.dead_letters_table, columns=["bytes"])
+    rows = log.warehouse.load_rows(log.source.dead_letters_table, columns=["bytes"])
     return rows.num_rows - rows["bytes"].null_count
 
 
@@ -162,9 +162,9 @@ def _list_recomputed_tables(
         return []
     affected = list[_AffectedTable]()
     for table in definition.tables:
-        if warehouse.exists(table):
+        if warehouse.has_table(table):
             in_ranges = InRanges("window_start", holding_ranges(definition, ranges))
-            rows = warehouse.take(table, in_ranges, columns=["window_start"])
+            rows = warehouse.load_rows(table, in_ranges, columns=["window_start"])
             affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
     return affected
 
@@ -176,7 +176,7 @@ def _find_published(
     erasure = search_result.erasure
     if definition.sink is None or not erasure.events:
         return []
-    if not log.warehouse.exists(definition.table):
+    if not log.warehouse.has_table(definition.table):
         return []
     windows = find_windows_with_events(log, definition, search_result.events, erasure.through)
     keys = F.struct(list(definition.keys)) if definition.keys else F.lit(None)

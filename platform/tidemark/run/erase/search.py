@@ -90,7 +90,7 @@ def search_source(
     """
     warehouse = log.warehouse
     source = log.source
-    _, log_erasures = log.epoch()
+    _, log_erasures = log.read_epoch()
     events = temp_tables.materialize_frame(
         affected_by_erasure.find_events(log, last_arrival, where)
     )
@@ -132,7 +132,7 @@ def search_derived_source(
             otherwise empty.
     """
     warehouse = log.warehouse
-    _, log_erasures = log.epoch()
+    _, log_erasures = log.read_epoch()
     changed = _find_changes(log, source, temp_tables, planned)
     windowed_assets = find_windowed_assets(warehouse, source, definitions)
     gained_places = changed.gained.select(PLACE)
@@ -182,9 +182,9 @@ def _find_changes(
         else:
             base_logs.append(base_log)
             gained_by_base.append(_find_gained_events(base_log))
-    is_small = all(event_log.few() for event_log in [log, *base_logs])
+    is_small = all(event_log.has_few_events() for event_log in [log, *base_logs])
     asset = source.derivation.asset
-    with warehouse.planning(Planning.of(is_small)):
+    with warehouse.use_planning(Planning.of(is_small)):
         if planned and asset is not None:
             _, base_result = planned[source.bases[0].name]
             return _find_rows_of_windows(log, asset, base_result, temp_tables, few=is_small)
@@ -199,13 +199,13 @@ def check_recomputable(log: Log, source: DerivedSource) -> None:
     """
     warehouse = log.warehouse
     asset = source.derivation.asset
-    newest = log.last()
+    newest = log.find_last_arrival()
     assert newest is not None
     try:
-        if asset is not None and not warehouse.exists(asset.table):
+        if asset is not None and not warehouse.has_table(asset.table):
             raise DataError(f"the asset '{asset.name}' was dropped")
         columns = [f"`{name}`" for name in source.columns]
-        log.read(newest.arrival - 1, newest.arrival).select(columns)
+        log.read_events(newest.arrival - 1, newest.arrival).select(columns)
         _ = read_steps(warehouse, source, [newest.position]).compute_rows().schema
     except (AnalysisException, DataError, DefinitionError) as error:
         raise DataError(
@@ -223,13 +223,13 @@ def _find_rows_of_windows(
     Args:
         base_result: the search result of the erasure that recomputes these windows.
     """
-    rows = log.read(-1, _newest_arrival(log))
+    rows = log.read_events(-1, _newest_arrival(log))
     ranges = base_result.erasure.windows.get(asset.follows or asset.name)
     in_ranges = "false"
     if ranges is not None:
         in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).sql()
     lost = rows.where(in_ranges).select(PLACE)
-    letters = log.warehouse.read(log.source.dead_letters_table).where("false")
+    letters = log.warehouse.read_frame(log.source.dead_letters_table).where("false")
     return ChangedRows(
         lost=temp_tables.materialize_frame(lost, few=few),
         lost_letters=letters.select(PLACE),
@@ -246,7 +246,7 @@ def find_windowed_assets(
     for definition in definitions:
         if definition.source.name != source.name or definition.follows is not None:
             continue
-        if Asset(warehouse, definition).state.last().commit_number >= 0:
+        if Asset(warehouse, definition).state.read_last_commit().commit_number >= 0:
             windowed_assets.append(definition)
     return windowed_assets
 
@@ -259,7 +259,7 @@ def _find_rollups(
     for definition in definitions:
         if definition.source.name != source.name or definition.follows is None:
             continue
-        if warehouse.exists(definition.table):
+        if warehouse.has_table(definition.table):
             rollups.append(definition)
     return rollups
 
@@ -294,7 +294,7 @@ def _find_gained_events(log: Log) -> DataFrame | None:
             first_positions[arrival] = min(position, first_positions.get(arrival, position))
     if not first_positions:
         return None
-    rows = log.read(min(first_positions) - 1, max(first_positions)).select(PLACE)
+    rows = log.read_events(min(first_positions) - 1, max(first_positions)).select(PLACE)
     return affected_by_erasure.select_added(rows, first_positions)
 
 
@@ -338,5 +338,5 @@ def _to_numbers_by_arrival(rows: DataFrame) -> dict[int, int]:
 
 
 def _newest_arrival(log: Log) -> int:
-    newest = log.last()
+    newest = log.find_last_arrival()
     return -1 if newest is None else newest.arrival

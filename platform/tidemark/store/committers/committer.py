@@ -38,7 +38,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
     repeated: it is skipped if the table has that version of the application, or a later one.
     """
 
-    def append(
+    def append_rows(
         self,
         rows: Rows,
         table: str,
@@ -72,7 +72,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
             prepared = self._prepare_rows(table, rows, further_rows)
             return self._commit_once(table, app, version, append_rows, vouches=vouches, epoch=epoch)
 
-    def replace(
+    def replace_rows(
         self,
         rows: Rows,
         table: str,
@@ -84,7 +84,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         vouches: Vouches | None = None,
         epoch: Epoch | None = None,
     ) -> int | None:
-        """Replace the rows for which the SQL condition `where` is true. Otherwise like `append`.
+        """Replace the rows that satisfy the SQL condition `where`. Otherwise like `append_rows`.
 
         If `where` is the text `TRUE`, the table takes over the columns of the new rows.
         """
@@ -132,7 +132,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
                 epoch=epoch,
             )
 
-    def merge(
+    def merge_rows(
         self,
         rows: Rows,
         table: str,
@@ -145,7 +145,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
     ) -> int | None:
         """Merge rows into a table, and return the number of rows inserted, updated or deleted.
 
-        Otherwise like `append`.
+        Otherwise like `append_rows`.
         """
         new_rows = fetch_rows(rows)
         return self._commit_once(
@@ -168,7 +168,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         """
         for attempt in range(_ATTEMPTS):
             # Open a separate object: the call of `rows` may update the shared one.
-            opened = self._tables.reopen(table)
+            opened = self._tables.open_separately(table)
             transactions = dict[str, int]()
             newest_version = opened.transaction_version(app)
             if newest_version is not None:
@@ -180,7 +180,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
                 with translate_refusals(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=_list_transactions(transactions))
                     written_rows = merge_rows(opened, new_rows, merge, properties)
-                    durable.sync_commit(self.path(table), opened)
+                    durable.sync_commit(self.path_of(table), opened)
                     return written_rows
             except ConflictError:
                 wait_after_conflict(attempt)
@@ -193,7 +193,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         """
         if isinstance(rows, DataFrame):
             return nullcontext()
-        return self.pin(table)
+        return self.pin_version(table)
 
     def _prepare_rows(
         self,
@@ -213,7 +213,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         if replaces_all:
             target_schema = delta_schema(rows.schema)
         else:
-            target_schema = self._tables.newest(table).schema()
+            target_schema = self._tables.open_newest(table).schema()
         fitted = fit_to_schema(rows, target_schema, table)
         if isinstance(fitted, pa.Table):
             if further_rows is None:
@@ -222,9 +222,9 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         materialized = self._materialized.get(cast(DataFrame, rows))
         with translate_refusals(f"write table '{table}'"):
             if materialized is None:
-                staged = stage_rows(fitted, self.path(table))
+                staged = stage_rows(fitted, self.path_of(table))
             else:
-                staged = materialized.within(self.path(table))
+                staged = materialized.within(self.path_of(table))
             if further_rows is None:
                 return staged
             return staged.with_rows(further_rows)
@@ -253,7 +253,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
         for attempt in range(_ATTEMPTS):
             try:
                 with translate_refusals(f"write table '{table}'"):
-                    opened = self._tables.newest(table)
+                    opened = self._tables.open_newest(table)
                     if app is not None and _has_version(opened, app, version):
                         return None
                     transactions = dict[str, int]()
@@ -267,7 +267,9 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
                         max_commit_retries=0 if must_be_next else None,
                         app_transactions=_list_transactions(transactions) or None,
                     )
-                    with self._tables.commit(table, opened, reads_rows=reads_rows) as committed:
+                    with self._tables.stage_commit(
+                        table, opened, reads_rows=reads_rows
+                    ) as committed:
                         written_rows = write(committed, properties)
             except ErasedMeanwhileError:
                 raise

@@ -24,7 +24,7 @@ _ListedFile = Mapping[str, Any]
 """A file in the table's transaction log, with its statistics."""
 
 
-def at_most(opened: DeltaTable, conditions: Sequence[Condition]) -> int:
+def max_row_count(opened: DeltaTable, conditions: Sequence[Condition]) -> int:
     """Return an upper bound of the number of rows that satisfy all conditions."""
     return sum(file["num_records"] for file in _select_files(opened, conditions))
 

@@ -96,12 +96,12 @@ class OpenTables:
         self._reported = threading.local()
         self._copies: dict[str, LogCopy] = {}
 
-    def path(self, table: str) -> str:
+    def path_of(self, table: str) -> str:
         return f"{self._place}/{table}"
 
-    def reopen(self, table: str) -> DeltaTable:
+    def open_separately(self, table: str) -> DeltaTable:
         """Return a table at its newest version, as an object that later calls do not update."""
-        return DeltaTable(self.path(table))
+        return DeltaTable(self.path_of(table))
 
     def base_of_commit(self, table: str) -> DeltaTable:
         """Return a table at its newest version, for a commit that must not follow another one.
@@ -110,8 +110,8 @@ class OpenTables:
         comes first, the commit fails, as after a commit of another process.
         """
         if self._folder is None:
-            return self.newest(table)
-        return self.reopen(table)
+            return self.open_newest(table)
+        return self.open_separately(table)
 
     def open_version(self, table: str, version: int) -> DeltaTable:
         """Return an earlier version of a table, as an object that later calls do not update.
@@ -120,25 +120,25 @@ class OpenTables:
             DeltaError: the transaction log does not have the version any more.
         """
         if self._folder is not None:
-            return DeltaTable(self.path(table), version)
-        return self._copy(table).open_version(version)
+            return DeltaTable(self.path_of(table), version)
+        return self._log_copy(table).open_version(version)
 
-    def exists(self, table: str) -> bool:
+    def has_table(self, table: str) -> bool:
         """Return whether a table exists, even if its transaction log is damaged."""
         if self._folder is not None:
-            return DeltaTable.is_deltatable(self.path(table))
-        return self._copy(table).exists()
+            return DeltaTable.is_deltatable(self.path_of(table))
+        return self._log_copy(table).exists()
 
-    def newest(self, table: str) -> DeltaTable:
+    def open_newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version. The next call updates the returned object."""
         pinned_tables: dict[str, bool] = self._pinned.__dict__
-        opened = self._refresh(table, pinned=pinned_tables.get(table, False))
+        opened = self._open_current(table, pinned=pinned_tables.get(table, False))
         if table in pinned_tables:
             pinned_tables[table] = True
         return opened
 
     @contextmanager
-    def pin(self, table: str) -> Iterator[None]:
+    def pin_version(self, table: str) -> Iterator[None]:
         """Let all accesses to a table in the block use the version that the first one finds.
 
         A commit of the block adds its version. If another commit came first, it fails, and the next
@@ -154,7 +154,7 @@ class OpenTables:
         finally:
             del pinned_tables[table]
 
-    def _refresh(self, table: str, *, pinned: bool) -> DeltaTable:
+    def _open_current(self, table: str, *, pinned: bool) -> DeltaTable:
         """Return a table at its newest version, or at the newest version that is known."""
         if self._folder is None:
             copied_tables: dict[str, CopiedTable] = self._in_object_store.__dict__
@@ -162,7 +162,7 @@ class OpenTables:
             if pinned and known_copy is not None:
                 return known_copy
             copied_tables.pop(table, None)
-            copied_tables[table] = self._copy(table).update(known_copy)
+            copied_tables[table] = self._log_copy(table).update(known_copy)
             return copied_tables[table]
         opened_tables: dict[str, _Open] = self._own.__dict__
         if pinned and table in opened_tables:
@@ -184,12 +184,12 @@ class OpenTables:
                 return cached.table
         opened_tables.pop(table, None)
         try:
-            log = os.open(self._log(table), os.O_RDONLY)
+            log = os.open(self._log_folder(table), os.O_RDONLY)
         except OSError:
-            return self.reopen(table)
+            return self.open_separately(table)
         checkpoint = _file_identity(log, LAST_CHECKPOINT)
         try:
-            opened = self.reopen(table)
+            opened = self.open_separately(table)
         except BaseException:
             os.close(log)
             raise
@@ -197,7 +197,7 @@ class OpenTables:
         opened_tables[table] = _Open(opened, log, checkpoint)
         return opened
 
-    def identity(self, table: str) -> Hashable:
+    def find_identity(self, table: str) -> Hashable:
         """Return a value that identifies the newest version of a table that this thread has seen.
 
         It differs from that of any other version, also from that of a version with the same number
@@ -219,21 +219,21 @@ class OpenTables:
         return None if open_ is None else open_.table
 
     @contextmanager
-    def create(self, table: str) -> Iterator[str]:
+    def create_table(self, table: str) -> Iterator[str]:
         """Yield the path at which to create a table.
 
         Raises:
             ConflictError: the table exists already, or another process has created it.
         """
         if self._folder is not None:
-            yield self.path(table)
-            durable.sync_log(self.path(table))
+            yield self.path_of(table)
+            durable.sync_log(self.path_of(table))
             return
-        with self._copy(table).stage_first() as folder:
+        with self._log_copy(table).stage_first() as folder:
             yield str(folder)
 
     @contextmanager
-    def commit(
+    def stage_commit(
         self, table: str, opened: DeltaTable, *, reads_rows: bool = False
     ) -> Iterator[DeltaTable]:
         """Yield the object with which to make the next commit, which is durable after the block.
@@ -251,25 +251,25 @@ class OpenTables:
                 cached: _Open | None = self._own.__dict__.get(table)
                 if cached is not None and cached.table is opened:
                     cached.note_version()
-                durable.sync_commit(self.path(table), opened)
+                durable.sync_commit(self.path_of(table), opened)
             elif reads_rows and not _has_few_rows(opened):
-                current = self.reopen(table)
-                if _version(current) != _version(opened):
+                current = self.open_separately(table)
+                if _read_version(current) != _read_version(opened):
                     raise ConflictError(f"Another commit to '{table}' came first.")
                 yield current
-                self.forget(table)
+                self.close_table(table)
             else:
                 copied_tables: dict[str, CopiedTable] = self._in_object_store.__dict__
-                copy = self._copy(table)
+                copy = self._log_copy(table)
                 with copy.stage(opened.version(), with_rows=reads_rows) as staged:
                     yield staged
                 copied_tables[table] = copy.update(copied_tables.get(table), refresh=False)
         except BaseException:
             # A failed commit may have changed the table in memory.
-            self.forget(table)
+            self.close_table(table)
             raise
 
-    def forget(self, table: str) -> None:
+    def close_table(self, table: str) -> None:
         """Close a table, so that the next access opens it again, also if it is pinned."""
         pinned_tables: dict[str, bool] = self._pinned.__dict__
         if table in pinned_tables:
@@ -309,23 +309,23 @@ class OpenTables:
         It is not if the table was dropped, recreated, or restored from a copy.
         """
         try:
-            current = os.stat(self._log(table))  # noqa: PTH116 (`Path.stat` takes five times as long)
+            current = os.stat(self._log_folder(table))  # noqa: PTH116 (`Path.stat` takes five times as long)
             is_same_folder = os.path.samestat(current, os.fstat(cached.log))
         except OSError:
             return False
         return is_same_folder and cached.has_same_history()
 
-    def _log(self, table: str) -> str:
+    def _log_folder(self, table: str) -> str:
         return f"{self._folder}/{table}/{durable.LOG}"
 
-    def _copy(self, table: str) -> "LogCopy":
+    def _log_copy(self, table: str) -> "LogCopy":
         copy = self._copies.get(table)
         if copy is None:
             # The client of object stores is loaded only if it is needed.
             from tidemark.store.committers.log_copy import LogCopy, shared_copy
 
             new_copy = LogCopy if self._reads_again else shared_copy
-            copy = self._copies[table] = new_copy(self.path(table))
+            copy = self._copies[table] = new_copy(self.path_of(table))
         return copy
 
 
@@ -335,7 +335,7 @@ def _has_few_rows(opened: DeltaTable) -> bool:
     return len(sizes) <= _COPIED_FILES and sum(sizes) <= _COPIED_BYTES
 
 
-def _version(opened: DeltaTable) -> tuple[str, int]:
+def _read_version(opened: DeltaTable) -> tuple[str, int]:
     return str(opened.metadata().id), opened.version()
 
 

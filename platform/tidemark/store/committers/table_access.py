@@ -34,8 +34,8 @@ class TableAccess:
         self._root = folder
         self._tables = OpenTables(folder)
 
-    def path(self, table: str) -> str:
-        return self._tables.path(table)
+    def path_of(self, table: str) -> str:
+        return self._tables.path_of(table)
 
     def close_replaced_tables(self) -> bool:
         """Close the tables that were restored, recreated or dropped since this thread opened them.
@@ -44,27 +44,27 @@ class TableAccess:
         """
         return self._tables.close_replaced_tables()
 
-    def pin(self, table: str) -> AbstractContextManager[None]:
+    def pin_version(self, table: str) -> AbstractContextManager[None]:
         """Let all accesses to a table in the block use the same version of the table.
 
         A commit of the block adds its version. If another commit came first, it fails, and the next
         access finds that commit.
         """
-        return self._tables.pin(table)
+        return self._tables.pin_version(table)
 
-    def tables(self) -> list[str]:
+    def list_tables(self) -> list[str]:
         """Return the names of the Delta tables that exist."""
         system, folder = file_system(self._root)
         names = list[str]()
         for entry in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
             if entry.type == pafs.FileType.Directory and entry.base_name[0] not in "._":
                 names.append(entry.base_name)
-        return [name for name in sorted(names) if self._tables.exists(name)]
+        return [name for name in sorted(names) if self._tables.has_table(name)]
 
-    def head(self, table: str) -> Head | None:
+    def find_head(self, table: str) -> Head | None:
         """Return a table's identity, newest version and properties; None without a table."""
         try:
-            opened = self._tables.newest(table)
+            opened = self._tables.open_newest(table)
         except TableNotFoundError:
             return None
         except OSError as error:
@@ -73,33 +73,33 @@ class TableAccess:
             raise
         return read_head(table, opened)
 
-    def schema(self, table: str) -> pa.Schema:
-        return arrow_schema(self._newest(table).schema())
+    def read_schema(self, table: str) -> pa.Schema:
+        return arrow_schema(self._open_newest(table).schema())
 
-    def properties(self, table: str) -> dict[str, str]:
-        configuration = self._tables.newest(table).metadata().configuration
+    def read_properties(self, table: str) -> dict[str, str]:
+        configuration = self._tables.open_newest(table).metadata().configuration
         return {name: value or "" for name, value in configuration.items()}
 
-    def transaction(self, table: str, app: str) -> int:
+    def transaction_version(self, table: str, app: str) -> int:
         """Return an application's newest version in a table; -1 before its first commit."""
-        version = self._tables.newest(table).transaction_version(app)
+        version = self._tables.open_newest(table).transaction_version(app)
         return -1 if version is None else version
 
-    def identity(self, table: str) -> Hashable:
+    def read_identity(self, table: str) -> Hashable:
         """Return a value that identifies the newest version of a table in this process.
 
         It differs from that of any other version, also from that of a version with the same number
         in another history of the table.
         """
-        self._tables.newest(table)
-        return self._tables.identity(table)
+        self._tables.open_newest(table)
+        return self._tables.find_identity(table)
 
     def find_identity(self, table: str) -> Hashable:
-        """Return the `identity` of the newest version of a table that this thread has seen.
+        """Return the identity of the newest version of a table that this thread has seen.
 
         The table is not accessed.
         """
-        return self._tables.identity(table)
+        return self._tables.find_identity(table)
 
     def find_opened(self, table: str) -> DeltaTable | None:
         """Return a table at the newest version that this thread has seen; None if none.
@@ -117,7 +117,7 @@ class TableAccess:
 
     def committed_at(self, table: str, version: int) -> int | None:
         """Return when a version was committed, in microseconds; None if the log lacks it."""
-        system, folder = file_system(self.path(table))
+        system, folder = file_system(self.path_of(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         if info.type == pafs.FileType.NotFound:
             return None
@@ -125,21 +125,21 @@ class TableAccess:
 
     def version_id(self, table: str, version: int) -> str | None:
         """Return the identity of a version (`log_entry`); None if the log lacks its entry."""
-        return version_id(self.path(table), version)
+        return version_id(self.path_of(table), version)
 
     @property
     def _is_local(self) -> bool:
         return local_folder(self._root) is not None
 
-    def _newest(self, table: str) -> DeltaTable:
-        return self._tables.newest(table)
+    def _open_newest(self, table: str) -> DeltaTable:
+        return self._tables.open_newest(table)
 
     @contextmanager
     def _open_for_commit(self, table: str) -> Iterator[DeltaTable]:
         """Yield the newest version of a table, for one commit of the block."""
         with (
             translate_refusals(f"write table '{table}'"),
-            self._tables.commit(table, self._tables.base_of_commit(table)) as opened,
+            self._tables.stage_commit(table, self._tables.base_of_commit(table)) as opened,
         ):
             yield opened
 

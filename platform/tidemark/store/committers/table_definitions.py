@@ -33,10 +33,10 @@ class TableDefinitions(TableAccess):
     ) -> bool:
         """Create a table. Return False if it exists already."""
         with translate_refusals(f"create table '{table}' in '{self._root}'"):
-            if not self._is_local and not self.tables():
+            if not self._is_local and not self.list_tables():
                 conditional.prove(self._root)
             try:
-                with self._tables.create(table) as path:
+                with self._tables.create_table(table) as path:
                     DeltaTable.create(
                         path,
                         delta_schema(schema),
@@ -48,14 +48,14 @@ class TableDefinitions(TableAccess):
                     )
             except (DeltaError, CommitFailedError, ConflictError):
                 # Another process may have created the table at the same time.
-                if self.head(table) is None:
+                if self.find_head(table) is None:
                     raise
                 return False
         return True
 
     def add_columns(self, table: str, schema: pa.Schema) -> None:
         """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
-        existing = set(self.schema(table).names)
+        existing = set(self.read_schema(table).names)
         columns = pa.schema([field for field in schema if field.name not in existing])
         if not columns:
             return

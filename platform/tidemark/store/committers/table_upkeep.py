@@ -18,7 +18,9 @@ _ATTEMPTS = 4
 class TableUpkeep(TableAccess):
     """Keeps the files and the transaction logs of the tables below a folder few and small."""
 
-    def compact(self, table: str, target_bytes: int, *, dry_run: bool = False) -> CompactionResult:
+    def compact_table(
+        self, table: str, target_bytes: int, *, dry_run: bool = False
+    ) -> CompactionResult:
         """Rewrite small files into files of a target size; large files stay as they are.
 
         With `dry_run`, only count the files before and after.
@@ -36,24 +38,28 @@ class TableUpkeep(TableAccess):
             f"Table '{table}' is busy: its compaction is postponed to the next maintenance."
         )
 
-    def checkpoint(self, table: str, *, forget: bool) -> None:
-        """Write a checkpoint of the transaction log. With `forget`, remove expired log entries."""
+    def write_checkpoint(self, table: str, *, removes_expired: bool) -> None:
+        """Write a checkpoint of the transaction log.
+
+        Args:
+            removes_expired: true to remove the expired entries of the log.
+        """
         with translate_refusals(f"write table '{table}'"):
-            opened = self._tables.reopen(table)
+            opened = self._tables.open_separately(table)
             opened.create_checkpoint()
-            durable.sync_log(self.path(table))
-            if forget:
+            durable.sync_log(self.path_of(table))
+            if removes_expired:
                 opened.cleanup_metadata()
 
     def trim_log(self, table: str) -> None:
         """Reduce the transaction log to the newest version."""
         with translate_refusals(f"write table '{table}'"):
-            opened = self._tables.reopen(table)
+            opened = self._tables.open_separately(table)
             opened.create_checkpoint()
             # Remove the old entries only after the checkpoint is on the disk.
-            durable.sync_log(self.path(table))
+            durable.sync_log(self.path_of(table))
             trim_log(opened)
-        self._tables.forget(table)
+        self._tables.close_table(table)
 
     def shorten_log(self, table: str, period_start: int, keep: int | None = None) -> None:
         """Remove the entries of the transaction log that a reader of recent versions ignores.
@@ -62,16 +68,18 @@ class TableUpkeep(TableAccess):
             period_start, keep: as for `leftovers.shorten_log`.
         """
         with translate_refusals(f"write table '{table}'"):
-            shorten_log(self._tables.newest(table), period_start, keep)
+            shorten_log(self._tables.open_newest(table), period_start, keep)
 
-    def vacuum(self, table: str, kept_files: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
+    def vacuum_table(
+        self, table: str, kept_files: KeptFiles, *, dry_run: bool = False
+    ) -> VacuumResult:
         """Remove the files that neither the table nor `kept_files` needs.
 
         With `dry_run`, only count them.
         """
         with translate_refusals(f"vacuum table '{table}'"):
             return remove_leftovers(
-                self._tables.reopen(table),
+                self._tables.open_separately(table),
                 kept_files,
                 lambda number: self._tables.open_version(table, number),
                 dry_run=dry_run,

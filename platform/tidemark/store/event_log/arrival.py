@@ -155,35 +155,41 @@ class RecentArrivals:
     arrivals: Sequence[Arrival] = ()
     rows: pa.Table | None = None
 
-    def within(self, after: int, through: int) -> pa.Table | None:
-        """Return the rows with `after` < arrival <= `through`; None if not all are in memory."""
-        if self.rows is None or not self._has(after, through):
+    def rows_between(self, after_arrival: int, last_arrival: int) -> pa.Table | None:
+        """Return the rows of some arrivals; None if not all are in memory.
+
+        These are the arrivals (after_arrival, last_arrival].
+        """
+        if self.rows is None or not self._has_arrivals(after_arrival, last_arrival):
             return None
-        if self.arrivals[0].arrival == after + 1 and self.arrivals[-1].arrival == through:
+        if (
+            self.arrivals[0].arrival == after_arrival + 1
+            and self.arrivals[-1].arrival == last_arrival
+        ):
             return self.rows
         number = ds.field("arrival")
-        return self.rows.filter((number > after) & (number <= through))
+        return self.rows.filter((number > after_arrival) & (number <= last_arrival))
 
-    def watermarks_after(self, after: int, through: int) -> pa.Table | None:
-        """Return what `Log.watermarks_after` returns for `after` < arrival <= `through`.
+    def watermarks_after(self, after_arrival: int, last_arrival: int) -> pa.Table | None:
+        """Return the result of `Log.watermarks_after` for arrivals (after_arrival, last_arrival].
 
         Return None if not all of these arrivals are in memory.
         """
-        if not self._has(after, through):
+        if not self._has_arrivals(after_arrival, last_arrival):
             return None
-        arrivals = [a for a in self.arrivals if after < a.arrival <= through]
+        arrivals = [a for a in self.arrivals if after_arrival < a.arrival <= last_arrival]
         columns = {
             "arrival": [a.arrival for a in arrivals],
             WATERMARK_AFTER: [a.after for a in arrivals],
         }
         return pa.table(columns, schema=_REACHED)
 
-    def _has(self, after: int, through: int) -> bool:
+    def _has_arrivals(self, after_arrival: int, last_arrival: int) -> bool:
         if not self.arrivals:
             return False
         first = self.arrivals[0].arrival
         last = self.arrivals[-1].arrival
-        return first <= after + 1 <= through + 1 <= last + 1
+        return first <= after_arrival + 1 <= last_arrival + 1 <= last + 1
 
 
 NO_ARRIVALS = RecentArrivals()

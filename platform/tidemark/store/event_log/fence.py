@@ -35,9 +35,9 @@ class Fence:
             vouches: what the commit records (`store.integrity`).
         """
         for _ in range(_ATTEMPTS):
-            with self.warehouse.pin(self.table):
-                nothing = self.warehouse.schema(self.table).empty_table()
-                self._number = self.warehouse.transaction(self.table, self.app)
+            with self.warehouse.pin_version(self.table):
+                nothing = self.warehouse.read_schema(self.table).empty_table()
+                self._number = self.warehouse.transaction_version(self.table, self.app)
                 try:
                     self._commit(nothing, removing, vouches)
                 except ConflictError:
@@ -60,10 +60,12 @@ class Fence:
         self._number += 1
         commit_id = (self.table, self.app, self._number)
         if replacing is None:
-            committed = self.warehouse.append(rows, *commit_id, vouches=vouches)
+            committed = self.warehouse.append_rows(rows, *commit_id, vouches=vouches)
         else:
             table, app, number = commit_id
-            committed = self.warehouse.replace(rows, table, replacing, app, number, vouches=vouches)
+            committed = self.warehouse.replace_rows(
+                rows, table, replacing, app, number, vouches=vouches
+            )
         if committed is None:
             raise ConflictError(
                 f"Another writer of '{self.table}' has taken over, so this one stops. No event is "

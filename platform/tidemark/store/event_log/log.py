@@ -51,7 +51,7 @@ from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
 
-def taken_over(source: Source) -> ConflictError:
+def takeover_error(source: Source) -> ConflictError:
     """Return the error of an ingest that can't add to the event log any more."""
     return ConflictError(
         f"Another ingest of '{source.name}' has taken over, or its tables were restored from a "
@@ -62,8 +62,9 @@ def taken_over(source: Source) -> ConflictError:
 class Log:
     """The event log, the dead letters and the timeline of one source.
 
-    Any number of readers may use it. A writer calls `open` or `recover` once before its first
-    `append`. As soon as another writer does so, appends of the earlier writer are refused.
+    Any number of readers may use it. A writer calls `open_for_writing` or `take_over` once
+    before its first `append_arrivals`. As soon as another writer does so, appends of the earlier
+    writer are refused.
 
     Args:
         recent: arrivals that the caller has in memory; their rows are not read again.
@@ -75,13 +76,13 @@ class Log:
         self.warehouse = warehouse
         self.source = source
         self.schema_version = 1
-        """The schema version of the event log, after a call of `create`."""
+        """The schema version of the event log, after a call of `ensure_tables`."""
         self.replaced: int | None = None
         """The newest arrival that has been read, for the record of replaced arrivals
         (`integrity.replaced_app`); None keeps the existing record."""
         self._epochs_of_bases = list[tuple[str, int]]()
         self.is_open = False
-        """True after a call of `open`."""
+        """True after a call of `open_for_writing`."""
         self._recent = recent
         self._written: Hashable = None
         self._span: tuple[int, int] | None = None
@@ -93,16 +94,16 @@ class Log:
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
 
-    def open(self) -> None:
+    def open_for_writing(self) -> None:
         """Become the log's writer, unless this log is already. Create the tables if necessary."""
         if self.is_open:
             return
-        with self.warehouse.pin(self.source.timeline_table):
-            self.create()
-            self.recover()
+        with self.warehouse.pin_version(self.source.timeline_table):
+            self.ensure_tables()
+            self.take_over()
         self.is_open = True
 
-    def create(self) -> None:
+    def ensure_tables(self) -> None:
         """Create the tables if they do not exist; add columns that the source has gained."""
         name = self.source.name
         columns = {**self.source.columns, **ARRIVAL_COLUMNS}
@@ -110,19 +111,19 @@ class Log:
         protection_properties = protection(self.source)
         timeline = self.source.timeline_table
         log = self.source.log_table
-        with self.warehouse.pin(timeline), self.warehouse.pin(log):
-            created_timeline = self.warehouse.create(
+        with self.warehouse.pin_version(timeline), self.warehouse.pin_version(log):
+            created_timeline = self.warehouse.ensure_table(
                 timeline,
                 TIMELINE.empty_table(),
                 f"One row for each arrival of {name}.",
             )
-            created_log = self.warehouse.create(
+            created_log = self.warehouse.ensure_table(
                 log,
                 ddl(columns),
                 f"Events of {name} with the facts of their arrival.",
                 extra_properties=protection_properties,
             )
-            created_letters = self.warehouse.create(
+            created_letters = self.warehouse.ensure_table(
                 self.source.dead_letters_table,
                 ddl(DEAD_LETTER_COLUMNS),
                 f"Dead letters of {name}: rows that could not be decoded.",
@@ -130,13 +131,15 @@ class Log:
             if not created_log:
                 self.schema_version = follow(self.warehouse, self.source)
             created_all = created_timeline and created_log and created_letters
-            if not created_all and self.warehouse.version(timeline) == 0:
-                self.warehouse.register(timeline, log, self.source.dead_letters_table)
+            if not created_all and self.warehouse.newest_version(timeline) == 0:
+                self.warehouse.register_tables(timeline, log, self.source.dead_letters_table)
 
-    def timeline(self, after_arrival: int = -1, last_arrival: int | None = None) -> list[Arrival]:
+    def read_timeline(
+        self, after_arrival: int = -1, last_arrival: int | None = None
+    ) -> list[Arrival]:
         """Return the arrivals with `after_arrival` < number <= `last_arrival`, in order."""
         end = INFINITY if last_arrival is None else last_arrival + 1
-        rows = self.warehouse.take(
+        rows = self.warehouse.load_rows(
             self.source.timeline_table, number_in("arrival", after_arrival + 1, end)
         )
         return read_arrivals(rows)
@@ -147,30 +150,32 @@ class Log:
             number_in("arrival", after_arrival + 1, last_arrival + 1),
             at_least("rows", 1),
         )
-        rows = self.warehouse.take(self.source.timeline_table, *conditions, columns=["arrival"])
+        rows = self.warehouse.load_rows(
+            self.source.timeline_table, *conditions, columns=["arrival"]
+        )
         return rows.num_rows > 0
 
-    def few(self, last_arrival: int | None = None) -> bool:
+    def has_few_events(self, last_arrival: int | None = None) -> bool:
         """Return whether the events of the arrivals up to `last_arrival` fit in memory.
 
         Without `last_arrival`, these are all arrivals.
         """
         end = INFINITY if last_arrival is None else last_arrival + 1
         in_arrivals = number_in("arrival", 0, end)
-        rows = self.warehouse.take(self.source.timeline_table, in_arrivals, columns=["rows"])[
+        rows = self.warehouse.load_rows(self.source.timeline_table, in_arrivals, columns=["rows"])[
             "rows"
         ]
         return (pc.sum(rows).as_py() or 0) <= thresholds.SMALL_BATCH_ROWS
 
-    def last(self) -> Arrival | None:
+    def find_last_arrival(self) -> Arrival | None:
         """Return the newest arrival; `None` before the first."""
-        with self.warehouse.pin(self.source.timeline_table):
+        with self.warehouse.pin_version(self.source.timeline_table):
             newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
             if newest is None:
                 return None
-            return self.timeline(newest - 1, newest)[0]
+            return self.read_timeline(newest - 1, newest)[0]
 
-    def read(
+    def read_events(
         self,
         after_arrival: int,
         last_arrival: int,
@@ -186,7 +191,7 @@ class Log:
                 unbounded.
         """
         if start is None and end is None:
-            recent_rows = self._recent.within(after_arrival, last_arrival)
+            recent_rows = self._recent.rows_between(after_arrival, last_arrival)
             if recent_rows is not None:
                 return frame(self.warehouse.spark, recent_rows)
         conditions = [number_in("arrival", after_arrival + 1, last_arrival + 1)]
@@ -198,8 +203,10 @@ class Log:
             end_time = min(end, INFINITY)
         if start_time > BEGINNING or end_time < INFINITY:
             conditions.append(InRanges(self.source.event_time, ((start_time, end_time),)))
-        with self.warehouse.pin(self.source.log_table):
-            rows = self._select_declared(self.warehouse.read(self.source.log_table, *conditions))
+        with self.warehouse.pin_version(self.source.log_table):
+            rows = self._select_declared(
+                self.warehouse.read_frame(self.source.log_table, *conditions)
+            )
         place_columns = ["arrival", "position"]
         if self._without is not None:
             rows = rows.join(self._without, place_columns, "left_anti")
@@ -212,14 +219,15 @@ class Log:
             rows = rows.join(self._only, place_columns, "left_semi")
         return rows
 
-    def estimate(self, after_arrival: int, last_arrival: int, start: int, end: int) -> int:
-        """Return an estimate of the number of rows with an event time that `read` would return.
+    def estimate_events(self, after_arrival: int, last_arrival: int, start: int, end: int) -> int:
+        """Return an estimate of the number of rows with an event time that `read_events`
+        would return.
 
         The estimate is 0 only if there are none. It assumes that the events of an arrival are
         evenly distributed between the arrival's earliest and latest event time.
 
         Args:
-            after_arrival, last_arrival, start, end: as for `read`.
+            after_arrival, last_arrival, start, end: as for `read_events`.
         """
         conditions = [
             number_in("arrival", after_arrival + 1, last_arrival + 1),
@@ -227,7 +235,9 @@ class Log:
             InRanges("min_event_time", ((BEGINNING, min(end, INFINITY)),)),
         ]
         columns = ["rows", "min_event_time", "max_event_time"]
-        arrivals = self.warehouse.take(self.source.timeline_table, *conditions, columns=columns)
+        arrivals = self.warehouse.load_rows(
+            self.source.timeline_table, *conditions, columns=columns
+        )
         rows = arrivals["rows"].to_numpy()
         first_times = np.array(to_micros(arrivals["min_event_time"]), np.float64)
         last_times = np.array(to_micros(arrivals["max_event_time"]), np.float64)
@@ -235,8 +245,8 @@ class Log:
         spans_in_range = np.minimum(last_times, end - 1) - np.maximum(first_times, start) + 1
         return int(np.ceil(rows * (spans_in_range / spans)).sum())
 
-    def only(self, events: DataFrame) -> "Log":
-        """Return the same log, whose `read` returns only the given events.
+    def with_only(self, events: DataFrame) -> "Log":
+        """Return the same log, whose `read_events` returns only the given events.
 
         Args:
             events: their `arrival` and `position`.
@@ -249,7 +259,7 @@ class Log:
     def with_changes(
         self, without: DataFrame | None = None, added: DataFrame | None = None
     ) -> "Log":
-        """Return the same log, whose `read` leaves out some events and adds others.
+        """Return the same log, whose `read_events` leaves out some events and adds others.
 
         Args:
             without: the `arrival` and `position` of events to leave out.
@@ -261,22 +271,24 @@ class Log:
         log._added = added
         return log
 
-    def span(self, after_arrival: int, last_arrival: int) -> tuple[int, int] | None:
+    def read_event_time_range(
+        self, after_arrival: int, last_arrival: int
+    ) -> tuple[int, int] | None:
         """Return the range of event times of the arrivals (after_arrival, last_arrival].
 
         The range is the earliest and the latest event time, in microseconds; None if no event has
         an event time.
         """
-        return event_time_range(self.timeline(after_arrival, last_arrival))
+        return event_time_range(self.read_timeline(after_arrival, last_arrival))
 
     def traced_arrivals(self, after_arrival: int, last_arrival: int) -> list[TracedArrival]:
         """Return the arrivals (after_arrival, last_arrival] for OpenTelemetry traces.
 
         Return only the newest `MAX_TRACED_ARRIVALS`.
         """
-        location = self.warehouse.path("")
+        location = self.warehouse.path_of("")
         name = self.source.name
-        arrivals = self.timeline(
+        arrivals = self.read_timeline(
             max(after_arrival, last_arrival - MAX_TRACED_ARRIVALS), last_arrival
         )
         return [
@@ -284,7 +296,7 @@ class Log:
             for arrival in arrivals
         ]
 
-    def spanning(self, after_arrival: int, last_arrival: int) -> "Log":
+    def limited_to_arrivals(self, after_arrival: int, last_arrival: int) -> "Log":
         """Return the same log, with `watermarks_after` restricted to some arrivals.
 
         These are the arrivals (after_arrival, last_arrival].
@@ -299,20 +311,20 @@ class Log:
         """Return the watermark after each arrival, as columns `arrival` and `WATERMARK_AFTER`."""
         table = self.source.timeline_table
         if self._span is None:
-            timeline = self.warehouse.read(table)
+            timeline = self.warehouse.read_frame(table)
         else:
             after_arrival, last_arrival = self._span
             recent_watermarks = self._recent.watermarks_after(after_arrival, last_arrival)
             if recent_watermarks is not None:
                 return frame(self.warehouse.spark, recent_watermarks)
             in_span = number_in("arrival", after_arrival + 1, last_arrival + 1)
-            timeline = self.warehouse.read(table, in_span)
+            timeline = self.warehouse.read_frame(table, in_span)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
     def few_watermarks_after(self) -> Sequence[tuple[int, int | None]] | None:
         """Return the result of `watermarks_after` in memory, as pairs.
 
-        Return None if the log is not restricted by `spanning`, or if there are many arrivals.
+        Return None if `limited_to_arrivals` was not called, or if there are many arrivals.
         """
         if self._span is None:
             return None
@@ -322,10 +334,10 @@ class Log:
         recent_watermarks = self._recent.watermarks_after(after_arrival, last_arrival)
         if recent_watermarks is not None:
             return list(zip(*recent_watermarks.to_pydict().values(), strict=True))
-        arrivals = self.timeline(after_arrival, last_arrival)
+        arrivals = self.read_timeline(after_arrival, last_arrival)
         return [(arrival.arrival, arrival.after) for arrival in arrivals]
 
-    def ticks(self, interval: int) -> DataFrame:
+    def read_ticks(self, interval: int) -> DataFrame:
         """Return when processing time reached the multiples of an interval (ticks).
 
         Events wait only for the first tick after their own arrival. All other ticks are left out.
@@ -336,7 +348,7 @@ class Log:
           is none yet.
         - `watermark`: the watermark before that arrival.
         """
-        timeline = self.warehouse.read(self.source.timeline_table)
+        timeline = self.warehouse.read_frame(self.source.timeline_table)
         clock = F.unix_micros("arrived_at")
         first = timeline.groupBy(next_tick(clock, interval).alias("tick")).agg(
             F.min("arrival").alias("first"),
@@ -350,14 +362,16 @@ class Log:
             F.lead("before").over(order).alias("watermark"),
         )
 
-    def epoch(self) -> tuple[str, int]:
+    def read_epoch(self) -> tuple[str, int]:
         """Return the identity of the event log, and how often events were erased from it."""
         log = self.source.log_table
-        with self.warehouse.pin(log):
-            head = self.warehouse.head(log)
+        with self.warehouse.pin_version(log):
+            head = self.warehouse.find_head(log)
             if head is None:
                 return "", 0
-            return head.table_id, max(self.warehouse.transaction(log, integrity.ERASURES_APP), 0)
+            return head.table_id, max(
+                self.warehouse.transaction_version(log, integrity.ERASURES_APP), 0
+            )
 
     def note_bases(self) -> None:
         """Note the epochs of the bases before their events are read, if the log does not exist."""
@@ -380,27 +394,29 @@ class Log:
     def _read_epochs_of_bases(self) -> list[tuple[str, int]]:
         if not isinstance(self.source, DerivedSource):
             return []
-        return [Log(self.warehouse, base).epoch() for base in self.source.bases]
+        return [Log(self.warehouse, base).read_epoch() for base in self.source.bases]
 
-    def recover(self) -> None:
+    def take_over(self) -> None:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
         # Fence the timeline first: another writer can't add the arrivals of such rows after that.
-        with self.warehouse.pin(self.source.timeline_table):
+        with self.warehouse.pin_version(self.source.timeline_table):
             self._timeline_fence.take()
-            newest = self.last()
+            newest = self.find_last_arrival()
         newest_arrival = -1 if newest is None else newest.arrival
         record = None
         if self.replaced is not None:
             record = {integrity.replaced_app(self.source): self.replaced}
         for fence in (self._log_fence, self._dead_fence):
-            with self.warehouse.pin(fence.table):
+            with self.warehouse.pin_version(fence.table):
                 newest_in_table = self.warehouse.max_value(fence.table, "arrival")
                 leftovers = None
                 if newest_in_table is not None and newest_in_table > newest_arrival:
                     leftovers = f"arrival > {newest_arrival}"
                 fence.take(removing=leftovers, vouches=record)
 
-    def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
+    def append_arrivals(
+        self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]
+    ) -> pa.Table | None:
         """Append whole arrivals.
 
         The first commit is to the event log, the next to the dead letters, and the last to the
@@ -414,7 +430,7 @@ class Log:
             The rows that were appended to the event log; None if they are not in memory.
 
         Raises:
-            ConflictError: another writer has called `recover`, or the timeline has another newest
+            ConflictError: another writer has called `take_over`, or the timeline has another newest
                 arrival than the one that these arrivals follow.
         """
         self._demand_continuation(arrivals[0])
@@ -436,9 +452,11 @@ class Log:
             pass_fail_point("timeline")
             # A new writer fences the timeline before the other tables. If this commit succeeds, no
             # new writer has therefore changed the other tables, and the commit can vouch for them.
-            self._timeline_fence.append(timeline_rows(arrivals), self.vouches(arrivals[-1]))
+            self._timeline_fence.append(
+                timeline_rows(arrivals), self.vouched_versions(arrivals[-1])
+            )
         except ConflictError:
-            raise taken_over(self.source) from None
+            raise takeover_error(self.source) from None
         self._written = self.warehouse.find_identity(self.source.timeline_table)
         if isinstance(events, DataFrame):
             return None
@@ -450,15 +468,15 @@ class Log:
         The timeline is read only if it is not as this log's last commit has left it.
         """
         timeline = self.source.timeline_table
-        with self.warehouse.pin(timeline):
-            if self.warehouse.identity(timeline) == self._written:
+        with self.warehouse.pin_version(timeline):
+            if self.warehouse.read_identity(timeline) == self._written:
                 return
-            newest = self.last()
+            newest = self.find_last_arrival()
         newest_id = "" if newest is None else newest.arrival_id
         if arrival.follows != newest_id:
-            raise taken_over(self.source)
+            raise takeover_error(self.source)
 
-    def vouches(self, newest: Arrival | None) -> dict[str, int]:
+    def vouched_versions(self, newest: Arrival | None) -> dict[str, int]:
         """Return what a commit to the timeline records about other tables (`store.integrity`).
 
         These are the present versions of the event log and of the dead letters, and for a derived
@@ -468,7 +486,9 @@ class Log:
             newest: the newest arrival of the timeline after the commit.
         """
         tables = (self.source.log_table, self.source.dead_letters_table)
-        vouched_versions = integrity.vouches(self.warehouse, self._timeline_fence.app, tables)
+        vouched_versions = integrity.vouched_versions(
+            self.warehouse, self._timeline_fence.app, tables
+        )
         if isinstance(self.source, DerivedSource) and newest is not None:
             read_arrivals = Step.of_position(newest.position).taken
             for base in self.source.bases:
@@ -482,7 +502,7 @@ class Log:
         A column that the event log does not have yet is null, because no event has arrived since
         the column was declared.
         """
-        existing = self.warehouse.schema(self.source.log_table).names
+        existing = self.warehouse.read_schema(self.source.log_table).names
         declared = {**self.source.columns, **ARRIVAL_COLUMNS}
         if set(existing) == set(declared):
             return rows

@@ -66,10 +66,10 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     table = source.log_table
     declared = _declare(warehouse, source)
     declared_columns = arrow_schema(delta_schema(declared))
-    existing = warehouse.schema(table)
+    existing = warehouse.read_schema(table)
     added = [f for f in declared_columns if f.name not in existing.names]
     _check_columns(source, declared, declared_columns, existing)
-    properties = warehouse.properties(table)
+    properties = warehouse.read_properties(table)
     _check_protection(source, properties, existing.names)
     version = schema_version(properties, existing.names)
     if not added:

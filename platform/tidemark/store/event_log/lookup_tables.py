@@ -45,7 +45,7 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
     Args:
         names: the names of the lookup tables.
     """
-    arrivals = log.timeline(after, through)
+    arrivals = log.read_timeline(after, through)
     if not arrivals:
         return [_Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
     recorded = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
@@ -91,7 +91,7 @@ def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
 
 
 def _first(log: Log, name: str) -> int:
-    for arrival in log.timeline():
+    for arrival in log.read_timeline():
         versions = json.loads(arrival.lookups)
         if name in versions:
             return int(versions[name])
@@ -108,4 +108,4 @@ def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
 def _path(warehouse: Warehouse, lookup: str) -> str:
     if "/" in lookup:
         return lookup
-    return warehouse.path(lookup)
+    return warehouse.path_of(lookup)

@@ -30,7 +30,7 @@ class BaseLog(Protocol):
 
     source: Source
 
-    def timeline(self, after_arrival: int = -1) -> list[Arrival]:
+    def read_timeline(self, after_arrival: int = -1) -> list[Arrival]:
         """Return the arrivals after a number, in order."""
         ...
 
@@ -220,7 +220,7 @@ class Steps:
         steps = [Step.of_position(position) for position in positions]
         before = steps[0].before
         names = [log.source.name for log in logs]
-        read = [log.timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
+        read = [log.read_timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
         raised = raised_watermarks(dict.fromkeys((*earlier, *positions)))
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 

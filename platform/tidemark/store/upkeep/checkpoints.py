@@ -34,16 +34,16 @@ def checkpoint_folder(asset: str) -> str:
 
 def remove_checkpoint(warehouse: Warehouse, asset: str) -> None:
     """Remove the checkpoint of an asset's query, if there is one. The query must not be running."""
-    system, path = file_system(warehouse.path(checkpoint_folder(asset)))
+    system, path = file_system(warehouse.path_of(checkpoint_folder(asset)))
     if system.get_file_info(path).type == pafs.FileType.Directory:
         with translate_refusals("remove the checkpoint of the stream"):
-            warehouse.remove(checkpoint_folder(asset))
+            warehouse.remove_folder(checkpoint_folder(asset))
 
 
 def read_offsets(warehouse: Warehouse, asset: str | None = None) -> Iterator[ReadOffset]:
     """Yield the newest offset of each checkpoint, or of the checkpoint of one asset's query."""
     folder = FOLDER if asset is None else checkpoint_folder(asset)
-    system, path = file_system(warehouse.path(folder))
+    system, path = file_system(warehouse.path_of(folder))
     all_files = pafs.FileSelector(path, allow_not_found=True, recursive=True)
     newest_files = _find_newest_files(system.get_file_info(all_files))
     for info in newest_files:

@@ -68,7 +68,7 @@ def drop_asset(warehouse: Warehouse, transform: Definition) -> list[str]:
     in progress. After an interruption, call this function again.
     """
     checkpoints.remove_checkpoint(warehouse, transform.name)
-    return [table for table in transform.tables if warehouse.drop(table)]
+    return [table for table in transform.tables if warehouse.drop_table(table)]
 
 
 def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
@@ -79,7 +79,7 @@ def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     """
     # The timeline goes first, because it determines which arrivals exist.
     tables = dict.fromkeys([source.timeline_table, *source.tables])
-    return [table for table in tables if warehouse.drop(table)]
+    return [table for table in tables if warehouse.drop_table(table)]
 
 
 def drop_owner(
@@ -94,7 +94,7 @@ def drop_owner(
         definition_tables: the tables of the owner's definition, if there is one. The tables
             that exist are found without them, unless their transaction log is damaged.
     """
-    node = Graph.of_folder(warehouse.path("").rstrip("/")).node(owner)
+    node = Graph.of_folder(warehouse.path_of("").rstrip("/")).node(owner)
     tables = set(definition_tables)
     if node is not None:
         tables.update(node.tables)
@@ -105,7 +105,7 @@ def drop_owner(
     if any(warehouse.has_files(table) for table in tables):
         with operations.record(warehouse, Kind.DROP, owner):
             for table in sorted(tables, key=_drop_order):
-                if warehouse.drop(table):
+                if warehouse.drop_table(table):
                     dropped.append(str(table))
     for kind in _ENDED_BY_DROP:
         operations.end(warehouse, kind, owner)

@@ -15,7 +15,7 @@ finished. A later process can therefore finish an erasure that was killed, witho
 events the user wanted to erase.
 
 The event log counts its erasures, as a Delta transaction of the commits that delete events
-(`Log.epoch`). Of two erasures that have searched the log at the same time, only the first can
+(`Log.read_epoch`). Of two erasures that have searched the log at the same time, only the first can
 delete. Runs that have read the events before can't commit after it (`store.epoch`).
 """
 
@@ -109,7 +109,7 @@ def record_phase(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     Args:
         phase: `begun`, `ended`, or `void` if it was killed before any event was deleted.
     """
-    warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
+    warehouse.ensure_table(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
     if phase == BEGUN:
         recorded_at = erasure.started_at
         version = 0
@@ -128,7 +128,7 @@ def record_phase(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
         "added": _to_rows(erasure.added, "position"),
     }
     rows = pa.Table.from_pylist([row], schema=_SCHEMA)
-    warehouse.append(rows, TABLE, erasure.app, version)
+    warehouse.append_rows(rows, TABLE, erasure.app, version)
 
 
 def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
@@ -159,9 +159,9 @@ def arrival_condition(ranges: Ranges) -> str:
 
 
 def _read_records(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
-    if not warehouse.exists(TABLE):
+    if not warehouse.has_table(TABLE):
         return []
-    rows = warehouse.take(TABLE, Equals("source", source.name))
+    rows = warehouse.load_rows(TABLE, Equals("source", source.name))
     return to_dicts(rows.sort_by("at"))
 
 

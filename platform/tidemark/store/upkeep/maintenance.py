@@ -71,12 +71,12 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
     """Return Tidemark's tables in the database, each with its owner and role, sorted by name."""
 
     def read_name(table: str) -> TableName | None:
-        properties = warehouse.properties(table)
+        properties = warehouse.read_properties(table)
         if properties.get("tidemark.format") != str(FORMAT):
             return None
         return TableName.of(table, properties)
 
-    names = (_run_unless_dropped(warehouse, table, read_name) for table in warehouse.tables())
+    names = (_run_unless_dropped(warehouse, table, read_name) for table in warehouse.list_tables())
     return [name for name in names if name is not None]
 
 
@@ -136,7 +136,7 @@ def purge_old_files(
     """
     recorded = _versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:
-        if warehouse.version(table) < 0:
+        if warehouse.newest_version(table) < 0:
             continue
         versions = tuple(sorted(recorded[table]))
         future = time.time_ns() // 1000 + _SLACK
@@ -146,7 +146,7 @@ def purge_old_files(
             versions=versions,
             fed_since=future,
         )
-        vacuumed = warehouse.vacuum(table, kept_files)
+        vacuumed = warehouse.vacuum_table(table, kept_files)
         if versions:
             spared = format_count(len(versions), "recorded version")
         else:
@@ -228,7 +228,7 @@ class _Maintenance:
             return MaintenanceResult(table, trouble=summarize(error))
 
     def _maintain_table(self, table: str) -> MaintenanceResult:
-        head = self.warehouse.head(table)
+        head = self.warehouse.find_head(table)
         if head is None:
             raise DataError(f"Table '{table}' does not exist any more.")
         kept = self._find_kept_versions(table, head)
@@ -237,8 +237,10 @@ class _Maintenance:
             oldest = min(oldest, self.warehouse.committed_at(table, version) or self.started)
         compaction, is_busy = self._compact_table(table)
         if not self.dry_run:
-            self.warehouse.checkpoint(table, forget=oldest > self.started - _LOG_RETENTION)
-        vacuumed = self.warehouse.vacuum(table, self._kept_files(kept), dry_run=self.dry_run)
+            self.warehouse.write_checkpoint(
+                table, removes_expired=oldest > self.started - _LOG_RETENTION
+            )
+        vacuumed = self.warehouse.vacuum_table(table, self._kept_files(kept), dry_run=self.dry_run)
         return MaintenanceResult(
             table,
             before=compaction.before,
@@ -265,9 +267,9 @@ class _Maintenance:
         """Compact a table. Return the result, and whether other writers prevented it."""
         file_bytes = thresholds.COMPACTED_FILE_BYTES
         try:
-            return self.warehouse.compact(table, file_bytes, dry_run=self.dry_run), False
+            return self.warehouse.compact_table(table, file_bytes, dry_run=self.dry_run), False
         except ConflictError:
-            compaction = self.warehouse.compact(table, file_bytes, dry_run=True)
+            compaction = self.warehouse.compact_table(table, file_bytes, dry_run=True)
             return compaction._replace(after=compaction.before), True
 
     def _kept_files(self, kept: _KeptVersions) -> KeptFiles:
@@ -283,7 +285,7 @@ def _remove_scratch_folders(
     warehouse: Warehouse, oldest_kept: int, *, dry_run: bool
 ) -> MaintenanceResult:
     """Remove scratch folders last written before an instant: killed processes left them behind."""
-    system, folder = file_system(warehouse.path(SCRATCH))
+    system, folder = file_system(warehouse.path_of(SCRATCH))
     removed = 0
     freed = 0
     for entry in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
@@ -308,7 +310,7 @@ def _run_unless_dropped(warehouse: Warehouse, table: str, work: Callable[[str], 
     try:
         return work(table)
     except Exception:
-        if warehouse.head(table) is None:
+        if warehouse.find_head(table) is None:
             return None
         raise
 
@@ -324,10 +326,10 @@ def _versions_for_rollback(
 
     def find_backup(table: str) -> dict[str, int]:
         state = State.from_table(warehouse, table)
-        promotion_number = state.last().promoted
-        if promotion_number <= state.forgotten():
+        promotion_number = state.read_last_commit().promoted
+        if promotion_number <= state.newest_forgotten_backup():
             return {}
-        promotion = state.at(promotion_number)
+        promotion = state.read_commit(promotion_number)
         if not isinstance(promotion, Promotion) or promotion.started < started_since:
             return {}
         return dict(promotion.kept)
@@ -345,7 +347,7 @@ def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> 
     for table in tables:
         if table.role is not Role.TIMELINE:
             continue
-        arrivals = _run_unless_dropped(warehouse, table, warehouse.take)
+        arrivals = _run_unless_dropped(warehouse, table, warehouse.load_rows)
         if arrivals is None:
             continue
         for text in arrivals["lookups"].unique().to_pylist():

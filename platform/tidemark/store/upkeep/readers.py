@@ -38,8 +38,8 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
 
     Each mart records these versions in a property (`dbt_project/macros/changes.sql`).
     """
-    marts = warehouse.marts(registered=False)
-    for mart in marts.tables():
+    marts = warehouse.open_marts(registered=False)
+    for mart in marts.list_tables():
         properties = _properties(marts, mart)
         versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         # The other entry is the mart's code.
@@ -51,8 +51,8 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
 def _properties(marts: Warehouse, mart: str) -> dict[str, str]:
     """Return the properties of a mart; none if it was dropped in the meantime."""
     try:
-        return marts.properties(mart)
+        return marts.read_properties(mart)
     except Exception:
-        if marts.head(mart) is None:
+        if marts.find_head(mart) is None:
             return {}
         raise

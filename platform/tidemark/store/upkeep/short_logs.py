@@ -47,7 +47,7 @@ def of_source(warehouse: Warehouse, source: Source, arrival: int) -> None:
         return
     for table in (source.timeline_table, source.dead_letters_table):
         _shorten(warehouse, table)
-    head = warehouse.head(source.log_table)
+    head = warehouse.find_head(source.log_table)
     if head is not None:
         _shorten(warehouse, source.log_table, versions_read(warehouse).get(head.table_id))
 
@@ -64,7 +64,7 @@ def of_asset(asset: Asset, commit: StateCommit) -> None:
         return
     for table in (LEDGER, CHECKS):
         _shorten(asset.warehouse, table)
-    if commit.promoted > asset.state.forgotten():
+    if commit.promoted > asset.state.newest_forgotten_backup():
         return
     _shorten(asset.warehouse, asset.transform.state_table)
     for table in (asset.transform.table, asset.transform.panes_table):
@@ -72,7 +72,7 @@ def of_asset(asset: Asset, commit: StateCommit) -> None:
 
 
 def _shorten_history(warehouse: Warehouse, table: str) -> None:
-    head = warehouse.head(table)
+    head = warehouse.find_head(table)
     if head is None or head.version <= KEPT_VERSIONS:
         return
     unread = versions_read(warehouse).get(head.table_id, head.version)

@@ -153,9 +153,9 @@ def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int,
     """Return a range of window starts with all quarantined windows; None if there are none."""
     from tidemark.store.rows import to_micros
 
-    if not store.exists(transform.quarantine_table):
+    if not store.has_table(transform.quarantine_table):
         return None
-    starts = to_micros(store.take(transform.quarantine_table)["window_start"])
+    starts = to_micros(store.load_rows(transform.quarantine_table)["window_start"])
     if starts:
         return (min(starts), max(starts) + 1)
     return None
@@ -168,9 +168,9 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
     from tidemark_streaming.ingest.play import play
 
     log = Log(store, ingestion.source)
-    log.create()
-    first = next(iter(log.timeline(last_arrival=0)), None)
-    last = log.last()
+    log.ensure_tables()
+    first = next(iter(log.read_timeline(last_arrival=0)), None)
+    last = log.find_last_arrival()
     if first is not None and last is not None:
         loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
         if loaded >= days - 1:
@@ -206,7 +206,7 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
     """Process all pending arrivals of the source. If the asset is new, do so by a backfill."""
     from tidemark.run import runner as run
 
-    if not store.exists(transform.state_table):
+    if not store.has_table(transform.state_table):
         with step(f"backfill {transform.name}") as work:
             facts = run.backfill(store, transform)
             work.note = (
@@ -255,7 +255,7 @@ def _stream(
     from tidemark_streaming.cli.processing.stream import follow_query, is_finished
 
     log = Log(store, transform.source)
-    last = log.last()
+    last = log.find_last_arrival()
     begin = 0 if last is None else last.arrived_at
     before = -1 if last is None else last.arrival
     total = int(days * duration("1 day") / duration(SPAN))
@@ -266,10 +266,10 @@ def _stream(
         err().print(f"streaming the next {period}, one arrival at a time …")
         follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
-    streamed = log.timeline(after_arrival=before)
+    streamed = log.read_timeline(after_arrival=before)
     if not streamed:
         err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
-        return log.timeline()[-total:]
+        return log.read_timeline()[-total:]
     until = as_datetime(streamed[-1].arrived_at)
     print_done(
         f"streamed {format_count(len(streamed), 'arrival')}, until {until:%B %-d, %Y}",
@@ -286,7 +286,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     from tidemark_streaming.streams import continuous
 
     spark = engine.session(settings, continuous.session_id(settings, transform.name))
-    store = Warehouse.of(settings, spark)
+    store = Warehouse.of_project(settings, spark)
     # A killed demo or the user may have started the query already: use it.
     query = continuous.find(store, transform)
     ours = query is None

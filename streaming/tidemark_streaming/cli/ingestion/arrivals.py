@@ -248,7 +248,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
         return
     within = number_in("arrival", arrivals[0].arrival, arrivals[-1].arrival + 1)
     columns = ("arrival", "position", "read_from", "correlation_id", "reason")
-    letters = store.take(source.dead_letters_table, within, columns=columns)
+    letters = store.load_rows(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]
     for letter in letters.sort_by(order).slice(0, _MAX_LOGGED_LETTERS).to_pylist():
         logs.warn("dead letter", source=source.name, **letter)

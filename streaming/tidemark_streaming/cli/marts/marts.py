@@ -45,7 +45,7 @@ def marts(
             f"There is no mart '{unknown[0]}'. Available: {', '.join(available)}."
         )
     store = home.warehouse()
-    missing = project.missing(store.exists)
+    missing = project.missing(store.has_table)
     buildable = [name for name in available if name not in missing]
     builder.refuse(builder.lacking(missing, selected or ([] if buildable else available)))
     chosen = selected or buildable
@@ -88,7 +88,7 @@ def dbt(
     variables = dict[str, str]()
     # Help and the version need no engine.
     if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
-        home.warehouse().restore()
+        home.warehouse().register_missing_tables()
         variables = project.environment(engine.ensure(home.settings))
     os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})
 

@@ -166,7 +166,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
         with step(f"lower the watermark of {name}") as work:
             lowered = lower(store, source, on_change=record)
             work.note = format_count(lowered.arrivals, "arrival")
-        ran = [d for d in assets if Asset(store, d).state.last().commit_number >= 0]
+        ran = [d for d in assets if Asset(store, d).state.read_last_commit().commit_number >= 0]
         for asset in sorted(ran, key=lambda d: d.follows is not None):
             with step(f"recompute {asset.name}"):
                 if asset.follows is None:

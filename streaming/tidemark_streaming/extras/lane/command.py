@@ -89,7 +89,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
         lane_settings = home.ensure(settings, lane, work.show)
         spark = home.session(lane_settings)
         try:
-            tables = Warehouse.of(lane_settings, spark)
+            tables = Warehouse.of_project(lane_settings, spark)
             queries = query.start(tables, lane, lane_settings.home, trigger)
         except Exception:
             # The supervisor may retry this many times.

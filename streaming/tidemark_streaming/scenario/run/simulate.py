@@ -62,7 +62,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
         with small(case_warehouse) as store:
             for source in scenario.derived.values():
                 _derive(store, source, way)
-            last = Log(store, scenario.source).last()
+            last = Log(store, scenario.source).find_last_arrival()
             if last is not None and scenario.windowed is not None:
                 _run(store, scenario.windowed, way)
         result: Result = {"name": scenario.name, "watermark": last and iso(last.after)}
@@ -132,7 +132,7 @@ def small(warehouse: Warehouse) -> Iterator[Warehouse]:
         for name, value in _FEW_ROWS.items():
             spark.conf.set(name, value)
         small_warehouse = Warehouse(spark, *warehouse.place)
-        with small_warehouse.planning(Planning.FEW):
+        with small_warehouse.use_planning(Planning.FEW):
             yield small_warehouse
     finally:
         spark.stop()

@@ -52,11 +52,11 @@ def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) 
     run_all(warehouse, PER_MINUTE, 2)
     before = published(warehouse, PER_MINUTE)
     mended = replace(PER_MINUTE, function=halved)
-    versions = [warehouse.version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
+    versions = [warehouse.newest_version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
     done = work.replay(warehouse, mended, SINCE)
     assert done.facts is not None
     assert (done.table, done.through) == ("per_minute", len(ARRIVALS))
-    now = [warehouse.version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
+    now = [warehouse.newest_version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
     assert now == [version + 1 for version in versions]
     after = published(warehouse, mended)
     assert after.keys() == before.keys()
@@ -100,7 +100,7 @@ def test_parity_holds_after_replays_next_to_a_stream(warehouse: Warehouse, windo
 
 def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     """Return a table's rows without commit numbers and the mean, which depends on the order."""
-    found = warehouse.take(table).to_pylist()
+    found = warehouse.load_rows(table).to_pylist()
     return [
         {k: v for k, v in row.items() if k not in ("commit_number", "as_of", "average")}
         for row in found
@@ -112,15 +112,15 @@ def test_a_replay_to_side_tables_changes_no_other_table(warehouse: Warehouse) ->
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
     own = [*PER_MINUTE.tables, "readings_log", "readings_timeline"]
-    before = [warehouse.version(table) for table in own]
+    before = [warehouse.newest_version(table) for table in own]
     work.replay_to_side_tables(warehouse, WIDER, 0, "tried")
     side = work.replay_to_side_tables(warehouse, WIDER, SINCE, "tried")
-    assert [warehouse.version(table) for table in own] == before
+    assert [warehouse.newest_version(table) for table in own] == before
     assert side.windows == len(rows(warehouse, "per_minute__tried")) > 0
     assert parity(warehouse, work.side_definition(WIDER, "tried"), *span(warehouse)).equal
     with pytest.raises(StaleError, match="made by another definition"):
         work.replay(warehouse, WIDER, SINCE)
-    assert [warehouse.version(table) for table in own] == before
+    assert [warehouse.newest_version(table) for table in own] == before
     for name in ("rebuild", "Tried", "a b"):
         with pytest.raises(DefinitionError, match="A replay can't go into"):
             work.replay_to_side_tables(warehouse, WIDER, SINCE, name)
@@ -185,7 +185,7 @@ def test_a_killed_replay_counts_nothing_twice(
     asset = Asset(warehouse, PER_MINUTE)
     assert (
         asset.published_commit_number()
-        == asset.state.last().commit_number
+        == asset.state.read_last_commit().commit_number
         == (0 if where == "state" else 1)
     )
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)

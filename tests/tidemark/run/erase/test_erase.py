@@ -78,11 +78,11 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     for asset in EVERY:
         run_all(warehouse, asset)
-    first = warehouse.take("plain").sort_by("window_start").to_pylist()[0]
+    first = warehouse.load_rows("plain").sort_by("window_start").to_pylist()[0]
     assert (first["who"], first["quality"]) == ("b", "passed")
-    place = Path(warehouse.path(""))
+    place = Path(warehouse.path_of(""))
     assert found(place, ANN)
-    assert any(told["failures"] for told in warehouse.take(results.TABLE).to_pylist())
+    assert any(told["failures"] for told in warehouse.load_rows(results.TABLE).to_pylist())
 
     look = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
     did = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
@@ -92,26 +92,27 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
     assert all(parity(warehouse, asset).equal for asset in EVERY)
     # The other event alone is too few: its window is quarantined, and no row is published.
-    rows = warehouse.take("plain").to_pylist()
+    rows = warehouse.load_rows("plain").to_pylist()
     assert [r["n"] for r in rows if r["window_start"] == first["window_start"]] == []
     # The duplicate of Ann's event counts now.
     (third,) = (r for r in rows if r["window_start"].timestamp() * 1e6 == T0 + 2 * MINUTE)
     assert third["n"] == 2
     # Earlier validation results hide their values. Results of the erasure have them.
     told = [
-        (r["mode"], r["observed"], r["failures"]) for r in warehouse.take(results.TABLE).to_pylist()
+        (r["mode"], r["observed"], r["failures"])
+        for r in warehouse.load_rows(results.TABLE).to_pylist()
     ]
     before = [each for each in told if each[0] == "incremental"]
     assert before == [("incremental", results.ERASED_TEXT, [])] * 2
     assert all(text != results.ERASED_TEXT for mode, text, _ in told if mode == "erasure")
 
-    recorded = warehouse.take(erasures.TABLE).to_pylist()
+    recorded = warehouse.load_rows(erasures.TABLE).to_pylist()
     ended = [row["events"] for row in recorded if row["phase"] == erasures.ENDED]
     erased = Counter({each["arrival"]: each["events"] for events in ended for each in events})
-    rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
+    rows = warehouse.load_rows(READINGS.log_table)["arrival"].to_pylist()
     assert all(
         rows.count(a.arrival) == a.rows - erased[a.arrival]
-        for a in Log(warehouse, READINGS).timeline()
+        for a in Log(warehouse, READINGS).read_timeline()
     )
 
     again = erase_events(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
@@ -130,7 +131,7 @@ def test_a_killed_erasure_is_completed_by_the_next(
     shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     asset = replace(renamed(PER_MINUTE, "of_sessions"), window=Session("90 seconds"))
-    if not shared.exists(READINGS.log_table):
+    if not shared.has_table(READINGS.log_table):
         ingest(shared, READINGS, ARRIVALS)
         run_all(shared, asset)
     # Each case erases other events.
@@ -163,11 +164,11 @@ def test_a_dropped_asset_does_not_block_an_erasure(
         erase_events(warehouse, READINGS, [], "value = 15")
     # A drop that is killed leaves some tables, but no state.
     for table in KEYED.tables if not defined else [KEYED.state_table]:
-        warehouse.drop(table)
+        warehouse.drop_table(table)
     done = erase_events(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
     assert (done.resumed, done.events) == (1, 1)
     assert erasures.find_unfinished(warehouse, READINGS) == []
-    assert not any(warehouse.exists(table) for table in KEYED.tables)
+    assert not any(warehouse.has_table(table) for table in KEYED.tables)
     if defined:
         run_all(warehouse, KEYED)
         assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})

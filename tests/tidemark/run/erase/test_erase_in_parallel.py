@@ -68,7 +68,7 @@ def hers(warehouse: Warehouse) -> list[str]:
     """Return the tables that have a row of Ann's, or a text about one."""
     found = list[str]()
     for table in own_tables(warehouse):
-        rows = warehouse.take(table)
+        rows = warehouse.load_rows(table)
         texts = [n for n in rows.column_names if n in ("sensor", "failures", "differences")]
         if any(ANN in str(rows[name].to_pylist()) for name in texts):
             found.append(table)
@@ -118,7 +118,7 @@ def before(
 
 
 Moment = tuple[object, str, object]
-CREATES: Moment = (State, "create", None)
+CREATES: Moment = (State, "ensure_table", None)
 """The run has counted its events, and its state has no table yet."""
 STORES: Moment = (commit, "pass_fail_point", "state")
 QUARANTINES, REPORTS, LATE, PUBLISHES, ENDS = (
@@ -211,7 +211,7 @@ def test_an_erasure_during_a_later_run(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("moment", [(Warehouse, "create", "sixes"), PUBLISHES])
+@pytest.mark.parametrize("moment", [(Warehouse, "ensure_table", "sixes"), PUBLISHES])
 def test_an_erasure_during_a_roll_up(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, moment: Moment
 ) -> None:
@@ -291,7 +291,9 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
         # Enough for each of them, if it did not wait.
         time.sleep(10)
         assert ended == []
-        assert not any(warehouse.exists(table) for table in (streamed.state_table, "fresh_state"))
+        assert not any(
+            warehouse.has_table(table) for table in (streamed.state_table, "fresh_state")
+        )
 
     # The events are still in the log.
     before(monkeypatch, deletion, "pass_fail_point", "letters", begin)
@@ -299,7 +301,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
     for thread in threads:
         thread.join()
     deadline = time.monotonic() + 60
-    while State(warehouse, streamed).last().after.at.arrival < len(ARRIVALS):
+    while State(warehouse, streamed).read_last_commit().after.at.arrival < len(ARRIVALS):
         assert time.monotonic() < deadline, "the stream does not continue"
         time.sleep(0.3)
     continuous.stop(warehouse, streamed)
@@ -334,5 +336,8 @@ def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
     erasing.erase()
     assert hers(warehouse) == []
     assert erasures.find_unfinished(warehouse, READINGS) == []
-    assert State(warehouse, changed).forgotten() >= State(warehouse, changed).last().promoted
+    assert (
+        State(warehouse, changed).newest_forgotten_backup()
+        >= State(warehouse, changed).read_last_commit().promoted
+    )
     assert parity(warehouse, changed).equal

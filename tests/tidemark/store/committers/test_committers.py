@@ -123,7 +123,7 @@ def test_a_session_that_grows_during_release_is_published_once(
     monkeypatch.setattr(quarantine, "read", while_a_run_goes_on)
     with pytest.raises(DataError, match="No such window"):
         quarantine.release(warehouse, asset, Choice())
-    rows = [r.asDict() for r in warehouse.read(asset.table).collect()]
+    rows = [r.asDict() for r in warehouse.read_frame(asset.table).collect()]
     # The session of b is still open.
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
 
@@ -133,14 +133,14 @@ def test_rows_are_reread_if_the_application_commits_in_between(
     warehouse: Warehouse,
 ) -> None:
     read, store = list[int](), warehouse
-    store.create("t", "k STRING, n BIGINT")
+    store.ensure_table("t", "k STRING, n BIGINT")
 
     def commit(version: int) -> None:
         rows = pa.table({"k": ["run"], "n": [version]})
-        store.merge(rows, "t", Merge(on=("k",)), "app", version)
+        store.merge_rows(rows, "t", Merge(on=("k",)), "app", version)
 
     def rows() -> pa.Table:
-        found = store.take("t")
+        found = store.load_rows("t")
         read.extend(found["n"].to_pylist())
         if len(read) == 1:
             commit(1)
@@ -149,7 +149,7 @@ def test_rows_are_reread_if_the_application_commits_in_between(
     commit(0)
     assert store.merge_if(rows, "t", Merge(on=("k",)), "app", Epoch("s", 0, lambda: True)) == 1
     assert read == [0, 1]
-    assert sorted(store.take("t").to_pylist(), key=str) == [
+    assert sorted(store.load_rows("t").to_pylist(), key=str) == [
         {"k": "person", "n": 1},
         {"k": "run", "n": 1},
     ]

@@ -27,7 +27,7 @@ COLUMNS = pa.schema([("window_start", INSTANT), ("key", pa.int64()), ("events", 
 
 def opened(folder: Path, role: Role = Role.PUBLISHED) -> Warehouse:
     warehouse = Warehouse(cast("Any", None), str(folder), "home", registered=False)
-    warehouse.create(TableName("t", "asset a", role), COLUMNS.empty_table(), feed=True)
+    warehouse.ensure_table(TableName("t", "asset a", role), COLUMNS.empty_table(), feed=True)
     return warehouse
 
 
@@ -43,12 +43,12 @@ def rows_of(starts: Sequence[int | None], key: int = 0) -> pa.Table:
 
 
 def files(warehouse: Warehouse) -> list[dict[str, Any]]:
-    table = DeltaTable(warehouse.path("t"))
+    table = DeltaTable(warehouse.path_of("t"))
     return pa.table(table.get_add_actions(flatten=True)).to_pylist()
 
 
 def contents(warehouse: Warehouse) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in warehouse.take("t").to_pylist())
+    return Counter(tuple(row.values()) for row in warehouse.load_rows("t").to_pylist())
 
 
 _STARTS = st.lists(st.none() | st.integers(0, 40), max_size=30)
@@ -63,16 +63,16 @@ def test_a_compaction_keeps_all_rows_and_divides_them_by_window(
 ) -> None:
     warehouse = opened(tmp_path_factory.mktemp("compacted"))
     for number, starts in enumerate(commits):
-        warehouse.append(rows_of(starts, number), "t", "writer", number)
+        warehouse.append_rows(rows_of(starts, number), "t", "writer", number)
     before = contents(warehouse)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(thresholds, "NEWEST_ROWS", newest_rows)
-        planned = warehouse.compact("t", 16 << 20, dry_run=True)
-        done = warehouse.compact("t", 16 << 20)
+        planned = warehouse.compact_table("t", 16 << 20, dry_run=True)
+        done = warehouse.compact_table("t", 16 << 20)
         assert contents(warehouse) == before
         assert planned == done
         assert done.after == len(files(warehouse))
-        assert warehouse.compact("t", 16 << 20) == (done.after, done.after)
+        assert warehouse.compact_table("t", 16 << 20) == (done.after, done.after)
     windows = sorted(
         (file["min.window_start"], file["max.window_start"])
         for file in files(warehouse)
@@ -95,7 +95,7 @@ def test_a_merge_rewrites_only_the_newest_windows(
             on=["window_start", "key"],
             within=f"t.window_start >= timestamp_micros({(start - 1) * SECOND})",
         )
-        warehouse.merge(rows_of([start] * 4, number % 2), "t", by_window, "run", number)
+        warehouse.merge_rows(rows_of([start] * 4, number % 2), "t", by_window, "run", number)
         newest = max(files(warehouse), key=lambda file: file["max.window_start"])
         rewritten.append(newest["num_records"])
     assert sum(contents(warehouse).values()) == 160 * 4
@@ -105,8 +105,8 @@ def test_a_merge_rewrites_only_the_newest_windows(
 def test_a_large_file_with_the_newest_windows_is_divided(tmp_path: Path) -> None:
     """A backfill leaves such a file."""
     warehouse = opened(tmp_path)
-    warehouse.append(rows_of(range(50_000)), "t", "writer", 0)
-    result = warehouse.compact("t", 1_000)
+    warehouse.append_rows(rows_of(range(50_000)), "t", "writer", 0)
+    result = warehouse.compact_table("t", 1_000)
     rows = sorted(file["num_records"] for file in files(warehouse))
     assert rows == [2_500, 7_500, 10_000, 30_000]
     assert result == (1, 4)
@@ -118,8 +118,8 @@ def test_other_tables_keep_the_order_of_their_commits(tmp_path: Path, role: Role
     warehouse = opened(tmp_path, role)
     starts = [7, 3, 9, 1]
     for number, start in enumerate(starts):
-        warehouse.append(rows_of([start] * 3_000, number), "t", "writer", number)
-    assert warehouse.compact("t", 16 << 20) == (4, 1)
+        warehouse.append_rows(rows_of([start] * 3_000, number), "t", "writer", number)
+    assert warehouse.compact_table("t", 16 << 20) == (4, 1)
     (file,) = files(warehouse)
-    keys = warehouse.take("t")["key"].to_pylist()
+    keys = warehouse.load_rows("t")["key"].to_pylist()
     assert (file["num_records"], keys) == (12_000, sorted(keys))

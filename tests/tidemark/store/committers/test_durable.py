@@ -24,8 +24,8 @@ def test_a_commit_syncs_the_files_that_it_has_written_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = Warehouse(cast("Any", None), str(tmp_path), "home", registered=False)
-    warehouse.create("numbers", ROWS)
-    table = Path(warehouse.path("numbers"))
+    warehouse.ensure_table("numbers", ROWS)
+    table = Path(warehouse.path_of("numbers"))
     synced = set[Path]()
 
     def record(handle: int) -> None:
@@ -38,7 +38,7 @@ def test_a_commit_syncs_the_files_that_it_has_written_and_no_others(
     for number in range(COMMITS):
         before = files_in(table)
         synced.clear()
-        warehouse.append(ROWS, "numbers", "writer", number)
+        warehouse.append_rows(ROWS, "numbers", "writer", number)
         written = files_in(table) - before
         compacted = {path for path in written if path.suffix == ".json"}
         checkpoints += any(path.name.endswith(".checkpoint.parquet") for path in written)

@@ -43,12 +43,12 @@ def committer(spark: SparkSession, place: str) -> Committer:
 
 def test_an_application_version_is_committed_once(spark: SparkSession, place: str) -> None:
     numbers = committer(spark, place)
-    assert numbers.append(ROWS, "numbers", "run", 0) == 2
-    assert committer(spark, place).append(ROWS, "numbers", "run", 0) is None
+    assert numbers.append_rows(ROWS, "numbers", "run", 0) == 2
+    assert committer(spark, place).append_rows(ROWS, "numbers", "run", 0) is None
     merge = Merge(on=["n"], update=None)
     more = pa.table({"n": pa.array([2, 3], pa.int64())})
-    numbers.merge(more, "numbers", merge, "run", 1)
-    head, rows = numbers.snapshot("numbers")
+    numbers.merge_rows(more, "numbers", merge, "run", 1)
+    head, rows = numbers.load_snapshot("numbers")
     assert (head.version, sorted(rows["n"].to_pylist())) == (2, [1, 2, 3])
 
 
@@ -57,18 +57,18 @@ def test_concurrent_writers_lose_and_double_no_commit(spark: SparkSession, place
 
     def write(writer: int) -> list[int | None]:
         own = Committer(spark, place)
-        return [own.append(ROWS, "numbers", f"run {n}", 0) for n in range(8)]
+        return [own.append_rows(ROWS, "numbers", f"run {n}", 0) for n in range(8)]
 
     with ThreadPoolExecutor(3) as pool:
         found = [taken for each in pool.map(write, range(3)) for taken in each]
-    head, rows = Committer(spark, place).snapshot("numbers")
+    head, rows = Committer(spark, place).load_snapshot("numbers")
     # Each of eight versions was written by one of the three, and skipped by the others.
     assert sorted(found, key=bool) == [None] * 16 + [2] * 8
     assert (head.version, rows.num_rows) == (8, 16)
 
 
 def test_tables_are_readable_without_an_engine(spark: SparkSession, place: str) -> None:
-    committer(spark, place).append(ROWS, "numbers", "run", 0)
+    committer(spark, place).append_rows(ROWS, "numbers", "run", 0)
     settings = Settings(warehouse=place.rpartition("/")[0], database="tidemark")
     found = Snapshot(settings).tables.read("numbers", ["n"])
     assert found is not None
@@ -96,7 +96,7 @@ def test_a_store_that_overwrites_a_key_is_refused(
     monkeypatch.setattr(conditional, "ROUNDS", 3)
     with pytest.raises(StoreError, match=r"ignores the condition of a write \(If-None-Match\)"):
         made_in(careless)
-    assert Committer(cast("SparkSession", None), careless).tables() == []
+    assert Committer(cast("SparkSession", None), careless).list_tables() == []
 
 
 @pytest.mark.nightly
@@ -107,7 +107,7 @@ def test_a_verified_store_is_not_verified_again(
     tried = list[str]()
     monkeypatch.setattr(conditional, "prove", tried.append)
     direct.create_table("more", ROWS.schema, "More numbers", {})
-    assert (tried, direct.tables()) == ([], ["more", "numbers"])
+    assert (tried, direct.list_tables()) == ([], ["more", "numbers"])
 
 
 @pytest.mark.nightly

@@ -58,9 +58,9 @@ def accesses(place: str) -> dict[str, Callable[[], object]]:
         "create": lambda: files.create("a", b"content"),
         "list with Arrow": lambda: system.get_file_info(pafs.FileSelector(folder)),
         "delete with Arrow": lambda: system.delete_dir(f"{folder}/t"),
-        "append": lambda: database.append(ROWS, "t", "app", 0),
+        "append": lambda: database.append_rows(ROWS, "t", "app", 0),
         "create a table": lambda: database.create_table("t", ROWS.schema, "T", {}),
-        "read rows": lambda: database.take("t"),
+        "read rows": lambda: database.load_rows("t"),
     }
 
 

@@ -51,12 +51,12 @@ def create_numbers(place: str, commits: int = 0) -> Committer:
     database = open_database(place)
     database.create_table("numbers", row(0).schema, "Numbers", {})
     for n in range(commits):
-        database.append(row(n), "numbers", "app", n)
+        database.append_rows(row(n), "numbers", "app", n)
     return database
 
 
 def rows(database: Committer) -> list[int]:
-    return sorted(database.take("numbers")["n"].to_pylist())
+    return sorted(database.load_rows("numbers")["n"].to_pylist())
 
 
 def test_an_append_takes_few_requests_however_long_the_log_is(
@@ -65,7 +65,7 @@ def test_an_append_takes_few_requests_however_long_the_log_is(
     database = create_numbers(place, commits=1)
     for n in range(1, COMMITS):
         with proxy.count() as counted:
-            database.append(row(n), "numbers", "app", n)
+            database.append_rows(row(n), "numbers", "app", n)
         assert len(counted) <= 8, summarize_requests(counted)
     assert rows(open_database(place)) == [*range(COMMITS)]
 
@@ -73,11 +73,11 @@ def test_an_append_takes_few_requests_however_long_the_log_is(
 def test_an_access_to_an_unchanged_table_is_one_request(proxy: StoreProxy, place: str) -> None:
     database = create_numbers(place, COMMITS)
     for access in (
-        lambda: database.head("numbers"),
-        lambda: database.transaction("numbers", "app"),
-        lambda: database.schema("numbers"),
+        lambda: database.find_head("numbers"),
+        lambda: database.transaction_version("numbers", "app"),
+        lambda: database.read_schema("numbers"),
         lambda: database.max_value("numbers", "n"),
-        lambda: database.take("numbers"),
+        lambda: database.load_rows("numbers"),
     ):
         with proxy.count() as counted:
             access()
@@ -87,7 +87,7 @@ def test_an_access_to_an_unchanged_table_is_one_request(proxy: StoreProxy, place
 def test_a_repeated_append_is_one_request(proxy: StoreProxy, place: str) -> None:
     database = create_numbers(place, commits=3)
     with proxy.count() as counted:
-        assert database.append(row(9), "numbers", "app", 2) is None
+        assert database.append_rows(row(9), "numbers", "app", 2) is None
     assert len(counted) <= 2, summarize_requests(counted)
 
 
@@ -97,7 +97,7 @@ def test_a_commit_of_another_writer_is_read_once(proxy: StoreProxy, place: str) 
     # This writer does not use the copy, like a process on another machine.
     write_deltalake(url, row(3), mode="append")
     with proxy.count() as counted:
-        assert reader.head("numbers")
+        assert reader.find_head("numbers")
     assert [request.kind for request in counted] == ["LIST", "GET"]
     assert rows(reader) == [0, 1, 2, 3]
 
@@ -106,14 +106,14 @@ def test_a_recreated_table_with_as_many_commits_is_not_confused_with_the_old_one
     proxy: StoreProxy, place: str
 ) -> None:
     reader = create_numbers(place, commits=3)
-    before = reader.head("numbers")
+    before = reader.find_head("numbers")
     system, path = file_system(f"{place}/numbers")
     system.delete_dir(path)
-    assert reader.head("numbers") is None
+    assert reader.find_head("numbers") is None
     other = create_numbers(place)
     for n in (7, 8, 9):
-        other.append(row(n), "numbers", "app", n)
-    after = reader.head("numbers")
+        other.append_rows(row(n), "numbers", "app", n)
+    after = reader.find_head("numbers")
     assert before is not None
     assert after is not None
     assert (before.version, after.version) == (3, 3)
@@ -138,17 +138,17 @@ def test_a_log_is_copied_from_its_newest_checkpoint_on(proxy: StoreProxy, place:
 def test_entries_that_maintenance_has_removed_are_not_missed(place: str, proxy: StoreProxy) -> None:
     reader = create_numbers(place, commits=3)
     other = open_database(place)
-    other.append(row(3), "numbers", "app", 3)
+    other.append_rows(row(3), "numbers", "app", 3)
     other.trim_log("numbers")
     assert rows(reader) == [0, 1, 2, 3]
-    reader.append(row(4), "numbers", "app", 4)
+    reader.append_rows(row(4), "numbers", "app", 4)
     assert rows(other) == [0, 1, 2, 3, 4]
 
 
 def test_a_commit_without_an_answer_is_made_once(place: str, proxy: StoreProxy) -> None:
     database = create_numbers(place, commits=1)
     proxy.lost_answers = 1
-    database.append(row(1), "numbers", "app", 1)
+    database.append_rows(row(1), "numbers", "app", 1)
     assert proxy.lost_answers == 0
     assert rows(open_database(place)) == [0, 1]
     log = pafs.FileSelector(file_system(f"{place}/numbers/_delta_log")[1])
@@ -177,10 +177,10 @@ def test_the_copies_of_a_killed_process_are_removed_by_the_next_one(place: str) 
 
 def test_a_version_has_another_identity_in_another_history(place: str) -> None:
     database = create_numbers(place, commits=3)
-    identity = database.identity("numbers")
-    assert database.identity("numbers") == database.find_identity("numbers") == identity
+    identity = database.read_identity("numbers")
+    assert database.read_identity("numbers") == database.find_identity("numbers") == identity
     system, folder = file_system(f"{place}/numbers")
     system.delete_dir(folder)
     create_numbers(place, commits=3)
-    assert database.head("numbers") is not None
-    assert database.identity("numbers") != identity
+    assert database.find_head("numbers") is not None
+    assert database.read_identity("numbers") != identity

@@ -76,15 +76,15 @@ def test_tables_beyond_pythons_range_are_written_compacted_and_read(
     store = Committer(cast(Any, None), str(tmp_path))
     store.create_table("t", several(kind, 0).schema, "", {})
     for n in range(7):
-        store.append(several(kind, at if n in (1, 5) else 1, rows=n + 1), "t", "writer", n)
-    assert store.transaction("t", "writer") == 6
+        store.append_rows(several(kind, at if n in (1, 5) else 1, rows=n + 1), "t", "writer", n)
+    assert store.transaction_version("t", "writer") == 6
     assert len(DeltaTable(tmp_path / "t").file_uris()) < 7
-    assert store.compact("t", 1 << 20).after == 1
-    store.append(several(kind, at), "t", "writer", 7)
-    assert store.at_most("t") == 29
-    assert store.take("t", InRanges("arrived", ((NEAR + 5, NEAR + 7),))).num_rows == 3
+    assert store.compact_table("t", 1 << 20).after == 1
+    store.append_rows(several(kind, at), "t", "writer", 7)
+    assert store.max_row_count("t") == 29
+    assert store.load_rows("t", InRanges("arrived", ((NEAR + 5, NEAR + 7),))).num_rows == 3
     if kind == INSTANT:
-        assert store.take("t", InRanges("at", ((0, NEAR),))).num_rows == 28 - 2 - 6
+        assert store.load_rows("t", InRanges("at", ((0, NEAR),))).num_rows == 28 - 2 - 6
 
 
 def test_a_commit_succeeds_even_if_its_compaction_fails(
@@ -97,4 +97,4 @@ def test_a_commit_succeeds_even_if_its_compaction_fails(
     monkeypatch.setattr(table_upkeep, "compact_files", failing)
     store = Committer(cast(Any, None), str(tmp_path))
     store.create_table("t", several(INSTANT, 0).schema, "", {})
-    assert store.append(several(INSTANT, 0), "t", "writer", 0) == 1
+    assert store.append_rows(several(INSTANT, 0), "t", "writer", 0) == 1

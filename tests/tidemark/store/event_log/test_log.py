@@ -21,19 +21,19 @@ def heartbeat(number: int) -> Arrival:
 
 
 def arrivals_in_table(log: Log) -> list[int]:
-    rows = log.warehouse.read(log.source.log_table).select("arrival").distinct().collect()
+    rows = log.warehouse.read_frame(log.source.log_table).select("arrival").distinct().collect()
     return sorted(r[0] for r in rows)
 
 
 def test_a_log_returns_the_ingested_arrivals(warehouse: Warehouse) -> None:
     added = ingest(warehouse, READINGS, ARRIVALS)
     log = Log(warehouse, READINGS)
-    assert log.timeline() == added
-    assert log.timeline(after_arrival=0, last_arrival=1) == added[1:2]
-    assert log.last() == added[-1]
+    assert log.read_timeline() == added
+    assert log.read_timeline(after_arrival=0, last_arrival=1) == added[1:2]
+    assert log.find_last_arrival() == added[-1]
     assert added[-1].after == INFINITY
     assert added[-1].ends
-    rows = log.read(after_arrival=0, last_arrival=2).withColumn(
+    rows = log.read_events(after_arrival=0, last_arrival=2).withColumn(
         "before", F.unix_micros("watermark")
     )
     found = rows.orderBy("arrival", "position").collect()
@@ -50,81 +50,85 @@ def test_a_span_of_arrivals_has_only_its_own_watermarks(warehouse: Warehouse) ->
     every = {a.arrival: a.after for a in made}
     assert dict(map(tuple, log.watermarks_after().collect())) == every
     for known in (NO_ARRIVALS, RecentArrivals(made[2:5])):
-        some = Log(warehouse, READINGS, known).spanning(1, 3)
+        some = Log(warehouse, READINGS, known).limited_to_arrivals(1, 3)
         assert dict(map(tuple, some.watermarks_after().collect())) == {n: every[n] for n in (2, 3)}
     # Arrivals in memory are not read from the table.
     gone = replace(READINGS, name="gone")
-    told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).watermarks_after()
+    told = (
+        Log(warehouse, gone, RecentArrivals(made[2:5])).limited_to_arrivals(1, 3).watermarks_after()
+    )
     assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
 
 
 def test_an_empty_log_has_no_last_arrival(warehouse: Warehouse) -> None:
     log = Log(warehouse, READINGS)
-    log.create()
-    assert log.last() is None
-    assert log.timeline() == []
+    log.ensure_tables()
+    assert log.find_last_arrival() is None
+    assert log.read_timeline() == []
 
 
 def test_a_missing_log_is_reported(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="There is no table 'readings_timeline'"):
-        Log(warehouse, READINGS).last()
+        Log(warehouse, READINGS).find_last_arrival()
 
 
 def test_rows_beyond_the_timeline_are_removed_by_the_next_writer(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     log = Log(warehouse, READINGS)
     left = (
-        log.read(1, 1)
+        log.read_events(1, 1)
         .withColumn("arrival", F.lit(2))
-        .unionByName(warehouse.read("readings_log").withColumn("arrival", F.lit(2).cast("bigint")))
+        .unionByName(
+            warehouse.read_frame("readings_log").withColumn("arrival", F.lit(2).cast("bigint"))
+        )
     )
-    left.write.format("delta").mode("append").save(warehouse.path("readings_log"))
+    left.write.format("delta").mode("append").save(warehouse.path_of("readings_log"))
     assert arrivals_in_table(log) == [0, 1, 2]
-    log.recover()
+    log.take_over()
     assert arrivals_in_table(log) == [0, 1]
     ingest(warehouse, READINGS, ARRIVALS[2:], ends=False)
     assert arrivals_in_table(log) == [0, 1, 2]
-    assert log.read(1, 2).count() == 4
+    assert log.read_events(1, 2).count() == 4
 
 
 def test_the_previous_writer_is_refused_and_writes_nothing(warehouse: Warehouse) -> None:
     first, second = Log(warehouse, READINGS), Log(warehouse, READINGS)
-    first.create()
-    first.recover()
-    second.recover()
+    first.ensure_tables()
+    first.take_over()
+    second.take_over()
     rows = readings_of_arrival(warehouse, 0)
     one = Arrival(0, T0, None, None, 1, T0, T0, 0, "{}")
     with pytest.raises(ConflictError, match="Another ingest of 'readings' has taken over"):
-        first.append(rows, [one])
-    assert first.timeline() == []
+        first.append_arrivals(rows, [one])
+    assert first.read_timeline() == []
     assert arrivals_in_table(first) == []
-    second.append(rows, [one])
-    assert second.timeline() == [one]
-    assert second.read(-1, 0).count() == 1
+    second.append_arrivals(rows, [one])
+    assert second.read_timeline() == [one]
+    assert second.read_events(-1, 0).count() == 1
 
 
 def test_a_write_from_before_the_fence_is_refused(warehouse: Warehouse) -> None:
     # A killed client's write may reach the engine long after the next writer began.
     log = Log(warehouse, READINGS)
-    log.create()
+    log.ensure_tables()
     zombie = Fence(warehouse, "readings_timeline", "readings_ingest")
     zombie.take()
-    log.recover()
+    log.take_over()
     for number in range(3):
         follows = f"arrival {number - 1}" if number else ""
         arrival = replace(heartbeat(number), arrival_id=f"arrival {number}", follows=follows)
-        log.append(log.read(-1, -1), [arrival])
+        log.append_arrivals(log.read_events(-1, -1), [arrival])
     with pytest.raises(ConflictError, match="has taken over"):
-        zombie.append(warehouse.take("readings_timeline"))
-    assert [a.arrival for a in log.timeline()] == [0, 1, 2]
+        zombie.append(warehouse.load_rows("readings_timeline"))
+    assert [a.arrival for a in log.read_timeline()] == [0, 1, 2]
 
 
 def test_a_log_of_a_newer_tidemark_is_refused(warehouse: Warehouse) -> None:
-    Log(warehouse, READINGS).create()
-    path = warehouse.path("readings_timeline")
+    Log(warehouse, READINGS).ensure_tables()
+    path = warehouse.path_of("readings_timeline")
     warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
     fresh = Warehouse(warehouse.spark, *warehouse.place)
-    for use in (Log(fresh, READINGS).create, Log(fresh, READINGS).last):
+    for use in (Log(fresh, READINGS).ensure_tables, Log(fresh, READINGS).find_last_arrival):
         with pytest.raises(DataError, match="written by a newer Tidemark"):
             use()
 

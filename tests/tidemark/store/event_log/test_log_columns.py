@@ -32,15 +32,15 @@ def of(source: Source, transform: WindowedTransform = PER_MINUTE) -> WindowedTra
 def test_new_columns_are_added_and_null_in_earlier_rows(warehouse: Warehouse) -> None:
     store = warehouse
     ingest(store, READINGS, ARRIVALS[:1], ends=False)
-    rows, versions = store.take("readings_log").num_rows, []
+    rows, versions = store.load_rows("readings_log").num_rows, []
     for more in ({"note": "string"}, {"note": "string", "x": "array<int>"}):
-        log, before = Log(store, declared(**more)), store.version("readings_log")
-        log.create()
-        versions.append((log.schema_version, store.version("readings_log") - before))
-    log.create()
+        log, before = Log(store, declared(**more)), store.newest_version("readings_log")
+        log.ensure_tables()
+        versions.append((log.schema_version, store.newest_version("readings_log") - before))
+    log.ensure_tables()
     # The properties of the table are one commit, and its columns another.
     assert [*versions, log.schema_version] == [(2, 2), (3, 2), 3]
-    found = store.take("readings_log")
+    found = store.load_rows("readings_log")
     assert found.num_rows == found["note"].null_count == found["x"].null_count == rows
 
 
@@ -68,12 +68,12 @@ def test_other_schema_changes_are_refused_and_nothing_is_written(
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     tables = ("readings_log", "readings_timeline", "readings_dead_letters")
-    before = [warehouse.version(table) for table in tables]
+    before = [warehouse.newest_version(table) for table in tables]
     other = replace(READINGS, columns=columns)
     with pytest.raises(DefinitionError, match=told) as refused:
-        Log(warehouse, other).create()
+        Log(warehouse, other).ensure_tables()
     assert "or give the changed source a new name" in str(refused.value)
-    assert [warehouse.version(table) for table in tables] == before
+    assert [warehouse.newest_version(table) for table in tables] == before
     # With its earlier columns, the source continues.
     ingest(warehouse, READINGS, ARRIVALS[2:])
     incremental(warehouse, PER_MINUTE)
@@ -85,18 +85,18 @@ def test_a_new_column_may_be_masked_and_stays_masked(warehouse: Warehouse) -> No
     # Properties of a column that a process had no time to add have no effect.
     stale = {"tidemark.mask.mail": "dropped", "tidemark.schema.mail": "7"}
     warehouse.set_properties("readings_log", stale)
-    Log(warehouse, READINGS).create()
+    Log(warehouse, READINGS).ensure_tables()
     plain = declared(mail="string")
     log = Log(warehouse, plain)
-    log.create()
+    log.ensure_tables()
     assert log.schema_version == 2
     for protect in ({"mail": Drop()}, {"value": Drop()}):
         with pytest.raises(DefinitionError, match="in the protection of"):
-            Log(warehouse, replace(plain, mask=protect)).create()
+            Log(warehouse, replace(plain, mask=protect)).ensure_tables()
     kept = replace(declared(mail="string", card="string"), mask={"card": Drop()})
-    Log(warehouse, kept).create()
+    Log(warehouse, kept).ensure_tables()
     with pytest.raises(DefinitionError, match="in the protection of 'card'"):
-        Log(warehouse, replace(kept, mask={})).create()
+        Log(warehouse, replace(kept, mask={})).ensure_tables()
 
 
 def test_runs_continue_and_read_the_new_column(warehouse: Warehouse) -> None:
@@ -111,13 +111,13 @@ def test_runs_continue_and_read_the_new_column(warehouse: Warehouse) -> None:
     using = replace(noted, name="using", function=counted)
     incremental(warehouse, using)
     assert parity(warehouse, using).equal
-    Log(warehouse, noted.source).create()
+    Log(warehouse, noted.source).ensure_tables()
     incremental(warehouse, PER_MINUTE, limit=1, pinned_definition=True)
-    late = warehouse.schema(PER_MINUTE.late_table).names
+    late = warehouse.read_schema(PER_MINUTE.late_table).names
     assert "note" not in late
     ingest(warehouse, noted.source, ARRIVALS[3:])
     incremental(warehouse, noted)
-    assert warehouse.schema(PER_MINUTE.late_table).names == [*late, "note"]
+    assert warehouse.read_schema(PER_MINUTE.late_table).names == [*late, "note"]
     for asset in (noted, using):
         incremental(warehouse, asset)
         assert parity(warehouse, asset).equal
@@ -138,17 +138,17 @@ def test_the_late_table_adds_new_columns_and_refuses_type_changes(
 
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     incremental(warehouse, added("double"))
-    found = warehouse.take(PER_MINUTE.late_table)
+    found = warehouse.load_rows(PER_MINUTE.late_table)
     assert 0 < found["twice"].null_count < found.num_rows
     ingest(warehouse, READINGS, [])
-    state = warehouse.version(PER_MINUTE.state_table)
+    state = warehouse.newest_version(PER_MINUTE.state_table)
     with pytest.raises(
         DefinitionError, match=r"types to columns of the late table: twice \(double → string\)"
     ):
         incremental(warehouse, added("string"))
-    assert warehouse.version(PER_MINUTE.state_table) == state
+    assert warehouse.newest_version(PER_MINUTE.state_table) == state
     # A definition without this column continues.
     incremental(warehouse, PER_MINUTE)
     backfill(warehouse, PER_MINUTE)
-    assert "twice" not in warehouse.schema(PER_MINUTE.late_table).names
+    assert "twice" not in warehouse.read_schema(PER_MINUTE.late_table).names
     assert parity(warehouse, PER_MINUTE).equal

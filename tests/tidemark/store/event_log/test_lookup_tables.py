@@ -63,7 +63,7 @@ WANT = placed()
 
 def write(warehouse: Warehouse, rows: dict[str, str]) -> None:
     table = warehouse.spark.createDataFrame(list(rows.items()), "sensor STRING, place STRING")
-    table.write.format("delta").mode("overwrite").save(warehouse.path("places"))
+    table.write.format("delta").mode("overwrite").save(warehouse.path_of("places"))
 
 
 def fill(
@@ -164,7 +164,7 @@ def test_earlier_arrivals_use_the_first_recorded_version(warehouse: Warehouse) -
 
 def test_a_deleted_version_is_reported_in_one_line(warehouse: Warehouse) -> None:
     fill(warehouse, arrivals=ARRIVALS[:3])
-    path, spark = warehouse.path("places"), warehouse.spark
+    path, spark = warehouse.path_of("places"), warehouse.spark
     check = "spark.databricks.delta.retentionDurationCheck.enabled"
     spark.conf.set(check, "false")
     spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
@@ -192,7 +192,7 @@ def test_a_missing_lookup_table_is_reported(warehouse: Warehouse) -> None:
 
 def test_a_lookup_path_is_named_by_its_last_part(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
-    source = replace(READINGS, lookups=(warehouse.path("places"),))
+    source = replace(READINGS, lookups=(warehouse.path_of("places"),))
     assert current_versions(warehouse, source) == {"places": 0}
     assert replace(ASSET, source=source).lookups == ["places"]
 

@@ -60,17 +60,17 @@ def lookup(name: str) -> TableName:
 
 
 def made(warehouse: Warehouse, table: str, commits: int) -> None:
-    warehouse.create(lookup(table), numbered(), feed=True)
+    warehouse.ensure_table(lookup(table), numbered(), feed=True)
     for n in range(commits):
-        warehouse.append(numbered(n), table, "writer", n)
+        warehouse.append_rows(numbered(n), table, "writer", n)
 
 
 def rows(warehouse: Warehouse, table: str = "t") -> list[int]:
-    return sorted(warehouse.take(table)["seq"].to_pylist())
+    return sorted(warehouse.load_rows(table)["seq"].to_pylist())
 
 
 def live(warehouse: Warehouse, table: str = "t") -> list[Path]:
-    return [Path(uri) for uri in DeltaTable(warehouse.path(table)).file_uris()]
+    return [Path(uri) for uri in DeltaTable(warehouse.path_of(table)).file_uris()]
 
 
 def one(
@@ -94,33 +94,33 @@ def test_appends_compact_small_files_and_keep_large_ones(bare: Warehouse) -> Non
     # The hundredth commit compacted a hundred files; later ones wait for the next time.
     assert len(live(warehouse)) == 120 - 99
     assert rows(warehouse) == list(range(120))
-    assert warehouse.transaction("t", "writer") == 119
-    folded = bare.compact("t", 16 << 20)
+    assert warehouse.transaction_version("t", "writer") == 119
+    folded = bare.compact_table("t", 16 << 20)
     assert folded == (60, 1)
     assert rows(bare) == list(range(60))
     # A file that is not small compared to the target size is not compacted.
     (large,) = live(bare)
     for n in (60, 61):
-        bare.append(numbered(n), "t", "writer", n)
-    assert bare.compact("t", 4 * large.stat().st_size) == (3, 2)
+        bare.append_rows(numbered(n), "t", "writer", n)
+    assert bare.compact_table("t", 4 * large.stat().st_size) == (3, 2)
     assert large in live(bare)
 
 
 def test_a_compaction_is_not_a_data_change_for_readers(bare: Warehouse) -> None:
-    before = bare.version("t")
-    bare.compact("t", 16 << 20)
-    log = Path(bare.path("t"), "_delta_log", f"{before + 1:020}.json")
+    before = bare.newest_version("t")
+    bare.compact_table("t", 16 << 20)
+    log = Path(bare.path_of("t"), "_delta_log", f"{before + 1:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     changes = [a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a]
     assert Counter(changes) == {False: 61}
 
 
 def test_compacted_files_keep_their_statistics(bare: Warehouse) -> None:
-    bare.compact("t", 16 << 20)
+    bare.compact_table("t", 16 << 20)
     assert bare.max_value("t", "seq") == 59
-    found = bare.take("t", InRanges("seq", ((7, 9),), instants=False))
+    found = bare.load_rows("t", InRanges("seq", ((7, 9),), instants=False))
     assert found["seq"].to_pylist() == [7, 8]
-    (file,) = pa.table(DeltaTable(bare.path("t")).get_add_actions(flatten=True)).to_pylist()
+    (file,) = pa.table(DeltaTable(bare.path_of("t")).get_add_actions(flatten=True)).to_pylist()
     assert (file["num_records"], file["min.seq"], file["max.seq"]) == (60, 0, 59)
 
 
@@ -132,16 +132,16 @@ def test_concurrent_appends_make_a_compaction_give_up(
     def slow(*arguments: Any) -> list[File]:  # noqa: ANN401
         nonlocal count
         count += 1
-        bare.append(numbered(100 + count), "t", "writer", 100 + count)
+        bare.append_rows(numbered(100 + count), "t", "writer", 100 + count)
         return write(*arguments)
 
     monkeypatch.setattr(compaction, "_write_files", slow)
     with pytest.raises(ConflictError, match="Table 't' is busy"):
-        bare.compact("t", 16 << 20)
+        bare.compact_table("t", 16 << 20)
     assert count > 1
     assert rows(bare) == [*range(60), *(100 + n for n in range(1, count + 1))]
     # The files of the failed compaction were deleted.
-    assert not list(Path(bare.path("t")).glob("compacted-*"))
+    assert not list(Path(bare.path_of("t")).glob("compacted-*"))
     found = one(bare)
     assert found.busy
     assert found.before == found.after
@@ -157,11 +157,11 @@ def test_a_replacement_retries_after_a_concurrent_compaction(
         nonlocal tries
         tries += 1
         if tries == 1:
-            assert bare.compact("t", 16 << 20) == (60, 1)
+            assert bare.compact_table("t", 16 << 20) == (60, 1)
         write(opened, *rows, **options)
 
     monkeypatch.setattr(committer, "write_deltalake", late)
-    assert bare.replace(numbered(99), "t", where, "other", 0) == 1
+    assert bare.replace_rows(numbered(99), "t", where, "other", 0) == 1
     assert (rows(bare), tries) == ([99], 2)
 
 
@@ -174,20 +174,20 @@ def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[
         app, what = f"w{who}", chance.random()
         try:
             if what < 0.35:
-                warehouse.append(numbered(1_000 * who + number), "busy", app, number)
+                warehouse.append_rows(numbered(1_000 * who + number), "busy", app, number)
             elif what < 0.6:
                 mark = numbered(who, value=number)
-                warehouse.merge(
+                warehouse.merge_rows(
                     mark, "busy", Merge(on=["seq"], update="s.value > t.value"), app, number
                 )
             elif what < 0.7:
-                warehouse.replace(numbered(-who), "busy", f"seq = {-who}", app, number)
+                warehouse.replace_rows(numbered(-who), "busy", f"seq = {-who}", app, number)
             elif what < 0.8:
                 all_rows = numbered(50)
-                warehouse.replace(all_rows, "whole", "TRUE", app, number)
+                warehouse.replace_rows(all_rows, "whole", "TRUE", app, number)
             else:
                 for table in ("busy", "whole"):
-                    warehouse.compact(table, 16 << 20)
+                    warehouse.compact_table(table, 16 << 20)
                 continue
         except ConflictError:
             continue
@@ -204,7 +204,7 @@ def test_concurrent_writes_and_compactions_lose_and_double_no_row(
     warehouse = opened(str(tmp_path))
     for table in ("busy", "whole"):
         made(warehouse, table, 0)
-    warehouse.append(numbered(1, 2, 3, -1, -2, -3), "busy", "first", 0)
+    warehouse.append_rows(numbered(1, 2, 3, -1, -2, -3), "busy", "first", 0)
     context = multiprocessing.get_context("spawn")
     done: multiprocessing.Queue[list[int]] = context.Queue()
     until = time.time() + 12
@@ -227,34 +227,34 @@ def test_removed_files_stay_for_the_retention_period(bare: Warehouse) -> None:
     freed = one(bare, retention=0)
     assert (freed.before, freed.after, freed.removed) == (1, 1, 60)
     assert freed.freed > 60 * 500
-    assert list(Path(bare.path("t")).glob("*.parquet")) == [file]
+    assert list(Path(bare.path_of("t")).glob("*.parquet")) == [file]
     assert rows(bare) == list(range(60))
 
 
 def test_versions_recorded_by_arrivals_stay_readable(bare: Warehouse) -> None:
-    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
+    bare.ensure_table(READINGS.timeline_table, TIMELINE.empty_table())
     told = [["{}", '{"t": 9, "elsewhere": 4}', '{"t": 20}'][n] for n in range(3)]
-    bare.append(pa.table([[0, 1, 2], told], schema=TIMELINE), "readings_timeline")
-    age(Path(bare.path("t")), 60)
+    bare.append_rows(pa.table([[0, 1, 2], told], schema=TIMELINE), "readings_timeline")
+    age(Path(bare.path_of("t")), 60)
     found = one(bare, retention=0)
     assert found.spared == "2 recorded versions"
     # The twenty files of version 20 stay: commit 1 was the first with a row.
     assert found.removed == 40
     for version in (9, 20):
-        then = DeltaTable(bare.path("t"), version).to_pyarrow_table()
+        then = DeltaTable(bare.path_of("t"), version).to_pyarrow_table()
         assert sorted(then["seq"].to_pylist()) == list(range(version))
 
 
 def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     merging = Merge(on=["seq"])
     for n in range(3):
-        bare.merge(numbered(n, value=9), "t", merging, "merger", n)
+        bare.merge_rows(numbered(n, value=9), "t", merging, "merger", n)
     marts = opened(bare.location, "db_marts")
     for name, version in (("slow", 60), ("quick", 63)):
-        read = {"code": "x", str(DeltaTable(bare.path("t")).metadata().id): [version, "then"]}
+        read = {"code": "x", str(DeltaTable(bare.path_of("t")).metadata().id): [version, "then"]}
         properties = {"tidemark.read": json.dumps(read)}
         marts.create_table(name, COLUMNS, "", properties)
-    old = Path(bare.path("t"))
+    old = Path(bare.path_of("t"))
     age(old, 60)
     # The merges were 50 days ago, after the slow mart's last read.
     for n in (61, 62, 63):
@@ -266,10 +266,10 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     assert changes(bare, 61) == before
     assert len(before) == 6
     marts.create_table("other", COLUMNS, "", {})
-    DeltaTable(marts.path("slow")).alter.set_table_properties(
+    DeltaTable(marts.path_of("slow")).alter.set_table_properties(
         {
             "tidemark.read": json.dumps(
-                {str(DeltaTable(bare.path("t")).metadata().id): [63, "then"]}
+                {str(DeltaTable(bare.path_of("t")).metadata().id): [63, "then"]}
             )
         },
         raise_if_not_exists=False,
@@ -278,14 +278,14 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
 
 
 def changes(warehouse: Warehouse, since: int) -> list[tuple[int, int, str]]:
-    feed = pa.table(DeltaTable(warehouse.path("t")).load_cdf(starting_version=since).read_all())
+    feed = pa.table(DeltaTable(warehouse.path_of("t")).load_cdf(starting_version=since).read_all())
     columns = (feed[c].to_pylist() for c in ("seq", "value", "_change_type"))
     return sorted(zip(*columns, strict=True))
 
 
 def test_changes_that_a_query_has_not_read_are_kept(bare: Warehouse) -> None:
-    life = DeltaTable(bare.path("t")).metadata().id
-    folder = Path(bare.path("_checkpoints"), "followed", "offsets")
+    life = DeltaTable(bare.path_of("t")).metadata().id
+    folder = Path(bare.path_of("_checkpoints"), "followed", "offsets")
     folder.mkdir(parents=True)
     for batch, version in ((8, 30), (9, 41)):
         offset = {"sourceVersion": 1, "reservoirId": life, "reservoirVersion": version}
@@ -295,14 +295,14 @@ def test_changes_that_a_query_has_not_read_are_kept(bare: Warehouse) -> None:
 
 
 def test_uncommitted_files_stay_for_a_day(bare: Warehouse) -> None:
-    table = Path(bare.path("t"))
+    table = Path(bare.path_of("t"))
     for name, days in (("part-young", 0.5), ("part-old", 1.5)):
         staged = table / name
         staged.mkdir()
         for file in ("part-0.parquet", "_SUCCESS", ".part-0.parquet.crc"):
             (staged / file).write_bytes(b"1234")
         age(staged, days)
-    assert bare.vacuum("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
+    assert bare.vacuum_table("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
     assert one(bare, retention=0).removed == 60 + 3
     assert (table / "part-young" / "part-0.parquet").exists()
     assert not (table / "part-old").exists()
@@ -310,33 +310,33 @@ def test_uncommitted_files_stay_for_a_day(bare: Warehouse) -> None:
 
 def test_scratch_folders_are_removed_after_a_day(bare: Warehouse) -> None:
     for name, days in (("young", 0.5), ("old", 1.5)):
-        folder = Path(bare.path("_scratch"), name, "1")
+        folder = Path(bare.path_of("_scratch"), name, "1")
         folder.mkdir(parents=True)
         (folder / "part-0.parquet").write_bytes(b"1234")
         age(folder.parent, days)
     *_, dry = maintain(bare, dry_run=True)
     *_, done = maintain(bare)
     assert dry == done == MaintenanceResult("_scratch", removed=1, freed=4)
-    assert [p.name for p in Path(bare.path("_scratch")).iterdir()] == ["young"]
+    assert [p.name for p in Path(bare.path_of("_scratch")).iterdir()] == ["young"]
 
 
 def test_old_log_entries_are_removed_unless_a_reader_needs_them(bare: Warehouse) -> None:
     made(bare, "read", 30)
-    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
-    bare.append(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
+    bare.ensure_table(READINGS.timeline_table, TIMELINE.empty_table())
+    bare.append_rows(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
     for table in ("t", "read"):
-        age(Path(bare.path(table), "_delta_log"), 8)
+        age(Path(bare.path_of(table), "_delta_log"), 8)
         # A checkpoint alone removes no log entry.
-        DeltaTable(bare.path(table)).create_checkpoint()
-        assert Path(bare.path(table), "_delta_log", f"{0:020}.json").exists()
+        DeltaTable(bare.path_of(table)).create_checkpoint()
+        assert Path(bare.path_of(table), "_delta_log", f"{0:020}.json").exists()
         one(bare, table)
-    there = [Path(bare.path(t), "_delta_log", f"{0:020}.json").exists() for t in ("t", "read")]
+    there = [Path(bare.path_of(t), "_delta_log", f"{0:020}.json").exists() for t in ("t", "read")]
     assert there == [False, True]
     assert rows(bare) == list(range(60))
 
 
 def test_an_unknown_table_is_named(bare: Warehouse) -> None:
-    Path(bare.path("stray")).mkdir()
+    Path(bare.path_of("stray")).mkdir()
     with pytest.raises(DataError, match=r"no Tidemark table 'nope'. Available: t\."):
         list(maintain(bare, ["nope"]))
 
@@ -346,16 +346,16 @@ def test_a_table_dropped_during_maintenance_is_skipped(
 ) -> None:
     for table in ("u", "v_timeline", "w_state"):
         made(bare, table, 2)
-    there, properties = bare.tables(), bare.properties
+    there, properties = bare.list_tables(), bare.read_properties
 
     def dropped(table: str) -> dict[str, str]:
         told = properties(table)
         if table != "t":
-            shutil.rmtree(bare.path(table))
+            shutil.rmtree(bare.path_of(table))
         return told
 
-    monkeypatch.setattr(bare, "tables", lambda: [*there, "x"])
-    monkeypatch.setattr(bare, "properties", dropped)
+    monkeypatch.setattr(bare, "list_tables", lambda: [*there, "x"])
+    monkeypatch.setattr(bare, "read_properties", dropped)
     found = [done.table for done in maintain(bare)]
     assert there == ["t", "u", "v_timeline", "w_state"]
     assert found == ["t", "_scratch"]

@@ -28,10 +28,10 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 
 
 def grow(warehouse: Warehouse, table: str) -> None:
-    warehouse.create(table, ROWS)
+    warehouse.ensure_table(table, ROWS)
     for number in range(COMMITS):
-        warehouse.append(ROWS, table, "writer", number)
-    log = Path(warehouse.path(table), "_delta_log")
+        warehouse.append_rows(ROWS, table, "writer", number)
+    log = Path(warehouse.path_of(table), "_delta_log")
     for number, entry in enumerate(sorted(log.iterdir())):
         # The newest entries are younger than the period.
         age = 0 if number > 27 else 2 * short_logs.PERIOD / 1e6
@@ -40,12 +40,12 @@ def grow(warehouse: Warehouse, table: str) -> None:
 
 
 def oldest_version(warehouse: Warehouse, table: str) -> int:
-    log = Path(warehouse.path(table), "_delta_log")
+    log = Path(warehouse.path_of(table), "_delta_log")
     return min(int(entry.stem) for entry in log.glob("*.json"))
 
 
 def rows(warehouse: Warehouse, table: str) -> int:
-    return DeltaTable(warehouse.path(table)).to_pyarrow_table().num_rows
+    return DeltaTable(warehouse.path_of(table)).to_pyarrow_table().num_rows
 
 
 def test_the_logs_of_a_source_keep_only_recent_entries(warehouse: Warehouse) -> None:
@@ -54,12 +54,12 @@ def test_the_logs_of_a_source_keep_only_recent_entries(warehouse: Warehouse) -> 
         grow(warehouse, table)
     short_logs.of_source(warehouse, READINGS, 99)
     assert oldest_version(warehouse, READINGS.timeline_table) == 0
-    opened_earlier = DeltaTable(warehouse.path(READINGS.timeline_table), version=28)
+    opened_earlier = DeltaTable(warehouse.path_of(READINGS.timeline_table), version=28)
     short_logs.of_source(warehouse, READINGS, 100)
     for table in tables:
         assert 20 <= oldest_version(warehouse, table) <= 27
         assert rows(warehouse, table) == COMMITS
-        warehouse.append(ROWS, table, "writer", COMMITS)
+        warehouse.append_rows(ROWS, table, "writer", COMMITS)
         assert rows(warehouse, table) == COMMITS + 1
     assert opened_earlier.transaction_version("writer") == 27
     opened_earlier.update_incremental()
@@ -70,7 +70,7 @@ def test_what_a_streaming_query_has_not_read_stays(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(warehouse, READINGS.log_table)
-    head = warehouse.head(READINGS.log_table)
+    head = warehouse.find_head(READINGS.log_table)
     assert head is not None
     for version, remaining in ((7, 0), (25, 24)):
         reads = [
@@ -107,7 +107,7 @@ def test_a_published_table_keeps_its_newest_versions_and_what_was_not_read(
     table = PER_MINUTE.table
     for each in (table, PER_MINUTE.state_table):
         grow(warehouse, each)
-    head = warehouse.head(table)
+    head = warehouse.find_head(table)
     assert head is not None
     reads = {} if unread is None else {head.table_id: unread}
     monkeypatch.setattr(short_logs, "versions_read", lambda _: reads)
@@ -115,7 +115,7 @@ def test_a_published_table_keeps_its_newest_versions_and_what_was_not_read(
     rolled_back = replace(Increment(commit_number=50), promoted=7)
     short_logs.of_asset(asset, rolled_back)
     assert oldest_version(warehouse, table) == 0
-    asset.state.forget(7)
+    asset.state.forget_backup(7)
     short_logs.of_asset(asset, rolled_back)
     assert oldest_version(warehouse, table) == remaining
     assert rows(warehouse, table) == COMMITS
@@ -127,6 +127,6 @@ def test_a_state_keeps_its_history_until_a_promotion_is_forgotten(warehouse: War
     commit = replace(Increment(commit_number=50), promoted=7)
     short_logs.of_asset(asset, commit)
     assert oldest_version(warehouse, PER_MINUTE.state_table) == 0
-    asset.state.forget(7)
+    asset.state.forget_backup(7)
     short_logs.of_asset(asset, commit)
     assert oldest_version(warehouse, PER_MINUTE.state_table) > 0

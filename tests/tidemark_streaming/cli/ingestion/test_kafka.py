@@ -48,7 +48,7 @@ def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 def count(here: Settings, spark: Warehouse, database: str) -> int:
     """Return the number of rows in the event log of the clicks."""
     tables = Warehouse(spark.spark, here.warehouse, database)
-    return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
+    return len(log_rows(tables, CLICKS)) if tables.has_table(CLICKS.log_table) else 0
 
 
 # Starts a process that follows a topic.

@@ -101,7 +101,7 @@ def test_invalid_selections_of_windows_are_refused(arguments: list[str], sentenc
 def test_windows_are_released_and_discarded(store: Warehouse) -> None:
     said = call("quarantine", "release", "gated", "--key", "sensor=a", "--json")
     assert json.loads(said.stdout) == {"asset": "gated", "action": "release", "windows": 1}
-    quality = store.read("gated").where("most = 9").select("quality").collect()
+    quality = store.read_frame("gated").where("most = 9").select("quality").collect()
     assert [r[0] for r in quality] == ["released"]
     assert call("quarantine", "discard", "gated", "--all").exit_code == 0
     assert starts() == []

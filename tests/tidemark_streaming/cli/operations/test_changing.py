@@ -70,19 +70,19 @@ def refused(*arguments: str) -> str:
 
 
 def test_a_replay_writes_the_table_or_a_separate_one(store: Warehouse) -> None:
-    version = store.version(PER_MINUTE.table)
-    at = Log(store, READINGS).timeline()[2].arrived_at
+    version = store.newest_version(PER_MINUTE.table)
+    at = Log(store, READINGS).read_timeline()[2].arrived_at
     beside = told("replay", "per_minute", "--since", str(iso(at)), "--into", "tried")
     assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
-    assert len(store.take("per_minute__tried")) == beside["windows"] > 0
-    assert store.version(PER_MINUTE.table) == version
+    assert len(store.load_rows("per_minute__tried")) == beside["windows"] > 0
+    assert store.newest_version(PER_MINUTE.table) == version
     said = call("replay", "per_minute", "--from-arrival", "2")
     assert "arrivals 2 to 3" in " ".join(said.stdout.split())
-    assert store.version(PER_MINUTE.table) == version + 1
+    assert store.newest_version(PER_MINUTE.table) == version + 1
     gone = told("replay", "per_minute", "--into", "tried", "--discard")
     assert gone["asset"] == "per_minute"
     assert "per_minute__tried" in gone["discarded"]
-    assert not store.exists("per_minute__tried")
+    assert not store.has_table("per_minute__tried")
     assert "'readings' has no arrival 9: its newest arrival is 3" in refused(
         "replay", "per_minute", "--from-arrival", "9"
     )
@@ -99,18 +99,18 @@ def test_promoting_over_a_killed_run_requires_no_backup(
     define(tmp_path, monkeypatch, LATER)
     assert "There is nothing to promote" in refused("rebuild", "per_minute", "--promote")
     made = told("rebuild", "per_minute")
-    assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
-    version = store.version(PER_MINUTE.table)
+    assert (made["through"], made["windows"]) == (4, len(store.load_rows("per_minute__rebuild")))
+    version = store.newest_version(PER_MINUTE.table)
     sentence = refused("rebuild", "per_minute", "--promote")
-    killed = State(store, PER_MINUTE).last().commit_number
+    killed = State(store, PER_MINUTE).read_last_commit().commit_number
     assert f"commit {killed}, is not completely published" in sentence
     assert (
         "`tidemark rebuild per_minute --promote --no-backup` promotes without a backup." in sentence
     )
-    assert store.version(PER_MINUTE.table) == version
+    assert store.newest_version(PER_MINUTE.table) == version
     done = told("rebuild", "per_minute", "--promote", "--no-backup")
     assert (done["mode"], done["through_arrival"]) == ("promotion", 4)
-    assert len(store.take(PER_MINUTE.table)) == made["windows"]
+    assert len(store.load_rows(PER_MINUTE.table)) == made["windows"]
     assert told("diff", "per_minute")["same"]
     assert "has no backup to restore" in refused("rebuild", "per_minute", "--rollback")
 

@@ -80,7 +80,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
     odd = Difference("value", "2023-11-14T22:13:00Z", {"sensor": ANN}, "n", "1", "2")
     record.append(store, ParityReport("by_minute", 2, 1, 0, 1, [odd]))
     # Another run is in progress.
-    handle = claims.claim(store.path(f"{SCRATCH}/beside"))
+    handle = claims.claim(store.path_of(f"{SCRATCH}/beside"))
     told = json.loads(
         call(
             *(
@@ -96,7 +96,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
         ).stdout
     )
     claims.release(handle)
-    assert claims.sweep(store.path(SCRATCH)).left == []
+    assert claims.sweep(store.path_of(SCRATCH)).left == []
     assert told["erased"]["unswept"] == ["beside"]
     (said,) = (sentence for sentence in told["beyond"] if SCRATCH in sentence)
     assert "still exist (beside). The process that uses them" in said
@@ -134,10 +134,10 @@ def test_a_killed_erasure_is_completed_by_running_it_again(
         timeout=120,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    kept = [b for b in store.take("sensors_dead_letters")["bytes"].to_pylist() if b]
+    kept = [b for b in store.load_rows("sensors_dead_letters")["bytes"].to_pylist() if b]
     assert not any(bob.encode() in b for b in kept), "its letters are empty by then"
-    events = store.read("sensors_log").where(f"sensor = '{bob}'").count()
-    windows = store.read("by_minute").where(f"sensor = '{bob}'").count()
+    events = store.read_frame("sensors_log").where(f"sensor = '{bob}'").count()
+    windows = store.read_frame("by_minute").where(f"sensor = '{bob}'").count()
     assert (events, windows) == ((2, 1) if point == "letters" else (0, 0))
 
     report = json.loads(call(*words, "--vacuum", "--json").stdout)

@@ -21,10 +21,10 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the path of a ledger with three commits, the last of them truncated."""
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
     store = Warehouse(cast("Any", None), str(tmp_path / "warehouse"), registered=False)
-    store.create(LEDGER, ROWS)
+    store.ensure_table(LEDGER, ROWS)
     for _ in range(2):
-        store.append(ROWS, LEDGER)
-    place = Path(store.path(LEDGER))
+        store.append_rows(ROWS, LEDGER)
+    place = Path(store.path_of(LEDGER))
     newest = entries(str(place))[-1]
     newest.write_bytes(newest.read_bytes()[:20])
     return place

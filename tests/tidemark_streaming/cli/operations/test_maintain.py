@@ -43,7 +43,7 @@ def test_files_are_compacted_and_the_result_is_shown(store: Warehouse) -> None:
     words = shown.stdout.split()
     assert words[words.index("gated_state") :][:8:2] == ["gated_state", "3", "1", "3"]
     assert "1 table" in shown.stderr
-    assert store.take("gated_state").num_rows > 3
+    assert store.load_rows("gated_state").num_rows > 3
     assert incremental(store, gated) is None
 
 
@@ -63,7 +63,7 @@ def test_an_asset_with_a_requested_stream_is_not_dropped(here: Settings, store: 
     desired_streams.cancel(here, "gated")
     assert refused.exit_code == 2
     assert "`tidemark stream gated --stop`" in " ".join(refused.stderr.split())
-    assert store.exists("gated_state")
+    assert store.has_table("gated_state")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_asset_in_use_by_a_command_is_not_dropped(
     said = " ".join(refused.stderr.split())
     assert f"{command} is working on 'gated'" in said
     assert "first stop it" in said
-    assert store.exists("gated_state")
+    assert store.has_table("gated_state")
 
 
 def test_other_and_failed_commands_do_not_block_a_drop(here: Settings) -> None:
@@ -144,12 +144,12 @@ def test_tables_that_no_domain_defines_are_dropped(here: Settings, store: Wareho
     ghost = replace(gated, name="ghost")
     tables = [*ghost.tables, *ghost.side("rebuild").tables]
     for table in tables:
-        store.create(table, rows)
+        store.ensure_table(table, rows)
     # A source that is not derived is never dropped.
     lost = replace(gated.source, name="lost_source")
-    store.create(lost.log_table, rows)
+    store.ensure_table(lost.log_table, rows)
     dropped = json.loads(call("drop", "ghost", "--yes", "--json").stdout)["dropped"]
     assert sorted(dropped) == sorted(tables)
-    assert not any(store.exists(table) for table in tables)
+    assert not any(store.has_table(table) for table in tables)
     assert "There is no asset 'lost_source'" in call("drop", "lost_source", "--yes").stderr
-    assert store.drop(lost.log_table)
+    assert store.drop_table(lost.log_table)

@@ -58,7 +58,7 @@ def regions(warehouse: Warehouse) -> None:
     rows = warehouse.spark.createDataFrame(
         [("a", "north"), ("b", "south")], "place STRING, region STRING"
     )
-    rows.write.format("delta").save(warehouse.path("places"))
+    rows.write.format("delta").save(warehouse.path_of("places"))
 
 
 def order(n: int) -> bytes:
@@ -184,7 +184,7 @@ def test_each_record_is_routed_to_its_topic(
 def test_a_batch_and_the_windowed_runs_give_the_same_rows(
     topics: Topics, lane: Lane, warehouse: Warehouse
 ) -> None:
-    places = warehouse.read("places")
+    places = warehouse.read_frame("places")
     rows = output_records(
         decode_records(read(warehouse.spark, lane), lane), lane, {"places": places}
     ).collect()
@@ -196,7 +196,7 @@ def test_a_batch_and_the_windowed_runs_give_the_same_rows(
 
     assert list(ingest(warehouse, lane.connector))
     log = Log(warehouse, ORDERS)
-    prepared = placed(log.read(-1, 9).where("n >= 0"), places)
+    prepared = placed(log.read_events(-1, 9).where("n >= 0"), places)
     columns = ("n", "place", "email", "region", "copy")
     place = F.substring_index("read_from", "-", -1).cast("int").alias("offset")
     logged = sorted(tuple(row) for row in prepared.select(place, *columns).collect())
