@@ -19,7 +19,6 @@ import yaml
 import tidemark as tm
 from helpers.suite.pages import ROOT, blocks, section
 from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
-from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import starter
@@ -45,22 +44,6 @@ def settings_table() -> str:
         meaning = f"{field.description} Allowed: {extra['allowed']}."
         lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {default} | {meaning} |")
     return "\n".join(lines)
-
-
-def test_the_readme_shows_the_transform_that_runs(tmp_path: Path) -> None:
-    (shown,) = python_of("README.md")
-    made = dict[str, Any]()
-    # A function is identified by its source, which must be in a file.
-    module = tmp_path / "transforms.py"
-    module.write_text(shown)
-    exec(compile(shown, str(module), "exec"), made)
-    # The bundled transform has additional expectations.
-    own = replace(made["departures_hourly"], expectations=departures_hourly.expectations)
-    assert own.description == departures_hourly.description
-    assert fingerprint(own) == fingerprint(departures_hourly)
-    of_both = [list(map(str, each.expectations)) for each in (made["departures_hourly"], own)]
-    assert set(of_both[0]) < set(of_both[1])
-    assert len(shown.splitlines()) <= 30
 
 
 def test_every_asset_of_the_domains_is_documented() -> None:
