@@ -159,7 +159,7 @@ KILLED = """
 import os, signal, sys
 from tidemark.store.committers.committer import Committer
 
-Committer(None, sys.argv[1]).head("numbers")
+Committer(None, sys.argv[1]).find_head("numbers")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
