@@ -110,7 +110,7 @@ class _Arena:
     def _turn(
         self, workload: Workload, contender: Contender, into: Measured, number: int, turn: str
     ) -> str | None:
-        pid = engine.status(self._settings).pid
+        pid = engine.read_status(self._settings).pid
         assert pid is not None
         name = f"{workload.name}, {contender.name}"
         try:
@@ -148,7 +148,7 @@ class _Arena:
             spark.interruptAll()
         except PySparkException as error:
             console.print(f"  starting the engine again: {str(error).splitlines()[0]}")
-        engine.ensure(self._settings)
+        engine.ensure_engine(self._settings)
         self._bench = self._open()
 
     def _open(self) -> Bench:

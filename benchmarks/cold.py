@@ -55,7 +55,7 @@ def bench(settings: Settings, starts: int) -> list[Start]:
         if number < HISTORY:
             incremental(warehouse, ASSET)
             continue
-        engine.stop(settings)
+        engine.stop_engine(settings)
         with console.status(f"start {number - HISTORY + 1}"):
             measured.append(_start_and_run(settings))
         start = measured[-1]
@@ -96,7 +96,7 @@ def main() -> None:
     home, port, memory = sys.argv[1:]
     settings = Settings(home=Path(home), engine_port=int(port), engine_memory=memory)
     begin = perf_counter()
-    engine.ensure(settings, while_starting=gx.import_library)
+    engine.ensure_engine(settings, while_starting=gx.import_library)
     answers = perf_counter()
     facts = incremental(open_warehouse(settings), ASSET)
     assert facts is not None

@@ -226,7 +226,7 @@ class Bench:
         figure.rows = sum(a.rows for commit in commits for a in commit.arrivals)
 
     def _measure_time(self, figure: Measured) -> AbstractContextManager[None]:
-        pid = engine.status(self._settings).pid
+        pid = engine.read_status(self._settings).pid
         assert pid is not None
         return measure_block(figure, pid)
 

@@ -137,7 +137,7 @@ def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> F
             return _measure(settings, lane, first, events)
     finally:
         queries.stop()
-        engine.stop(own)
+        engine.stop_engine(own)
 
 
 def _lane(settings: Settings, trigger: Trigger) -> Lane:

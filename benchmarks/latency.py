@@ -120,7 +120,7 @@ def _age(settings: Settings, contender: Contender, given: argparse.Namespace) ->
 
 
 def _engine_process(settings: Settings) -> int:
-    record = engine.ManagedProcess(settings.home, "engine").running()
+    record = engine.ManagedProcess(settings.home, "engine").find_running()
     assert record is not None
     return record.pid
 

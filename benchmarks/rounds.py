@@ -100,7 +100,7 @@ class Rounds:
         for asset in (CHECKED, UNCHECKED):
             with console.status(f"comparing {asset.name} with the peer"):
                 incremental(warehouse, asset)
-                ours, theirs = warehouse.path_of(asset.table), warehouse.path_of(PEER)
+                ours, theirs = warehouse.path_of(asset.published_table), warehouse.path_of(PEER)
                 wrong += differing(warehouse.spark, ours, theirs, "origin", VALUES)
         return wrong
 

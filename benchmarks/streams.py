@@ -130,7 +130,7 @@ def _measure(settings: Settings, tills: list[Small], seconds: float) -> Iterator
     with meter.over("starting all streams"):
         for till in tills:
             session = continuous.session_id(here, till.transform.name)
-            spark = engine.session(settings, session)
+            spark = engine.connect_session(settings, session)
             continuous.start(Warehouse(spark, settings.warehouse, "bench"), till.transform)
     yield meter.cost
     running = queries.running(here, names)
@@ -185,7 +185,7 @@ class _Meter:
     """Measures the cost of `with` blocks to the engine and its workers."""
 
     def __init__(self, settings: Settings) -> None:
-        record = engine.ManagedProcess(settings.home, "engine").running()
+        record = engine.ManagedProcess(settings.home, "engine").find_running()
         assert record is not None
         self._engine = psutil.Process(record.pid)
         self.cost: Cost

@@ -164,7 +164,7 @@ def engine() -> Settings:
         paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         if kept:
-            spark_engine.ensure(settings)
+            spark_engine.ensure_engine(settings)
             return settings
         return start_or_join(settings, Path(tempfile.mkdtemp(dir=homes)))
 
@@ -178,7 +178,7 @@ def tidemark_engine(engine: Settings) -> Settings:
 @pytest.fixture(scope="session")
 def spark(engine: Settings, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """Yield a session on the tests' engine."""
-    session = pytestconfig.stash[SESSION] = spark_engine.session(engine)
+    session = pytestconfig.stash[SESSION] = spark_engine.connect_session(engine)
     pytestconfig.stash[SETTINGS] = SessionSettings(session)
     yield session
     del pytestconfig.stash[SESSION]

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import engine as spark_engine
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.engine.ports import free_port
 from tidemark.expect import matches_log, volume_within
 from tidemark.quality import results
@@ -129,16 +129,21 @@ def _faults(
     if not report.equal:
         yield f"parity finds {report.kinds} in {report.windows} rows"
     held = {
-        (instant(r["window_start"]), r["sensor"]): [
+        (parse_instant(r["window_start"]), r["sensor"]): [
             f["expectation"] for f in r["failed_expectations"]
         ]
         for r in warehouse.load_rows(transform.quarantine_table).to_pylist()
     }
     for (start, sensor), failed in sorted(held.items(), key=str):
         if (start, sensor) not in withheld or "matches_log()" in failed:
-            yield f"{iso(start)}, {sensor} is withheld by {failed}, which its data do not explain"
+            yield (
+                f"{format_instant(start)}, {sensor} is withheld by {failed}, which its data do "
+                "not explain"
+            )
     for start, sensor in sorted(set(withheld) - held.keys()):
-        yield f"{iso(start)}, {sensor} is not withheld, though its volume is not as usual"
+        yield (
+            f"{format_instant(start)}, {sensor} is not withheld, though its volume is not as usual"
+        )
 
 
 def stress(
@@ -154,7 +159,7 @@ def stress(
     database = f"stress_{uuid4().hex[:12]}"
 
     def store() -> Warehouse:
-        return Warehouse(spark_engine.session(settings), settings.warehouse, database)
+        return Warehouse(spark_engine.connect_session(settings), settings.warehouse, database)
 
     warehouse, transforms = store(), [asset(name) for name in (*STREAMS, INCREMENT)]
     Log(warehouse, SOURCE).ensure_tables()
@@ -164,7 +169,7 @@ def stress(
             stack.enter_context(_process("-c", "while True: pass"))
         place = (warehouse.location, database, str(count))
         own = stack.enter_context(
-            _process(__file__, "--increment", *place, remote=address(settings))
+            _process(__file__, "--increment", *place, remote=engine_address(settings))
         )
         queries: list[StreamingQuery] = []
         for transform in transforms[: len(STREAMS)]:
@@ -241,15 +246,15 @@ def _engine() -> Iterator[Settings]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     if kept := os.environ.get("TIDEMARK_TEST_HOME"):
         settings = Settings(home=Path(kept))
-        spark_engine.ensure(settings)
+        spark_engine.ensure_engine(settings)
         yield settings
         return
     settings = Settings(home=Path(tempfile.mkdtemp()), engine_port=free_port())
     try:
-        spark_engine.ensure(settings)
+        spark_engine.ensure_engine(settings)
         yield settings
     finally:
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)
         shutil.rmtree(settings.home, ignore_errors=True)
 
 

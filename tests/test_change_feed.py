@@ -32,7 +32,7 @@ def total() -> Any:  # noqa: ANN401  (the class is the document's)
 
 
 def published(warehouse: Warehouse, asset: WindowedTransform) -> dict[str | None, int]:
-    rows = warehouse.read_frame(asset.table).groupBy("sensor").sum("n").collect()
+    rows = warehouse.read_frame(asset.published_table).groupBy("sensor").sum("n").collect()
     return {r[0]: r[1] for r in rows}
 
 
@@ -52,9 +52,13 @@ def test_the_running_total_equals_the_published_windows(
 
     def follows() -> None:
         before = kept.through
-        kept.follow(warehouse.spark, f"{warehouse.database}.{asset.table}", "sensor", "n")
+        kept.follow(warehouse.spark, f"{warehouse.database}.{asset.published_table}", "sensor", "n")
         assert kept.of == published(warehouse, asset)
-        feed = warehouse.read_change_feed(asset.table, before).select("_change_type").distinct()
+        feed = (
+            warehouse.read_change_feed(asset.published_table, before)
+            .select("_change_type")
+            .distinct()
+        )
         seen.update(r[0] for r in feed.collect())
 
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)

@@ -12,7 +12,7 @@ import pytest
 from conftest import SHORT_LIVED
 from helpers.suite.pages import followed, unprinted
 from tidemark.base.settings import Settings
-from tidemark.engine import status
+from tidemark.engine import read_status
 from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.testing.small_engine import TEST_HOME
@@ -173,7 +173,7 @@ def test_the_documented_test_kit_starts_its_own_engine(engine: Settings, tmp_pat
     assert "◆york 4" in said, said
     homes = [pids.parent for pids in temp.glob("**/pids")]
     assert homes == [temp / "tidemark"]
-    assert status(Settings(home=homes[0])).pid is None
+    assert read_status(Settings(home=homes[0])).pid is None
 
 
 def test_the_documented_scenario_prints_its_result(engine: Settings, tmp_path: Path) -> None:

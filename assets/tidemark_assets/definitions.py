@@ -6,7 +6,7 @@ from importlib import import_module
 import dagster as dg
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.base.settings import Settings
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark_assets import parameter
@@ -106,7 +106,7 @@ def build_definitions(
                     (transform, show.partitions_of(name))
                     for found, show in loaded.values()
                     for name, transform in found.transforms.items()
-                    if transform.checks
+                    if transform.all_expectations
                 ),
                 names,
             ),
@@ -185,13 +185,13 @@ def _automation(
         if isinstance(ingestion.source, DerivedSource)
     }
     # The assets that are computed from the log. Roll-ups follow these assets.
-    counted = {name: t for name, t in domains.transforms.items() if t.follows is None}
+    counted = {name: t for name, t in domains.transforms.items() if t.rolled_up_name is None}
     if counted or derived:
         yield rebuilds.rebuilds(domain, counted, names, derived)
     if domains.transforms:
         transforms = domains.transforms
         partitions = show.partitions_of
-        within = duration(show.fresh_within)
+        within = parse_duration(show.fresh_within)
         yield arrivals.arrivals(domain, transforms, partitions, names)
         reporters.append(partitions_reporter(transforms, partitions, within, names))
         yield streams.streams(domain, transforms, names)
@@ -203,7 +203,7 @@ def _automation(
                 fresh_check(transform, within, names),
                 nightly.parity_check(transform, partitions(transform.name), names),
             ]
-            if transform.follows is None:
+            if transform.rolled_up_name is None:
                 checks.append(current_check(transform, names))
             if isinstance(transform.sink, KafkaSink):
                 reporters.append(sink_reporter(transform, names))

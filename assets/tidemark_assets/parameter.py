@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.store.commits.conditions import Condition, window_starts_in
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import failing_with_message
@@ -62,7 +62,7 @@ class Reader(dg.IOManager):
         bounds = list[Condition]()
         if context.has_asset_partitions:
             span = context.asset_partitions_time_window
-            bounds.append(window_starts_in(((instant(span.start), instant(span.end)),)))
+            bounds.append(window_starts_in(((parse_instant(span.start), parse_instant(span.end)),)))
         final = (context.definition_metadata or {}).get(FINAL)
         rows = self._tables.read(table, where=ds.field("final") if final else None, bounds=bounds)
         if rows is None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
@@ -30,7 +30,7 @@ ARRIVALS = 4
 EVENTS = 1_000
 AIRCRAFT = 1_000
 SEED = 20_130_101
-BEGIN = instant("2024-01-01")
+BEGIN = parse_instant("2024-01-01")
 MINUTE = 60_000_000
 SPAN = 5 * 60 * MINUTE
 ORIGINS = ("EWR", "JFK", "LGA")

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
@@ -26,7 +26,7 @@ EVENTS = 10_000_000
 SECONDS = 2.8 * 3600
 KEYS = 1_000
 SEED = 20_130_101
-BEGIN = instant("2024-01-01")
+BEGIN = parse_instant("2024-01-01")
 DELAY = "630 seconds"
 """The greatest delay of an event. No event is too late, so all contenders count the same events."""
 

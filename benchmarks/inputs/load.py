@@ -12,7 +12,7 @@ import time
 import numpy as np
 from confluent_kafka import Producer
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 
 TICK = 0.005
 SHOPS = 100
@@ -28,7 +28,7 @@ def main() -> None:
     begun = time.time()
     while (now := time.time()) < begun + float(seconds):
         at = int(now * 1e6)
-        head = f'{{"at":"{iso(at)}","shop":"shop '
+        head = f'{{"at":"{format_instant(at)}","shop":"shop '
         for _ in range(int((now - begun) * int(rate)) - len(sent)):
             shop, amount = int(chance.random() * SHOPS), int(chance.random() * 10_000)
             value = f'{head}{shop}","amount":{amount / 100}}}'

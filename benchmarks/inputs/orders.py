@@ -12,14 +12,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.connector import CHUNK, Chunk
 
 KEYS = 100_000
-BEGIN = instant("2024-01-01")
+BEGIN = parse_instant("2024-01-01")
 DAY = 86_400_000_000
 BOUND = "1 minute"
 ARRIVALS, PIECES, PIECE_FILES = 100, 10, 4

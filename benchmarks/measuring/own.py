@@ -26,10 +26,10 @@ def own_engine(memory: str) -> Iterator[Settings]:
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with console.status("starting an engine"):
-            engine.ensure(settings)
+            engine.ensure_engine(settings)
         yield settings
     finally:
-        engine.stop(settings)
+        engine.stop_engine(settings)
         shutil.rmtree(home)
         signal.signal(signal.SIGTERM, before)
 
@@ -43,12 +43,12 @@ def open_warehouse(settings: Settings) -> Warehouse:
     last = SparkSession.getActiveSession()
     if last is not None:
         last.stop()
-    return Warehouse(engine.session(settings), settings.warehouse, "bench")
+    return Warehouse(engine.connect_session(settings), settings.warehouse, "bench")
 
 
 def restart(settings: Settings, java_options: str = "") -> Settings:
     """Stop the engine and start it again in the same home, with additional Java options."""
-    engine.stop(settings)
+    engine.stop_engine(settings)
     again = Settings(
         home=settings.home,
         engine_port=free_port(),
@@ -56,5 +56,5 @@ def restart(settings: Settings, java_options: str = "") -> Settings:
         engine_java_options=f"{settings.engine_java_options} {java_options}".strip(),
     )
     with console.status("starting the engine again"):
-        engine.ensure(again)
+        engine.ensure_engine(again)
     return again

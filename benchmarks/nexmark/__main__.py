@@ -61,7 +61,7 @@ def main() -> int:
     if "risingwave" in given.peers:
         peers.append(risingwave.read_published())
     with own_engine(given.memory) as settings:
-        spark = engine.session(settings)
+        spark = engine.connect_session(settings)
         compared = dict[str, str]()
         for peer in peers:
             compared |= _compare(spark, settings.warehouse, peer, chosen, chance)

@@ -85,10 +85,10 @@ def run_beam(count: int) -> Peer:
     Raises:
         EngineError: Java can't compile, or a jar can't be fetched.
     """
-    java, folder = find_java(), cache.folder("nexmark")
+    java, folder = find_java(), cache.cache_folder("nexmark")
     lines = (HERE / "beam.lock").read_text().splitlines()
     pinned = [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
-    paths = jars.ensure(java, folder, pinned, Settings().maven_repository)
+    paths = jars.ensure_jars(java, folder, pinned, Settings().maven_repository)
     command = [java.command, "-Xmx1g", "-cp", os.pathsep.join(map(str, paths))]
     command += [str(HERE / "Beam.java"), str(count), str(RATE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

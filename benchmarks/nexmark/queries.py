@@ -53,7 +53,7 @@ def _steps(step: Step) -> Iterator[Step]:
     asset = step.derivation.asset if isinstance(step, DerivedSource) else None
     if asset is not None:
         yield from _steps(asset)
-    for base in step.bases if isinstance(step, DerivedSource) else (step.source,):
+    for base in step.base_sources if isinstance(step, DerivedSource) else (step.source,):
         if isinstance(base, DerivedSource):
             yield from _steps(base)
     yield step

@@ -111,7 +111,7 @@ def _derive(warehouse: Warehouse, source: DerivedSource, batch: int | None) -> N
 def _run(warehouse: Warehouse, query: Query, run: Callable[[Step], None]) -> Outcome:
     # Queries share definitions, and the time of each query includes all definitions that it needs.
     for step in query.steps:
-        for table in step.tables:
+        for table in step.own_tables:
             warehouse.drop_table(table)
     begun = time.perf_counter()
     for step in query.steps:
@@ -120,7 +120,7 @@ def _run(warehouse: Warehouse, query: Query, run: Callable[[Step], None]) -> Out
     tables = {
         str(table): warehouse.read_frame(table)
         for step in query.steps
-        for table in step.tables
+        for table in step.own_tables
         if warehouse.has_table(table)
     }
     tables |= _events(warehouse)

@@ -58,7 +58,7 @@ class Contender:
 def _tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_backfilled_{number}")
     backfill(bench.warehouse, asset)
-    return bench.warehouse.path_of(asset.table)
+    return bench.warehouse.path_of(asset.published_table)
 
 
 def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
@@ -70,7 +70,7 @@ def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     for run in range(1, RUNS + 1):
         through = last.arrival if run == RUNS else run * per_run - 1
         incremental(bench.warehouse, asset, through=through)
-    return bench.warehouse.path_of(asset.table)
+    return bench.warehouse.path_of(asset.published_table)
 
 
 def _spark_batch(bench: Bench, workload: Workload, number: int) -> str:

@@ -73,7 +73,7 @@ def measure(settings: Settings, load: Load, name: str) -> Point:
     source = load.source(name)
     transforms = load.transforms(source)
     connector = load.connector(source)
-    record = managed_of(settings).running()
+    record = managed_of(settings).find_running()
     assert record is not None
     phases = {name: Measured() for name in ("ingest", "backfill", "increment")}
     with measure_block(phases["ingest"], record.pid):
@@ -94,7 +94,7 @@ def measure(settings: Settings, load: Load, name: str) -> Point:
         backfill=phases["backfill"].median,
         increment=phases["increment"].median,
         peak=max(max(phase.peak_bytes) for phase in phases.values()) / _GB,
-        windows=warehouse.load_rows(transforms[0].table, columns=["n"]).num_rows,
+        windows=warehouse.load_rows(transforms[0].published_table, columns=["n"]).num_rows,
         files=len(files),
         gigabytes=sum(file.stat().st_size for file in files) / _GB,
     )

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import duration
-from tidemark.define.helper_columns import helper
+from tidemark.base.instants import parse_duration
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD
@@ -50,17 +50,17 @@ __all__ = [
     "processing_time",
 ]
 
-CHUNK = helper("chunk")
+CHUNK = name_helper("chunk")
 """The column of a connector's rows with the index of the chunk that a row belongs to."""
 
-BYTES = helper("bytes")
+BYTES = name_helper("bytes")
 """The column of a connector's rows with the size of each row in bytes."""
 
-CONTENT = helper("content")
+CONTENT = name_helper("content")
 """The column of a connector's rows with the fields that a dead letter of the row has, like `DEAD`,
 but for all rows. Only the rows of a source with computed columns have it."""
 
-CLOCK_SLACK = duration("1 minute")
+CLOCK_SLACK = parse_duration("1 minute")
 """How far the clock of another machine may be ahead of the clock of this machine."""
 
 
@@ -281,8 +281,8 @@ class Excerpt:
     speed: float | None = None
 
     def __post_init__(self) -> None:
-        day = duration("1 day")
-        step = duration(self.span)
+        day = parse_duration("1 day")
+        step = parse_duration(self.span)
         if step <= 0 or (day % step and step % day):
             raise DefinitionError(f"span must divide a day or be whole days (got '{self.span}').")
         if self.speed is not None and not 0 < self.speed < math.inf:

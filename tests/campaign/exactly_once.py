@@ -13,7 +13,7 @@ from helpers.kafka.rebuilt import Table, records
 from numbered.sources import numbers
 from numbered.transforms import numbers_counted
 from stress import faults
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.sink.writer import topic_of
 
@@ -44,8 +44,8 @@ def wrong(warehouse: Warehouse, servers: str, sent: int, poison: int) -> Iterato
     yield from miscounted("events that are too late", [r["n"] for r in missed], too_late)
 
     expected = windows(events)
-    published = warehouse.load_rows(numbers_counted.table).to_pylist()
-    places = [(instant(r["window_start"]), r["shard"]) for r in published]
+    published = warehouse.load_rows(numbers_counted.published_table).to_pylist()
+    places = [(parse_instant(r["window_start"]), r["shard"]) for r in published]
     yield from miscounted("windows", places, expected)
     told = {p: (r["counted"], r["total"]) for p, r in zip(places, published, strict=True)}
     yield from differing("The published table", told, expected)
@@ -104,14 +104,14 @@ def differing(
 def _too_late(event: Mapping[str, Any]) -> bool:
     """Return whether the event's window was final when the event arrived."""
     mark = event["watermark"]
-    return mark is not None and _place(event)[0] + WINDOW + LATENESS <= instant(mark)
+    return mark is not None and _place(event)[0] + WINDOW + LATENESS <= parse_instant(mark)
 
 
 def _place(event: Mapping[str, Any]) -> Place:
-    at = instant(event["at"])
+    at = parse_instant(event["at"])
     return at - at % WINDOW, event["n"] % 3
 
 
 def _told(table: Table) -> Iterator[tuple[Place, tuple[int, int]]]:
     for (start, _, shard), told in table.rows.items():
-        yield (instant(start), shard), (told["values"]["counted"], told["values"]["total"])
+        yield (parse_instant(start), shard), (told["values"]["counted"], told["values"]["total"])

@@ -91,7 +91,7 @@ class Home:
         broker.start(settings)
         topics = Topics(broker.address(settings))
         topics.create(partitions=2, name=TOPIC)
-        engine.ensure(settings)
+        engine.ensure_engine(settings)
         self.producer = Producer(topics, TOPIC, rate, seed)
         self.ingest = self._following()
         self.snapshot = Snapshot(settings)
@@ -115,12 +115,15 @@ class Home:
 
     def head(self) -> int:
         """Return the newest version of the published table."""
-        return self._tables.newest_version(numbers_counted.table)
+        return self._tables.newest_version(numbers_counted.published_table)
 
     def out(self, version: int) -> bool:
         """Return whether the topic contains that version of the published table."""
         try:
-            stands, head = self._topic.position(), self._tables.find_head(numbers_counted.table)
+            stands, head = (
+                self._topic.position(),
+                self._tables.find_head(numbers_counted.published_table),
+            )
         except TidemarkError:
             # The broker may be down.
             return False
@@ -205,7 +208,7 @@ class Home:
         return found
 
     def _down(self) -> None:
-        engine.stop(self.settings)
+        engine.stop_engine(self.settings)
         broker.broker_process(self.settings).stop()
 
 

@@ -5,7 +5,7 @@ import threading
 import time
 
 from helpers.kafka.topics import Topics
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 
 LATE = (0, 0, 0, 1, 4, 8, 30)
 """Possible delays of an event in seconds: some are late, some too late."""
@@ -60,6 +60,6 @@ class Producer:
             self.poison += 1
             return f"poison {self.poison - 1}".encode()
         late = self._chance.choice(LATE) * self._chance.random()
-        at = iso(int((time.time() - late) * 1_000_000))
+        at = format_instant(int((time.time() - late) * 1_000_000))
         self.sent += 1
         return f'{{"at": "{at}", "n": {self.sent - 1}}}'.encode()

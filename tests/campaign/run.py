@@ -197,8 +197,8 @@ def _supervised(home: Home) -> Iterator[list[str]]:
 
 def _examined(settings: Settings, report: Report) -> list[str]:
     """Close the source, so that every window is final. Return a message for each fault."""
-    engine.ensure(settings)
-    spark = engine.session(settings)
+    engine.ensure_engine(settings)
+    spark = engine.connect_session(settings)
     try:
         warehouse = Warehouse(spark, settings.warehouse, settings.database)
         end(warehouse, declared())

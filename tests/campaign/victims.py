@@ -153,7 +153,7 @@ class Victims:
         return lambda: bool(self._workers())
 
     def _workers(self) -> list[psutil.Process]:
-        record = self._engine.running()
+        record = self._engine.find_running()
         with suppress(psutil.NoSuchProcess):
             children = [] if record is None else psutil.Process(record.pid).children(recursive=True)
             return [child for child in children if _WORKER in " ".join(child.cmdline())]
@@ -162,14 +162,14 @@ class Victims:
 
 def _another(managed: ManagedProcess) -> Callable[[], bool] | None:
     """Kill a process of the home. Return a test for its replacement, or None without a process."""
-    record = managed.running()
+    record = managed.find_running()
     if record is None:
         return None
     with suppress(psutil.NoSuchProcess):
         _kill(psutil.Process(record.pid))
 
     def back(before: Record = record) -> bool:
-        now = managed.running()
+        now = managed.find_running()
         return now is not None and now.pid != before.pid
 
     return back

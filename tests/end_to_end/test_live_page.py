@@ -22,7 +22,7 @@ from helpers.data.runs import run_all
 from helpers.kafka.topics import Topics
 from helpers.processes.commands import surround
 from helpers.processes.ending import end_with_an_error
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.event_log.arrival import Arrival
@@ -153,10 +153,10 @@ def test_figures_update_when_arrivals_come(
     expect(mark).not_to_have_text(before[0])
     expect(events).to_have_text(str(sum(a.rows for a in _timeline(warehouse))))
     expect(stream.locator(".windows .head")).to_contain_text("1 ✕ quarantined")
-    expect(page.locator("#quarantined")).to_contain_text("between(n, most=3): 5")
+    expect(page.locator("#quarantined")).to_contain_text("between(n, max_value=3): 5")
     expect(page.locator("#summary")).to_have_text(
         "▲ 1 window of by_minute is in quarantine and not published; failed expectations: "
-        "between(n, most=3) (1). · 2 rows are not in the event log of sensors."
+        "between(n, max_value=3) (1). · 2 rows are not in the event log of sensors."
     )
     link = stream.get_by_role("link", name="by_minute")
     assert (
@@ -168,7 +168,7 @@ def test_figures_update_when_arrivals_come(
 def happening(count: int) -> list[bytes]:
     """Return clicks of the last seconds."""
     now = time.time()
-    ats = [iso(int((now - 0.2 * n) * 1e6)) for n in range(count)]
+    ats = [format_instant(int((now - 0.2 * n) * 1e6)) for n in range(count)]
     return [json.dumps({"at": at, "n": n}).encode() for n, at in enumerate(ats)]
 
 

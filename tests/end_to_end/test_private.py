@@ -179,7 +179,7 @@ class Played:
 
     def holding(self, condition: str) -> list[str]:
         """Return the asset's tables with key columns that have rows with this condition."""
-        named = [name for name in self.asset.tables if self.warehouse.has_table(name)]
+        named = [name for name in self.asset.own_tables if self.warehouse.has_table(name)]
         return [
             name
             for name in named
@@ -268,7 +268,7 @@ def test_no_file_contains_a_protected_value(played: Played, topics: Topics) -> N
 
 def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     """One person has published orders, the other quarantined, late and too-late ones."""
-    token = Tokenize().change()
+    token = Tokenize().create_change()
     tokens = [token(f"{n}-{MARK}@example.com".encode()) for n in range(5)]
     published, withheld = (told.decode() for told in tokens[1::-1] if told is not None)
     warehouse, name = played.warehouse, played.asset.name

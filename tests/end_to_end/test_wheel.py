@@ -188,11 +188,11 @@ def _repository(root: Path) -> Path:
     """Create a Maven repository with the jars of engine and broker. Return its folder."""
     java = find_java()
     for place, some in ((jars.FOLDER, jars.JARS), (broker.FOLDER, broker.pinned_jars())):
-        for jar, path in zip(some, jars.ensure(java, place, some), strict=True):
+        for jar, path in zip(some, jars.ensure_jars(java, place, some), strict=True):
             folder = root / jar.group.replace(".", "/") / jar.artifact / jar.version
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / jar.file).unlink(missing_ok=True)
-            (folder / jar.file).symlink_to(path)
+            (folder / jar.file_name).unlink(missing_ok=True)
+            (folder / jar.file_name).symlink_to(path)
     return root
 
 
@@ -302,7 +302,7 @@ def test_the_demo_runs_in_an_empty_folder(
     user: Installed, demo: subprocess.CompletedProcess[str]
 ) -> None:
     assert demo.returncode == 0, demo.stderr
-    assert (user.folder / "cache" / "tidemark" / "jars" / jars.JARS[0].file).exists()
+    assert (user.folder / "cache" / "tidemark" / "jars" / jars.JARS[0].file_name).exists()
     assert "streamed 4 arrivals, until January 5, 2013" in demo.stderr
     assert "equal" in demo.stdout
     assert "Departures by airport" in demo.stdout

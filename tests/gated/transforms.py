@@ -9,7 +9,7 @@ gated = replace(
     support.PER_MINUTE,
     name="gated",
     expectations=(
-        tm.expect.between("most", most=5),
+        tm.expect.between("most", max_value=5),
         tm.expect.not_null("sensor", level="warning"),
         tm.expect.matches_log(),
     ),

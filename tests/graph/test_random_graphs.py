@@ -88,7 +88,7 @@ def mortal_engine() -> Iterator[Settings]:
         engine_event_log=None,
     )
     yield settings
-    spark_engine.stop(settings)
+    spark_engine.stop_engine(settings)
 
 
 # Each operation may take a few runs, and each start of an engine ten seconds.

@@ -19,7 +19,7 @@ from helpers.dagster.dagsters import dagsters_own, of_dagster
 from helpers.suite.pages import blocks
 from tidemark.base.settings import Settings
 from tidemark.dagster import TidemarkAsset, WindowedAsset, dagster_asset
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.transform import WindowedTransform
 from tidemark_assets.asset_component import _read_nodes
 
@@ -88,7 +88,7 @@ def test_yaml_and_python_give_the_same_asset() -> None:
         in_yaml = assets(definitions)["orders_hourly"].get_asset_spec()
         assert {"orders_log", "orders_hourly"} == assets(definitions).keys()
     own = python.get_asset_spec()
-    assert in_yaml.code_version == own.code_version == fingerprint(python.definition)
+    assert in_yaml.code_version == own.code_version == compute_fingerprint(python.definition)
     assert in_yaml.description == own.description
     assert in_yaml.deps == own.deps
     assert in_yaml.partitions_def == own.partitions_def
@@ -112,7 +112,7 @@ def test_yaml_and_python_give_the_same_definition() -> None:
     in_yaml = component.read(_read_nodes(Path("defs.yaml"), PAGE, 0, "attributes")).transform
     assert isinstance(in_yaml, WindowedTransform)
     assert isinstance(python, WindowedTransform)
-    assert fingerprint(in_yaml) == fingerprint(python)
+    assert compute_fingerprint(in_yaml) == compute_fingerprint(python)
     kinds = {name: kind.upper() for name, kind in in_yaml.source.columns.items()}
     same_source = replace(in_yaml.source, columns=kinds)
     functions = {"function": python.function, "aggregates": python.aggregates}
@@ -177,7 +177,7 @@ def load(context: dg.ComponentLoadContext) -> WindowedAsset:
         (sandbox.defs_folder_path / "orders.py").write_text(text)
         with sandbox.build_all_defs() as definitions:
             spec = assets(definitions)["orders_hourly"].get_asset_spec()
-    assert spec.code_version == fingerprint(in_python().definition)
+    assert spec.code_version == compute_fingerprint(in_python().definition)
 
 
 def test_a_joined_source_is_an_asset_too() -> None:

@@ -16,7 +16,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.dagster import DagsterOptions
 from tidemark.define import aggregates as agg
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark_assets.base.names import PLAIN, with_prefix
 from tidemark_assets.definitions import build_definitions, domain_definitions
 from tidemark_assets.flights import definitions as flights_definitions
@@ -207,8 +207,8 @@ def test_side_tables_are_listed_in_the_metadata_of_their_asset(reviewed: Setting
     graph = asset_graph(reviewed)
     found = load(reviewed.domains)
     for transform in found.transforms.values():
-        metadata = graph[transform.table]["metadata"]
-        beside = [f"{transform.table}_quarantine"] if transform.expectations else []
+        metadata = graph[transform.published_table]["metadata"]
+        beside = [f"{transform.published_table}_quarantine"] if transform.expectations else []
         beside += transform.late_tables
         beside += [transform.panes_table] if transform.accumulation else []
         for table in beside:
@@ -247,17 +247,17 @@ def test_the_launchpad_offers_the_assets_of_each_job() -> None:
 
 
 def test_a_changed_definition_changes_the_code_version() -> None:
-    assert fingerprint(departures_hourly) == fingerprint(replace(departures_hourly))
+    assert compute_fingerprint(departures_hourly) == compute_fingerprint(replace(departures_hourly))
     for changed in (
         replace(departures_hourly, keys=("carrier",)),
         replace(departures_hourly, allowed_lateness=0),
         replace(departures_hourly, expectations=()),
         replace(departures_hourly, expectations=(), aggregates={"flights": agg.count()}),
     ):
-        assert fingerprint(changed) != fingerprint(departures_hourly)
+        assert compute_fingerprint(changed) != compute_fingerprint(departures_hourly)
     graph = build_definitions(Settings().domains, {"tidemark": None}).resolve_asset_graph()
-    asset = graph.get(dg.AssetKey(departures_hourly.table))
-    assert asset.code_version == fingerprint(departures_hourly)
+    asset = graph.get(dg.AssetKey(departures_hourly.published_table))
+    assert asset.code_version == compute_fingerprint(departures_hourly)
 
 
 def test_partitions_of_an_unknown_asset_are_refused(
@@ -314,7 +314,9 @@ def test_automation_of_an_unknown_asset_is_refused(
 
 def test_an_asset_links_to_its_transform_by_file_and_line() -> None:
     graph = build_definitions(["tidemark_assets.flights"], {"tidemark": None}).resolve_asset_graph()
-    told = graph.get(dg.AssetKey(departures_hourly.table)).metadata["dagster/code_references"]
+    told = graph.get(dg.AssetKey(departures_hourly.published_table)).metadata[
+        "dagster/code_references"
+    ]
     assert isinstance(told, dg.CodeReferencesMetadataValue)
     [place] = told.code_references
     assert isinstance(place, dg.LocalFileCodeReference)

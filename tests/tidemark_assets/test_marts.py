@@ -146,7 +146,9 @@ class Platform:
     def counted(self) -> list[tuple[object, ...]]:
         """Return the same counts from the event log: published hours, without too-late events."""
         hours = (
-            self.warehouse.read_frame(departures_by_carrier.table).select("window_start").distinct()
+            self.warehouse.read_frame(departures_by_carrier.published_table)
+            .select("window_start")
+            .distinct()
         )
         departed = F.from_utc_timestamp("departure", "America/New_York")
         lost = self.warehouse.read_frame(departures_by_carrier.late_table).select(*EVENT)
@@ -195,8 +197,8 @@ def weather(platform: Platform) -> str:
         name: kind or "DOUBLE" for name, kind in published_columns(temperature_hourly).items()
     }
     schema = ", ".join(f"{name} {of}" for name, of in columns.items())
-    platform.warehouse.ensure_table(temperature_hourly.table, schema, feed=True)
-    return f"{platform.settings.database}.{temperature_hourly.table}"
+    platform.warehouse.ensure_table(temperature_hourly.published_table, schema, feed=True)
+    return f"{platform.settings.database}.{temperature_hourly.published_table}"
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
@@ -217,7 +219,7 @@ def test_mart_rows_that_depend_on_a_window_are_found(
     platform: Platform,
 ) -> None:
     # 02:00 UTC on the 2nd is the evening of the 1st in New York.
-    rows = platform.warehouse.read_frame(departures_by_carrier.table)
+    rows = platform.warehouse.read_frame(departures_by_carrier.published_table)
     row = rows.where("window_start = '2013-01-02T02:00:00Z'").orderBy("carrier").first()
     assert row is not None
     marts, window = Marts(platform.settings), row.asDict()
@@ -237,13 +239,13 @@ def test_a_late_event_updates_only_its_day_in_the_mart(
     platform: Platform,
 ) -> None:
     platform.mark(FIRST)
-    published = platform.warehouse.read_frame(departures_by_carrier.table)
+    published = platform.warehouse.read_frame(departures_by_carrier.published_table)
     before = {(r.window_start, r.origin, r.carrier): r for r in published.collect()}
 
     platform.arrive(Excerpt(start="2013-01-03", end="2013-01-03T06:00:00"))
     again = [
         r
-        for r in platform.warehouse.read_frame(departures_by_carrier.table).collect()
+        for r in platform.warehouse.read_frame(departures_by_carrier.published_table).collect()
         if r.timing == "LATE" and before.get((r.window_start, r.origin, r.carrier), r) != r
     ]
     assert again, "no published window fired again: the excerpt shows nothing"
@@ -256,7 +258,9 @@ def test_a_late_event_updates_only_its_day_in_the_mart(
 
 def test_all_days_are_computed_if_a_table_was_restored(platform: Platform, tmp_path: Path) -> None:
     """Another commit may then have the number of the version that the mart has read."""
-    table = Path(platform.warehouse.path_of(departures_by_carrier.table).removeprefix("file://"))
+    table = Path(
+        platform.warehouse.path_of(departures_by_carrier.published_table).removeprefix("file://")
+    )
     present, earlier = tmp_path / "present", tmp_path / "earlier"
     for copy in (present, earlier):
         shutil.copytree(table, copy)
@@ -276,7 +280,7 @@ def test_all_days_are_computed_if_a_table_was_restored(platform: Platform, tmp_p
 def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     platform.mark(FIRST)
     last = max(str(r[0]) for r in platform.mart())
-    table = f"{platform.settings.database}.{departures_by_carrier.table}"
+    table = f"{platform.settings.database}.{departures_by_carrier.published_table}"
     local = "to_date(from_utc_timestamp(window_start, 'America/New_York'))"
     platform.warehouse.spark.sql(f"DELETE FROM {table} WHERE {local} = '{last}'")
     result = call("marts", MART)
@@ -430,7 +434,10 @@ def test_marts_under_a_prefix_have_prefixed_keys_checks_and_lineage(
     [origin] = lineage.deps_by_column["delayed"]
     assert (origin.asset_key, origin.column_name) == (names.key(STAGING), "delayed")
     graph = definitions.resolve_asset_graph()
-    assert names.key(departures_by_carrier.table) in graph.get(names.key(STAGING)).parent_keys
+    assert (
+        names.key(departures_by_carrier.published_table)
+        in graph.get(names.key(STAGING)).parent_keys
+    )
     assert graph.get(names.key(MART)).group_name == "trials_dev_marts"
     # The materializations without a prefix are unchanged.
     assert platform.latest(MART) == before
@@ -500,7 +507,7 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
 @pytest.mark.usefixtures("weather")
 def test_the_dbt_unit_tests_pass(platform: Platform) -> None:
     settings = platform.settings
-    variables = Marts(settings).environment(spark_engine.ensure(settings))
+    variables = Marts(settings).environment(spark_engine.ensure_engine(settings))
     run(["run", "--select", "stg_weather"], variables)
     said = run(["test", "--select", "test_type:unit", "--no-use-colors"], variables)
     assert "ERROR=0" in said
@@ -622,8 +629,8 @@ def test_a_build_whose_engine_is_killed_succeeds_on_a_new_one(
     resource = TidemarkResource(settings)
     definitions = dg.Definitions(assets=mart_assets(settings), resources={"tidemark": resource})
     job = definitions.resolve_implicit_global_asset_job_def()
-    spark_engine.ensure(settings)
-    killed = managed_of(settings).running()
+    spark_engine.ensure_engine(settings)
+    killed = managed_of(settings).find_running()
     assert killed is not None
 
     def kill_while_dbt_runs() -> None:
@@ -644,6 +651,6 @@ def test_a_build_whose_engine_is_killed_succeeds_on_a_new_one(
         assert done.filter_events(lambda event: event.is_step_restarted)
         rows = resource.session.sql(f"SELECT x FROM {settings.database}_marts.m").collect()
         assert [row.x for row in rows] == [1]
-        assert managed_of(settings).running() not in (None, killed)
+        assert managed_of(settings).find_running() not in (None, killed)
     finally:
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from helpers.data.tables import publish
-from tidemark.base.instants import duration, instant
+from tidemark.base.instants import parse_duration, parse_instant
 from tidemark.base.settings import Settings
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
-HOUR, DAY = duration("1 hour"), instant("2013-01-01")
+HOUR, DAY = parse_duration("1 hour"), parse_instant("2013-01-01")
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01")
 
 

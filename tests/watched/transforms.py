@@ -12,7 +12,7 @@ by_minute = tm.WindowedTransform(
     window=tm.Tumbling("1 minute"),
     allowed_lateness=2 * support.MINUTE,
     aggregates={"n": tm.agg.count(), "most": tm.agg.max("value")},
-    expectations=(tm.expect.between("n", most=3),),
+    expectations=(tm.expect.between("n", max_value=3),),
     function=support.same,
 )
 by_hour = tm.rollup(of=by_minute, name="by_hour", window=tm.Tumbling("1 hour"))

@@ -17,7 +17,7 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.engine.connect import prepare
+from tidemark.engine.connect import prepare_session
 from tidemark.engine.loss import is_closed
 from tidemark.engine.project_code import send_code
 from tidemark.store.warehouse import Warehouse
@@ -34,7 +34,7 @@ class TidemarkResource:
     @property
     def address(self) -> str:
         """The address of the engine, with the token; the engine is started unless it runs."""
-        return engine.ensure(self.settings)
+        return engine.ensure_engine(self.settings)
 
     @property
     def session(self) -> SparkSession:
@@ -51,7 +51,7 @@ class TidemarkResource:
 
     def _open_session(self) -> SparkSession:
         spark = LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
-        prepare(spark, self.settings)
+        prepare_session(spark, self.settings)
         send_code(spark, self.settings)
         return spark
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from tidemark.base.instants import INFINITY, as_datetime, instant
+from tidemark.base.instants import INFINITY, as_datetime, parse_instant
 from tidemark.define.windows import Window
 
 PartitionsOf = Callable[[str], dg.TimeWindowPartitionsDefinition]
@@ -24,11 +24,11 @@ class Span:
 def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) -> list[Span]:
     """Return the partitions that contain the instants from `first` to `last`, in order."""
     newest = partitions.get_last_partition_window()
-    begin = max(first, instant(partitions.start))
-    if newest is None or begin > last or begin >= instant(newest.end):
+    begin = max(first, parse_instant(partitions.start))
+    if newest is None or begin > last or begin >= parse_instant(newest.end):
         return []
     begins = _span(partitions, _key_at(partitions, begin)).start
-    ends = min(min(last, INFINITY - 1) + 1, instant(newest.end))
+    ends = min(min(last, INFINITY - 1) + 1, parse_instant(newest.end))
     # In UTC: when clocks are set back, local times occur twice, and Dagster confuses the two.
     window = dg.TimeWindow(as_datetime(begins), as_datetime(ends))
     keys = partitions.get_partition_keys_in_time_window(window)
@@ -48,9 +48,9 @@ def find_closed_partitions(
     `newest_event` are in microseconds.
     """
     newest = partitions.get_last_partition_window()
-    if newest is None or min(watermark, newest_event) < instant(partitions.start):
+    if newest is None or min(watermark, newest_event) < parse_instant(partitions.start):
         return []
-    last = min(watermark, newest_event, instant(newest.end) - 1)
+    last = min(watermark, newest_event, parse_instant(newest.end) - 1)
     key: str | None = _key_at(partitions, last)
     closed: list[Span] = []
     while key is not None and len(closed) < count:
@@ -58,7 +58,7 @@ def find_closed_partitions(
         if window.last_window_end(span.end) <= watermark:
             closed.append(span)
         before = partitions.get_prev_partition_window(as_datetime(span.start))
-        key = None if before is None else _key_at(partitions, instant(before.start))
+        key = None if before is None else _key_at(partitions, parse_instant(before.start))
     return closed[::-1]
 
 
@@ -68,4 +68,4 @@ def _key_at(partitions: dg.TimeWindowPartitionsDefinition, instant_micros: int) 
 
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> Span:
     window = partitions.time_window_for_partition_key(key)
-    return Span(key, instant(window.start), instant(window.end))
+    return Span(key, parse_instant(window.start), parse_instant(window.end))

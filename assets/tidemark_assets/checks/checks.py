@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.charts import picture_checks
 from tidemark.charts.chart import to_svg
 from tidemark.define.definition import Definition
@@ -46,7 +46,7 @@ def check_names(transform: Definition) -> dict[str, str]:
     `between(x, -5, 5)` and `between(x, 5, 5)` are different checks.
     """
     check_names_: dict[str, str] = {}
-    for expectation in transform.checks:
+    for expectation in transform.all_expectations:
         signed = re.sub(r"-(?=\d)", "minus_", expectation.name)
         plain = re.sub(r"\W+", "_", signed).strip("_")
         numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
@@ -59,11 +59,13 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
     return [
         dg.AssetCheckSpec(
             name,
-            asset=names.key(transform.table),
+            asset=names.key(transform.published_table),
             description=_description(expectation),
             metadata=_expectation_metadata(expectation),
         )
-        for expectation, name in zip(transform.checks, check_names(transform).values(), strict=True)
+        for expectation, name in zip(
+            transform.all_expectations, check_names(transform).values(), strict=True
+        )
     ]
 
 
@@ -76,12 +78,12 @@ def current_results(
     promotion, or by a person who releases or discards a window. Before the first run, there are no
     results.
     """
-    last = snapshot.last_run(transform.name) if transform.checks else None
+    last = snapshot.last_run(transform.name) if transform.all_expectations else None
     if last is None:
         return
     results = results_since(snapshot, transform.name, last["commit_number"] - _RECENT)
     failing = check_results.open_failures(snapshot, transform, results)
-    for expectation in transform.checks:
+    for expectation in transform.all_expectations:
         own_results = [r for r in results if r.expectation == expectation.name]
         failures = {
             window: found_failures[expectation.name]
@@ -138,7 +140,7 @@ def _evaluation(
         description = f"This is {FAULT_TEXT}: {description}. {remedy(transform)}"
         metadata["remedy"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
-        asset_key=names.key(transform.table),
+        asset_key=names.key(transform.published_table),
         check_name=check_names(transform)[expectation.name],
         passed=passed,
         metadata=metadata,
@@ -155,7 +157,9 @@ def draw_history(
     shown = [result for result in newest if result.commit_number <= facts.commit_number]
     if not shown:
         return {}
-    drawn = picture_checks.history(shown, title=f"Validation results of {transform.name}, by run")
+    drawn = picture_checks.history_chart(
+        shown, title=f"Validation results of {transform.name}, by run"
+    )
     return {"history": embed_svg("history", to_svg(drawn))}
 
 
@@ -181,7 +185,7 @@ def _description(expectation: Expectation) -> str:
 
 
 def _table(failing: Sequence[tuple[check_results.Place, str]]) -> dg.TableMetadataValue:
-    lines = [(iso(start), keys, seen) for (start, keys), seen in failing[:_SHOWN]]
+    lines = [(format_instant(start), keys, seen) for (start, keys), seen in failing[:_SHOWN]]
     more = [(f"… and {len(failing) - _SHOWN:,} more",)] if failing[_SHOWN:] else []
     return as_table(("window", "keys", "observed"), [*lines, *more])
 
@@ -190,4 +194,4 @@ def _describe_failures(failing: Sequence[tuple[check_results.Place, str]]) -> st
     if not failing:
         return "as expected"
     (start, _), observed = failing[0]
-    return f"{len(failing):,} failed, the first at {iso(start)}: {literal(observed)}"
+    return f"{len(failing):,} failed, the first at {format_instant(start)}: {literal(observed)}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.verify.parity import ParityReport
 from tidemark.verify.record import TABLE, Comparison
@@ -102,4 +102,4 @@ def report_new_comparisons(
 def _span(comparison: Comparison) -> str:
     if comparison.start is None or comparison.end is None:
         return "all windows"
-    return f"{iso(comparison.start)} to {iso(comparison.end)}"
+    return f"{format_instant(comparison.start)} to {format_instant(comparison.end)}"

@@ -13,7 +13,7 @@ import dagster as dg
 
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.identity.parts import Effect
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import EFFECT_TEXTS, Changes, find_differences
@@ -30,7 +30,7 @@ SAME = "The tables were made by the definition in the code."
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
     """Return the check `definition_is_current`, which users can run on the asset's page."""
     return page_check(
-        names.key(transform.table),
+        names.key(transform.published_table),
         names,
         CURRENT,
         "Whether the definition in the code made the tables. A warning if runs continue with them; "
@@ -72,10 +72,10 @@ def report_new_results(
     """
     newest = {r["asset"]: str(r["run"]) for r in runs}
     for transform in transforms:
-        if transform.follows is not None:
+        if transform.rolled_up_name is not None:
             continue
         name = transform.name
-        definition = fingerprint(transform)
+        definition = compute_fingerprint(transform)
         before, run, description = last_results.get(name, [None, None, None])
         current_run = newest.get(name, run)
         if (before, run) == (definition, current_run) and description is not None:
@@ -113,7 +113,7 @@ def _evaluation(
 ) -> dg.AssetCheckEvaluation:
     stops = changes is not None and changes.effect is Effect.REBUILD
     return dg.AssetCheckEvaluation(
-        asset_key=names.key(transform.table),
+        asset_key=names.key(transform.published_table),
         check_name=CURRENT,
         passed=changes is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,

@@ -26,7 +26,7 @@ def keys_by_node(domains: Domains, names: Names = PLAIN) -> dict[str, dg.AssetKe
     sources = (ingestion.source for ingestion in domains.ingestions.values())
     logs = {source_node(source.name): names.key(source.log_table) for source in sources}
     tables = {
-        asset_node(name): names.key(definition.table)
+        asset_node(name): names.key(definition.published_table)
         for name, definition in domains.transforms.items()
     }
     return logs | tables

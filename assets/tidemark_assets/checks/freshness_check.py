@@ -8,7 +8,7 @@ asset has reached.
 
 import dagster as dg
 
-from tidemark.base.instants import INFINITY, describe
+from tidemark.base.instants import INFINITY, format_duration
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
@@ -27,7 +27,7 @@ def fresh_check(
         within: how far the watermark may be behind the newest event, in microseconds.
     """
 
-    key = names.key(transform.table)
+    key = names.key(transform.published_table)
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         snapshot = tidemark.snapshot(transform)
@@ -36,7 +36,8 @@ def fresh_check(
         return freshness(key, newest, watermark, within)
 
     description = (
-        f"The watermark of the windows is at most {describe(within)} behind the newest event in "
+        f"The watermark of the windows is at most {format_duration(within)} behind the newest "
+        "event in "
         "the event log."
     )
     return page_check(key, names, FRESH, description, evaluate)
@@ -62,7 +63,9 @@ def freshness(
         description = "No run has processed the arrivals yet."
     else:
         behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
-        description = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
+        description = (
+            f"{format_duration(behind // 60_000_000 * 60_000_000)} behind the newest event."
+        )
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=FRESH,
@@ -72,7 +75,7 @@ def freshness(
         metadata={
             "newest event": as_timestamp(newest),
             "watermark now": as_timestamp(watermark),
-            "allowed": describe(within),
+            "allowed": format_duration(within),
             "minutes behind": behind // 60_000_000,
         },
     )

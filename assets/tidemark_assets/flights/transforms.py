@@ -11,7 +11,7 @@ DELAYED = "dep_delay >= 15"
 USUAL_VOLUME = tm.expect.volume_within(
     0.5, of="the same hour last week", at_least=10, level="warning"
 )
-FEW_CANCELLED = tm.expect.between("cancelled", most=10, level="warning")
+FEW_CANCELLED = tm.expect.between("cancelled", max_value=10, level="warning")
 """Warnings, not errors: many cancellations are possible on holidays and in snow storms."""
 
 LEAST_DELAY, MOST_DELAY = -60, 1440

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field, create_model
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
@@ -93,7 +93,7 @@ def _job(
             f"{format_count(len(starts), 'window')} of {step.config.asset}: {step.context.op.name}."
         )
         keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
-        step.log(*_events(names.key(transform.table), action, keys, tags))
+        step.log(*_events(names.key(transform.published_table), action, keys, tags))
         step.log(*checks.current_results(names, tidemark.snapshot(), transform))
 
     verb = name.removesuffix("_quarantined")
@@ -101,8 +101,8 @@ def _job(
 
 
 def _choice(config: Decision) -> Choice:
-    start = None if config.start is None else instant(config.start)
-    end = None if config.end is None else instant(config.end)
+    start = None if config.start is None else parse_instant(config.start)
+    end = None if config.end is None else parse_instant(config.end)
     return Choice(start, end, config.keys)
 
 

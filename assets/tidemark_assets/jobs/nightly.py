@@ -12,9 +12,9 @@ import dagster as dg
 from pydantic import Field
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import base_transform
 from tidemark.run import runner as run
 from tidemark.store.event_log.log import Log
@@ -95,7 +95,7 @@ def parity_check(
 ) -> dg.AssetChecksDefinition:
     """Return the check that the nightly job reports and that users can run on the asset's page."""
 
-    key = names.key(transform.table)
+    key = names.key(transform.published_table)
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         days = _closed_days(tidemark.warehouse, transform, partitions, _DAYS)
@@ -144,8 +144,10 @@ def _verify_and_recompute(
     by_partition = run_metadata.partition_metadata(
         warehouse, base_transform(transform), facts, begins, end
     )
-    tags = provenance_tags(step.context, names, transform, fingerprint(transform), facts.run)
-    table_key = names.key(transform.table)
+    tags = provenance_tags(
+        step.context, names, transform, compute_fingerprint(transform), facts.run
+    )
+    table_key = names.key(transform.published_table)
     for key, metadata in by_partition.items():
         step.log(dg.AssetMaterialization(table_key, partition=key, metadata=metadata, tags=tags))
     # The sensor `<domain>_reports` skips this run, because the job reports the run here.
@@ -168,6 +170,6 @@ def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> tuple[obj
         verified.windows,
         same,
         format_count(verified.lost, "event"),
-        iso(facts.watermark) or "-infinity",
+        format_instant(facts.watermark) or "-infinity",
         f"{facts.seconds:.1f}",
     )

@@ -15,7 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.run.change import rebuild as run
@@ -176,8 +176,8 @@ def _preview_job(
         return step.config.assets or _find_changed(step.tidemark.warehouse, transforms)
 
     def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
-        start = None if step.config.start is None else instant(step.config.start)
-        end = None if step.config.end is None else instant(step.config.end)
+        start = None if step.config.start is None else parse_instant(step.config.start)
+        end = None if step.config.end is None else parse_instant(step.config.end)
         return compute_changes(step.tidemark.warehouse, transform, start, end, max_listed=_SHOWN)
 
     return asset_job(

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.definition import Definition
 from tidemark.run.change import replay as run
 from tidemark.run.change.replay import ReplayResult
@@ -73,7 +73,7 @@ def replays(
 
 
 def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> ReplayResult:
-    moment = None if config.from_instant is None else instant(config.from_instant)
+    moment = None if config.from_instant is None else parse_instant(config.from_instant)
     since = run.find_first_arrival(Log(warehouse, transform.source), config.from_arrival, moment)
     if config.into is None:
         return run.replay(warehouse, transform, since)
@@ -98,8 +98,8 @@ def _table(results: Mapping[str, ReplayResult]) -> dg.TableMetadataValue:
 def _where(result: ReplayResult) -> str:
     if result.facts is None:
         return "none: these arrivals contain no events"
-    start = iso(result.facts.window_from)
-    end = iso(result.facts.window_to)
+    start = format_instant(result.facts.window_from)
+    end = format_instant(result.facts.window_to)
     if start is None:
         return "anywhere"
     return f"from {start} to {end}"

@@ -13,7 +13,7 @@ from pydantic import Field
 from pyspark.errors import PySparkException
 
 from tidemark import engine
-from tidemark.base.errors import EngineError, TidemarkError, summarize
+from tidemark.base.errors import EngineError, TidemarkError, summarize_error
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.run.admission import Admission
@@ -79,7 +79,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         if not requests:
             return
         try:
-            engine.ensure(settings, log.info)
+            engine.ensure_engine(settings, log.info)
         except EngineError as error:
             # The supervisor retries, with growing waits.
             raise dg.Failure(str(error), allow_retries=False) from None
@@ -87,7 +87,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
             try:
                 log.info(_start_stream(settings, transforms[asset], request))
             except (TidemarkError, PySparkException) as error:
-                failures.add(f"{summarize(error)}.")
+                failures.add(f"{summarize_error(error)}.")
         failures.raise_all()
 
     return step_job(
@@ -162,5 +162,5 @@ def _stop_stream(settings: Settings, transform: Definition) -> bool:
 
 @contextmanager
 def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
-    with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
+    with engine.visit_session(settings, continuous.session_id(settings, transform.name)) as spark:
         yield Warehouse.of_project(settings, spark)

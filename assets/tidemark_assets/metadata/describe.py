@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import describe as span
+from tidemark.base.instants import format_duration as span
 from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import RollUp, base_transform
@@ -84,7 +84,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
         "watermark": str(transform.source.watermark),
         **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
         **({"publishes to": str(sink)} if (sink := transform.sink) is not None else {}),
-        **transform.remarks,
+        **transform.further_details,
         "aggregates": dg.MetadataValue.md(
             "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
         ),
@@ -144,7 +144,7 @@ def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
     """
     if isinstance(transform, RollUp):
         same = [*BOUNDS, *transform.keys, *transform.aggregates, "events", "late_events"]
-        return _lineage(names.key(transform.base.table), {name: [name] for name in same})
+        return _lineage(names.key(transform.base.published_table), {name: [name] for name in same})
     source = transform.source
     named = {
         **{bound: [source.event_time] for bound in BOUNDS},

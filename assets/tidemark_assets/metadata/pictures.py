@@ -31,13 +31,13 @@ def draw_arrivals(
     warehouse: Warehouse, source: Source, timeline: list[Arrival]
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return pictures of how a source's events arrive."""
-    images = {"arrivals, drawn": chart.timeline(timeline)}
+    images = {"arrivals, drawn": chart.timeline_chart(timeline)}
     if sum(a.rows for a in timeline) <= thresholds.MEASURED_EVENTS:
         mark = source.watermark
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
         # Lateness is undefined without event times.
         with suppress(DataError):
-            images["lateness, drawn"] = chart.lateness(
+            images["lateness, drawn"] = chart.lateness_chart(
                 lateness.measure_lags(warehouse, source), bound
             )
     return _draw(images)
@@ -53,7 +53,7 @@ def draw_windows(
         " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
     )
     cells = (
-        warehouse.read_frame(transform.table, InRanges("window_start", ((start, end),)))
+        warehouse.read_frame(transform.published_table, InRanges("window_start", ((start, end),)))
         .groupBy(
             (window_start - F.pmod(window_start, F.lit(span))).alias("start"), key.alias("key")
         )

@@ -24,7 +24,7 @@ from dagster._core.definitions.data_version import (
 )
 
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.define.source import Source
 from tidemark.store.state import State
@@ -38,8 +38,8 @@ Context = AssetExecutionContext | OpExecutionContext | SensorEvaluationContext
 def inputs(transform: Definition) -> list[str]:
     """Return the tables from which the windows of a transform are computed."""
     if isinstance(transform, RollUp):
-        return [transform.base.table]
-    return [transform.source.log_table, *base_transform(transform).lookups]
+        return [transform.base.published_table]
+    return [transform.source.log_table, *base_transform(transform).lookup_names]
 
 
 def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:
@@ -105,6 +105,6 @@ def find_definition(warehouse: Warehouse, transform: Definition) -> str:
     For a roll-up, or if no definition is recorded, return the fingerprint of the definition in the
     code.
     """
-    rolls_up = transform.follows is not None
+    rolls_up = transform.rolled_up_name is not None
     newest = "" if rolls_up else State(warehouse, transform).read_last_commit().definition
-    return newest or fingerprint(transform)
+    return newest or compute_fingerprint(transform)

@@ -113,7 +113,7 @@ def partition_metadata(
         "run no event time": facts.no_event_time,
         "run duplicates": facts.duplicate,
     }
-    if transform.checks:
+    if transform.all_expectations:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     by_partition = _by_partition(warehouse, transform, run, begins, end)
     # The picture covers all partitions. It is added once, to the partition that the page shows.
@@ -162,7 +162,7 @@ def _by_partition(
     """Return the row counts of each partition, in the published table and in its side tables, and
     the metadata that all partitions share."""
     measures: dict[str, dict[str, Column]] = {
-        transform.table: {
+        transform.published_table: {
             ROWS: F.count("*"),
             "events in windows": F.sum("events"),
             "late events in windows": F.sum("late_events"),
@@ -171,7 +171,9 @@ def _by_partition(
     }
     for side in transform_side_tables(transform):
         measures[side.name] = {row_count(side.name): F.count("*")}
-    common = run | table_metadata(warehouse, transform.table, describe.meanings(transform))
+    common = run | table_metadata(
+        warehouse, transform.published_table, describe.meanings(transform)
+    )
     by_partition: dict[str, Metadata] = {key: {} for key in begins}
     for counts in _measure(warehouse, measures, begins, end):
         for key, partition_counts in counts.items():
@@ -196,7 +198,7 @@ def _measure(
     existing = [table for table in measures if warehouse.has_table(table)]
     sizes = [warehouse.max_row_count(table, within) for table in existing]
     few = all(size <= thresholds.SMALL_QUERY_ROWS for size in sizes)
-    with warehouse.use_planning(Planning.of(few)):
+    with warehouse.use_planning(Planning.for_size(few)):
         counts = {
             table: warehouse.run_in_background(
                 partial(_quarters, warehouse, table, measures[table], within)

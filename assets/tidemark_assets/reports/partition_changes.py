@@ -14,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.definition import Definition
 from tidemark_assets.base.spans import Span, spans
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -79,17 +79,19 @@ def closed_partitions(
     if not highs:
         return
     starts = snapshot.changed_windows(
-        transform.table, frozenset().union(*(leg.commits for leg in legs))
+        transform.published_table, frozenset().union(*(leg.commits for leg in legs))
     )
     # A window that was published early closes with its partition, possibly without another event.
     opened = [leg.low - transform.window.max_extent for leg in legs if leg.low is not None]
     if not starts and not opened:
         return
-    first = max(instant(partitions.start), min([*starts, *opened]))
+    first = max(parse_instant(partitions.start), min([*starts, *opened]))
     edge = spans(partitions, first, first)
     columns = ["events", "late_events", "final", "commit_number"]
     windows = (
-        snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
+        snapshot.between(transform.published_table, columns, edge[0].start, max(highs))
+        if edge
+        else None
     )
     if windows is None or not windows[0]:
         return

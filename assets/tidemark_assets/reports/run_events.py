@@ -13,7 +13,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
@@ -76,7 +76,9 @@ def reports(
         **run_durations(run),
     }
     tags = provenance_tags(context, names, transform, definition, run["run"], together)
-    table_facts = table_metadata(warehouse, transform.table, meanings(transform)) if touched else {}
+    table_facts = (
+        table_metadata(warehouse, transform.published_table, meanings(transform)) if touched else {}
+    )
     for partition in touched:
         partition_facts = {
             ROWS: partition.rows,
@@ -85,7 +87,7 @@ def reports(
             "windows not final": partition.changing,
         }
         yield dg.AssetMaterialization(
-            names.key(transform.table),
+            names.key(transform.published_table),
             partition=partition.key,
             metadata=common | table_facts | partition_facts,
             tags=tags,
@@ -114,7 +116,7 @@ def log_run(
     snapshot = tidemark.snapshot()
     touched = closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
     reported = [t for t in touched if t.key not in but]
-    definition = fingerprint(transform)
+    definition = compute_fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
     events = reports(context, names, tidemark.tables, transform, definition, reported, run, made_by)
     log_events(context, chain(events, checks.current_results(names, snapshot, transform)))

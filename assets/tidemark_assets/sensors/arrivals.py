@@ -18,7 +18,7 @@ from hashlib import sha256
 import dagster as dg
 from dagster import SensorEvaluationContext
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
@@ -120,7 +120,7 @@ def arrivals(
         streamed = desired_streams.read_all(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
-        counted = (t for t in transforms.values() if t.follows is None)
+        counted = (t for t in transforms.values() if t.rolled_up_name is None)
         for source, assets in _assets_by_source(counted).items():
             newest = snapshot.newest_arrival(source)
             late = snapshot.assets_behind((a for a in assets if a not in streamed), newest)
@@ -137,7 +137,7 @@ def arrivals(
         # A roll-up usually runs with its base. The roll-ups found here are those whose run failed,
         # or whose base ran without them.
         rolled = (t for t in transforms.values() if t.name not in streamed)
-        bases = {t.name: t.follows for t in rolled if t.follows is not None}
+        bases = {t.name: t.rolled_up_name for t in rolled if t.rolled_up_name is not None}
         behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
         if not behind:
             return dg.SkipReason("All windows are up to date with the event log.")
@@ -202,7 +202,7 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
     following = [
         name
         for name, t in transforms.items()
-        if t.follows is not None and (name in assets or t.follows in assets)
+        if t.rolled_up_name is not None and (name in assets or t.rolled_up_name in assets)
     ]
     return [*(a for a in assets if a not in following), *following]
 
@@ -281,7 +281,7 @@ def _table(results: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
                 facts.windows,
                 facts.late,
                 facts.too_late,
-                iso(facts.watermark) or "-infinity",
+                format_instant(facts.watermark) or "-infinity",
                 f"{facts.seconds:.1f}",
             )
         )

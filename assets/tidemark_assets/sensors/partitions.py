@@ -252,7 +252,7 @@ class _Reporter:
             if name not in self.transforms or mark.watermark is None:
                 continue
             transform = self.transforms[name]
-            key = self.names.key(transform.table)
+            key = self.names.key(transform.published_table)
             result = freshness(key, newest[transform.source.name], mark.watermark, within)
             if self.memory.fresh.get(name) != result.passed:
                 yield result
@@ -269,7 +269,7 @@ class _Reporter:
         self.memory.quarantine = {
             name: self.snapshot.tables.version(transform.quarantine_table)
             for name, transform in self.transforms.items()
-            if transform.checks
+            if transform.all_expectations
         }
         for name, version in self.memory.quarantine.items():
             if name not in self.validated and before.get(name) != version:
@@ -293,7 +293,7 @@ class _Reporter:
         """
         tables = self.tick.tidemark.tables
         definition = find_definition(tables, transform)
-        together = {t.table for t in self.transforms.values()}
+        together = {t.published_table for t in self.transforms.values()}
         yield from reports(
             self.tick.context,
             self.names,
@@ -342,7 +342,7 @@ def _unreported_partitions(
         closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
     )
     records_filter = dg.AssetRecordsFilter(
-        asset_key=names.key(transform.table),
+        asset_key=names.key(transform.published_table),
         asset_partitions=[t.key for t in touched],
         after_timestamp=run["started_at"] / 1e6,
     )

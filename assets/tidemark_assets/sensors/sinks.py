@@ -27,7 +27,7 @@ def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
             progress = f"{format_count(status.behind, 'version')} behind"
         message = f"The topic is {progress}."
         observation = dg.AssetObservation(
-            names.key(transform.table),
+            names.key(transform.published_table),
             description=message,
             metadata={
                 "publishes to": str(transform.sink),

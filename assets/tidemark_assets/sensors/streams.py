@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
+from tidemark.base.instants import INFINITY, format_duration, format_instant, is_wait_over
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
@@ -136,7 +136,7 @@ def _observe(
     source = snapshot.source(transform.source)
     asset = snapshot.asset(transform)
     return dg.AssetObservation(
-        names.key(transform.table),
+        names.key(transform.published_table),
         description=f"The stream is {stream.state}.",
         metadata={
             "stream": stream.state,
@@ -160,7 +160,7 @@ def _lag(source: SourceSnapshot, asset: AssetSnapshot) -> str:
     """Return how far the asset's watermark is behind the newest event."""
     if source.newest_event is None or asset.watermark is None or asset.watermark >= INFINITY:
         return "none"
-    return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
+    return format_duration(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
 
 
 def _describe(states: Mapping[str, Stream], current_time: int) -> str:
@@ -172,7 +172,10 @@ def _describe(states: Mapping[str, Stream], current_time: int) -> str:
 def _sentence(asset: str, stream: Stream, current_time: int) -> str:
     ended = f": {stream.error}" if stream.error else "."
     if stream.state == RUNNING:
-        return f"{asset} has been running since {iso(stream.changed // 1_000_000 * 1_000_000)}."
+        return (
+            f"{asset} has been running since "
+            f"{format_instant(stream.changed // 1_000_000 * 1_000_000)}."
+        )
     if stream.state == WAITING:
         left = max(0, stream.changed + stream.wait - current_time) // 1_000_000
         return f"{asset} will be restarted in {format_count(left, 'second')}{ended}"

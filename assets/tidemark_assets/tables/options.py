@@ -7,7 +7,7 @@ from datetime import timedelta
 import dagster as dg
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 
 __all__ = ["DagsterOptions"]
 
@@ -101,5 +101,5 @@ class DagsterOptions:
         if within is None:
             policy = None
         else:
-            policy = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
+            policy = dg.FreshnessPolicy.time_window(timedelta(microseconds=parse_duration(within)))
         return AssetOptions(group, self.owners, self.tags, freshness_policy=policy)

@@ -145,7 +145,7 @@ def log_asset(
 def _origins(source: Source, names: Names) -> list[dg.AssetKey]:
     """Return the assets from which a source's events come."""
     if isinstance(source, DerivedSource):
-        return [names.key(table) for table in source.inputs]
+        return [names.key(table) for table in source.input_tables]
     return [names.key(_connector(source))]
 
 

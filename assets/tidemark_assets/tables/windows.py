@@ -18,9 +18,9 @@ from dagster import AssetExecutionContext
 from pydantic import Field
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -99,8 +99,8 @@ def _transform_asset(
         with failing_with_message():
             warehouse = tidemark.warehouse
             time_window = context.partition_time_window
-            start = instant(time_window.start)
-            end = instant(time_window.end)
+            start = parse_instant(time_window.start)
+            end = parse_instant(time_window.end)
             oldest, newest = _check_arrived(Log(warehouse, source), start, end)
             facts = run.backfill(
                 warehouse,
@@ -128,7 +128,7 @@ def _transform_asset(
         # A new data version for each run marks downstream assets as stale. Dagster's default
         # version would depend on the log's version, which stays the same.
         yield dg.MaterializeResult(
-            asset_key=keys.key(transform.table), data_version=dg.DataVersion(facts.run)
+            asset_key=keys.key(transform.published_table), data_version=dg.DataVersion(facts.run)
         )
         yield from map(as_result, evaluations)
 
@@ -170,7 +170,7 @@ def _windows_of(
         automation: the condition to use if the options have none.
     """
     spec = dg.AssetSpec(
-        names.key(transform.table),
+        names.key(transform.published_table),
         deps=[*map(names.key, inputs(transform))],
         description=transform.description,
         metadata={
@@ -181,7 +181,7 @@ def _windows_of(
         owners=options.owners,
         tags=tags_of(transform.source, options),
         kinds=KINDS,
-        code_version=fingerprint(transform),
+        code_version=compute_fingerprint(transform),
         automation_condition=options.automation_condition or automation,
         freshness_policy=options.freshness_policy,
     )
@@ -197,8 +197,8 @@ def _log_metadata(
 ) -> None:
     """Add metadata to the requested partitions. Log a materialization of each other partition."""
     run_partitions = set(context.partition_keys)
-    table_key = names.key(transform.table)
-    definition = fingerprint(transform)
+    table_key = names.key(transform.published_table)
+    definition = compute_fingerprint(transform)
     tags = provenance_tags(context, names, transform, definition, run)
     for key, metadata in by_partition.items():
         if key in run_partitions:
@@ -242,8 +242,8 @@ def _rollup_asset(
         tidemark = names.tidemark(context)
         keys = names.of_key(context.asset_key)
         time_window = context.partition_time_window
-        start = instant(time_window.start)
-        end = instant(time_window.end)
+        start = parse_instant(time_window.start)
+        end = parse_instant(time_window.end)
         begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
         with failing_with_message():
             facts = run.incremental(tidemark.warehouse, transform, reported=True)
@@ -258,12 +258,13 @@ def _rollup_asset(
             for run_facts in by_partition.values()
         ):
             raise dg.Failure(
-                f"No window of '{name}' from {iso(start)} to {iso(end)} can be published yet: each "
+                f"No window of '{name}' from {format_instant(start)} to {format_instant(end)} can "
+                "be published yet: each "
                 f"is still open, or lacks windows of '{base.name}'. Materialize '{base.name}' for "
                 "that range first.",
                 allow_retries=False,
             )
-        table_key = keys.key(transform.table)
+        table_key = keys.key(transform.published_table)
         for key, metadata in by_partition.items():
             context.add_asset_metadata(metadata, asset_key=table_key, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
@@ -291,8 +292,13 @@ def _check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     newest = max((t[1] for t in times), default=0)
     if times and oldest < end and newest >= start:
         return oldest, newest
-    span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
+    span = (
+        f"there are events from {format_instant(oldest)} to {format_instant(newest)}"
+        if times
+        else "there are none"
+    )
     raise DataError(
-        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({span}): "
+        f"No event of '{log.source.name}' from {format_instant(start)} to {format_instant(end)} "
+        f"has arrived ({span}): "
         "ingest more data, or choose other partitions."
     )

@@ -46,11 +46,11 @@ def check_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function of the definition API to check the arguments of each call."""
 
     @functools.wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def checked_call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         _check_call(function, function.__name__, args, kwargs)
         return function(*args, **kwargs)
 
-    return call
+    return checked_call
 
 
 def checked_class(kind: _C) -> _C:
@@ -58,17 +58,17 @@ def checked_class(kind: _C) -> _C:
     init = kind.__init__
 
     @functools.wraps(init)
-    def call(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
+    def checked_init(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
         # The constructor of a subclass may have other parameters.
         if type(self) is kind:
             _check_call(init, kind.__name__, (self, *args), kwargs)
         init(self, *args, **kwargs)
 
-    kind.__init__ = call
+    kind.__init__ = checked_init
     return kind
 
 
-def parameters(owner: str, function: Callable[..., object]) -> list[str]:
+def list_parameters(owner: str, function: Callable[..., object]) -> list[str]:
     """Return the names of the parameters of a user's function. The first parameter takes the rows.
 
     Args:
@@ -115,10 +115,10 @@ def _split_argument(parameter: inspect.Parameter, argument: Any) -> list[tuple[s
 
 def _check_value(label: str, value: object, hint: Any) -> None:  # noqa: ANN401 (an annotation)
     """Refuse a value that does not fit an annotation, or that is not deterministic as SQL."""
-    if not _fits(value, hint):
+    if not _fits_hint(value, hint):
         raise DefinitionError(
             f"{label} must be {_describe_hint(hint)} "
-            f"(got {_describe_value(value)}).{_advice(value, hint)}"
+            f"(got {_describe_value(value)}).{_suggest_fix(value, hint)}"
         )
     for sql in list_sql(value, hint):
         check_deterministic(label, sql)
@@ -146,15 +146,15 @@ def _mismatch_error(
     return DefinitionError(f"{name}: {error}. {listed}")
 
 
-def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
+def _fits_hint(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
     origin = get_origin(hint)
     parts = get_args(hint)
     if origin is Annotated:
-        return _fits(value, parts[0])
+        return _fits_hint(value, parts[0])
     if hint is None or hint is NoneType:
         return value is None
     if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
+        return any(_fits_hint(value, part) for part in parts)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if hint is float:
@@ -192,7 +192,9 @@ def _entries_fit(mapping: Mapping[Any, Any], parts: tuple[Any, ...]) -> bool:
     if not parts:
         return True
     key_hint, value_hint = parts
-    return all(_fits(key, key_hint) and _fits(item, value_hint) for key, item in mapping.items())
+    return all(
+        _fits_hint(key, key_hint) and _fits_hint(item, value_hint) for key, item in mapping.items()
+    )
 
 
 def _items_fit(items: Sequence[Any], parts: tuple[Any, ...]) -> bool:
@@ -200,7 +202,7 @@ def _items_fit(items: Sequence[Any], parts: tuple[Any, ...]) -> bool:
     if isinstance(items, str | bytes):
         return False
     hints = [part for part in parts if part is not ...]
-    return not hints or all(_fits(item, hints[0]) for item in items)
+    return not hints or all(_fits_hint(item, hints[0]) for item in items)
 
 
 def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
@@ -249,9 +251,9 @@ def _describe_value(value: object) -> str:
     return f"{text[: _SHOWN - 1]}…"
 
 
-def _advice(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)
+def _suggest_fix(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)
     """Return how to fix a likely mistake. Return an empty string if no mistake is likely."""
-    if isinstance(value, str) and _fits([value], hint):
+    if isinstance(value, str) and _fits_hint([value], hint):
         return f" Write [{value!r}]."
     if isinstance(value, type) and hint in value.__mro__:
         return f" Write {value.__name__}(…)."

@@ -74,7 +74,7 @@ class DefinitionChangedError(TidemarkError):
     """A definition other than the one with which another process wrote the asset's tables."""
 
 
-def summarize(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """Return the first line of an exception's message, or its type, without a final period."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip(".;")

@@ -13,7 +13,7 @@ from tidemark.base.errors import MissingDependencyError
 _OWN = "tidemark"
 
 
-def require(extra: str, *packages: str) -> None:
+def require_extra(extra: str, *packages: str) -> None:
     """Raise an error if packages of an extra are missing.
 
     Args:
@@ -31,10 +31,10 @@ def require(extra: str, *packages: str) -> None:
 
 def missing_packages(extra: str) -> list[str]:
     """Return the packages of an extra that are not installed."""
-    return [name for name in _packages(extra) if not _is_installed(name)]
+    return [name for name in _read_packages(extra) if not _is_installed(name)]
 
 
-def _packages(extra: str) -> Iterator[str]:
+def _read_packages(extra: str) -> Iterator[str]:
     for text in requires(_OWN) or ():
         requirement = Requirement(text)
         if requirement.marker is not None and requirement.marker.evaluate({"extra": extra}):

@@ -16,12 +16,12 @@ def pass_fail_point(point: str) -> None:
     """Kill this process if `TIDEMARK_FAIL_AT` selects this fail point; otherwise do nothing."""
     fail_at = os.environ.get(FAIL_AT)
     if fail_at is not None and (
-        fail_at == point or (os.sep in fail_at and _claim(Path(fail_at), point))
+        fail_at == point or (os.sep in fail_at and _claim_point(Path(fail_at), point))
     ):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _claim(file: Path, point: str) -> bool:
+def _claim_point(file: Path, point: str) -> bool:
     """Delete the file if it names this point. Return whether this process has deleted it."""
     try:
         if file.read_text() != point:

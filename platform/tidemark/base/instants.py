@@ -40,7 +40,7 @@ _CALENDAR = (
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
 
 
-def duration(text: str | timedelta) -> int:
+def parse_duration(text: str | timedelta) -> int:
     """Return a duration in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`.
 
     Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural. A
@@ -69,14 +69,14 @@ def checked_duration(subject: str, text: str | timedelta, *, zero: bool = False)
         subject: the subject of the error message, such as the name of the parameter.
         zero: true if a duration of zero is also valid.
     """
-    length = duration(text)
+    length = parse_duration(text)
     if length < 0 or not (length or zero):
         rule = "must not be negative" if zero else "must be greater than zero"
         raise DefinitionError(f"{subject} {rule} (got '{text}').")
     return length
 
 
-def instant(text: str | datetime) -> int:
+def parse_instant(text: str | datetime) -> int:
     """Return an ISO 8601 text or a datetime as microseconds; without an offset, it is in UTC."""
     if isinstance(text, str):
         try:
@@ -96,7 +96,7 @@ def as_datetime(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def iso(micros: int | None) -> str | None:
+def format_instant(micros: int | None) -> str | None:
     """Return an instant as ISO 8601 in UTC, with a fraction of a second only if it is not zero.
 
     Return `+infinity` for INFINITY, and None for minus infinity or for BEGINNING.
@@ -108,7 +108,7 @@ def iso(micros: int | None) -> str | None:
     return as_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
-def is_wait_over(wait: float, since: float, now: float) -> bool:
+def is_wait_over(wait: float, begun: float, current_time: float) -> bool:
     """Return whether `wait` seconds have passed since the time `since`, by the wall clock.
 
     Also return True if `since` is later than `now`: the clock was set back, so it is unknown how
@@ -118,10 +118,10 @@ def is_wait_over(wait: float, since: float, now: float) -> bool:
         since: the start of the wait, in seconds since 1970.
         now: the current time, in seconds since 1970.
     """
-    return not 0 <= now - since < wait
+    return not 0 <= current_time - begun < wait
 
 
-def describe(micros: int) -> str:
+def format_duration(micros: int) -> str:
     """Return a duration in the largest unit that divides it: `10800000000` is `3 hours`."""
     if micros == 0:
         return "0 seconds"
@@ -130,7 +130,7 @@ def describe(micros: int) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
-def latest(*marks: int | None) -> int | None:
+def latest_watermark(*marks: int | None) -> int | None:
     """Return the latest of some watermarks. None is minus infinity.
 
     Return None also without watermarks.
@@ -138,7 +138,7 @@ def latest(*marks: int | None) -> int | None:
     return max((mark for mark in marks if mark is not None), default=None)
 
 
-def earliest(*marks: int | None) -> int | None:
+def earliest_watermark(*marks: int | None) -> int | None:
     """Return the earliest of some watermarks. None is minus infinity.
 
     Return None also without watermarks.

@@ -17,7 +17,7 @@ def find_project() -> None:
 
     The folder is not added if another user can change the settings file or the packages.
     """
-    folder = _here()
+    folder = _project_folder()
     if folder is not None and folder not in sys.path:
         sys.path.append(folder)
 
@@ -29,7 +29,7 @@ def python_path() -> dict[str, str]:
     this process has no `PYTHONPATH` and there is no project.
     """
     existing = os.environ.get("PYTHONPATH")
-    parts = [part for part in (existing, _here()) if part]
+    parts = [part for part in (existing, _project_folder()) if part]
     if parts:
         return {"PYTHONPATH": os.pathsep.join(parts)}
     return {}
@@ -37,14 +37,14 @@ def python_path() -> dict[str, str]:
 
 def find_modules() -> list[str]:
     """Return the names of the packages and modules in the project's folder, if there is one."""
-    folder = _here()
+    folder = _project_folder()
     if folder is None:
         return []
     modules = [path.stem for path in Path(folder).glob("*.py")]
     return modules + [path.parent.name for path in Path(folder).glob("*/__init__.py")]
 
 
-def _here() -> str | None:
+def _project_folder() -> str | None:
     file = Path(FILE)
     if file.is_file() and find_exposure(file) is None:
         return str(Path.cwd())

@@ -61,7 +61,7 @@ class Secret:
         """
         kind, _, location = self.reference.partition(":")
         if kind == "file":
-            return read(Path(location).expanduser())
+            return read_secret_file(Path(location).expanduser())
         if kind == "command":
             return _read_output(location)
         value = os.environ.get(location)
@@ -92,10 +92,10 @@ def secret(reference: str) -> Secret:
     return Secret(reference)
 
 
-def read(file: Path) -> str:
+def read_secret_file(file: Path) -> str:
     """Return the secret that a file contains, without final line breaks."""
     try:
-        content = _private(file).decode().rstrip("\r\n")
+        content = _read_private(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise DefinitionError(
             f"The secret file '{file}' is not text: it must contain only the secret, as UTF-8."
@@ -137,10 +137,10 @@ def _read_output(command: str) -> str:
 
 def check_mode(file: Path) -> None:
     """Raise an error if users other than its owner may access a secret file."""
-    _private(file)
+    _read_private(file)
 
 
-def _private(file: Path) -> bytes:
+def _read_private(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
             # Check the open file: the name may refer to another file by now.

@@ -26,7 +26,7 @@ class _Process:
     received: SentCode | None = None
 
 
-def receive(name: str, content: bytes) -> None:
+def receive_code(name: str, content: bytes) -> None:
     """Record that this process imports its modules from the given code."""
     _Process.received = SentCode(name, content)
 

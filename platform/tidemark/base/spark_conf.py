@@ -55,7 +55,7 @@ _OWN = (
 """The Spark settings that Tidemark depends on. A name that ends with a dot is a prefix."""
 
 
-def parse(conf: object) -> object:
+def parse_conf(conf: object) -> object:
     """Return a mapping from the names of settings to their values, as text.
 
     Args:
@@ -67,11 +67,11 @@ def parse(conf: object) -> object:
         pairs = [pair.partition("=") for pair in conf.split(";") if pair.strip()]
         return {name.strip(): value.strip() for name, _, value in pairs}
     if isinstance(conf, Mapping):
-        return dict(_flat(conf))
+        return dict(_flatten_table(conf))
     return conf
 
 
-def check(conf: Mapping[str, str]) -> None:
+def check_conf(conf: Mapping[str, str]) -> None:
     """Raise an error for a setting that is not Spark's, or is Tidemark's own."""
     for name in conf:
         if not name.startswith("spark.") or name.endswith("."):
@@ -84,23 +84,23 @@ def check(conf: Mapping[str, str]) -> None:
                 f"Setting engine_conf has '{name}', which Tidemark's setting {instead} specifies: "
                 "use that setting instead."
             )
-        if any(_is(name, reserved) for reserved in _OWN):
+        if any(_is_reserved(name, reserved) for reserved in _OWN):
             raise DefinitionError(
                 f"Setting engine_conf has '{name}', which Tidemark depends on and which can't be "
                 "changed: remove it."
             )
 
 
-def _is(name: str, reserved: str) -> bool:
+def _is_reserved(name: str, reserved: str) -> bool:
     if reserved.endswith("."):
         return name.startswith(reserved)
     return name == reserved
 
 
-def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
+def _flatten_table(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
     """Yield each value of a table and its nested tables, with its name in dotted form."""
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flatten_table(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", str(value).lower() if isinstance(value, bool) else str(value)

@@ -42,15 +42,15 @@ class TracedArrival:
         at: the processing time of the arrival, in microseconds.
     """
 
-    place: str
+    database: str
     source: str
     number: int
-    at: int
+    arrived_at: int
 
     @property
-    def ids(self) -> tuple[int, int]:
+    def trace_ids(self) -> tuple[int, int]:
         """The id of the arrival's trace, and the id of the root span of that trace."""
-        identity = "\n".join((self.place, self.source, str(self.number), str(self.at)))
+        identity = "\n".join((self.database, self.source, str(self.number), str(self.arrived_at)))
         digest = sha256(identity.encode()).digest()
         return int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
 
@@ -75,15 +75,15 @@ class Clock:
     """A clock that records the end of each step of a piece of work."""
 
     def __init__(self) -> None:
-        self._begun = self._last = _now()
+        self._begun = self._last = _current_micros()
         self._parts: list[Span] = []
 
     def record_step(self, step: str) -> None:
         """Record the end of a step, which began when the previous one ended."""
-        self._parts.append(Span(step, self._last, _now()))
+        self._parts.append(Span(step, self._last, _current_micros()))
         self._last = self._parts[-1].end
 
-    def span(self, name: str, **facts: str | int | float | bool) -> Span:
+    def create_span(self, name: str, **facts: str | int | float | bool) -> Span:
         """Return the span of the work up to the end of its last step, with a part for each step."""
         return Span(name, self._begun, self._last, facts, tuple(self._parts))
 
@@ -93,7 +93,7 @@ def is_enabled() -> bool:
     return not off and any(os.environ.get(name) for name in RECEIVERS)
 
 
-def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = False) -> None:
+def report_work(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = False) -> None:
     """Report work on some arrivals: add its span to the trace of each arrival.
 
     Only the traces of the newest `MAX_TRACED_ARRIVALS` arrivals get the span.
@@ -105,11 +105,11 @@ def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = Fals
     """
     if not is_enabled():
         return
-    tracer = _provider().get_tracer("tidemark", version("tidemark"))
+    tracer = _span_provider().get_tracer("tidemark", version("tidemark"))
     from opentelemetry import trace
     from opentelemetry.context import Context
 
-    def emit(span: Span, parent: Context, more: _Facts) -> None:
+    def emit_span(span: Span, parent: Context, more: _Facts) -> None:
         begun = tracer.start_span(
             span.name,
             context=parent,
@@ -118,32 +118,32 @@ def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = Fals
         )
         within = trace.set_span_in_context(begun)
         for part in span.parts:
-            emit(part, within, {})
+            emit_span(part, within, {})
         begun.end(end_time=span.end * 1000)
 
     for arrival in arrivals[-MAX_TRACED_ARRIVALS:]:
-        trace_id, span_id = arrival.ids
+        trace_id, span_id = arrival.trace_ids
         arrival_facts = {"source": arrival.source, "arrival": arrival.number}
         if begins:
             token = _root.set((trace_id, span_id))
-            emit(Span(span.name, span.start, span.end, span.facts), Context(), arrival_facts)
+            emit_span(Span(span.name, span.start, span.end, span.facts), Context(), arrival_facts)
             _root.reset(token)
         above = trace.SpanContext(
             trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(0x01)
         )
         parent = trace.set_span_in_context(trace.NonRecordingSpan(above), Context())
         for part in span.parts if begins else (span,):
-            emit(part, parent, {} if begins else arrival_facts)
+            emit_span(part, parent, {} if begins else arrival_facts)
 
 
-def flush() -> None:
+def flush_spans() -> None:
     """Send all reported spans, and wait until they are sent."""
     if is_enabled():
-        _provider().force_flush()
+        _span_provider().force_flush()
 
 
 @cache
-def _provider() -> "TracerProvider":
+def _span_provider() -> "TracerProvider":
     """Return the provider that sends spans in the background."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -172,5 +172,5 @@ def _provider() -> "TracerProvider":
     return provider
 
 
-def _now() -> int:
+def _current_micros() -> int:
     return time.time_ns() // 1000

@@ -25,7 +25,7 @@ def uses_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError):
-        _shake(context, host, port, deadline)
+        _shake_hands(context, host, port, deadline)
         return True
     return False
 
@@ -44,7 +44,7 @@ def find_trust_problem(
     context = ssl.create_default_context(cafile=str(authorities))
     context.set_alpn_protocols(list(protocols))
     try:
-        _shake(context, host, port, DEADLINE)
+        _shake_hands(context, host, port, DEADLINE)
     except ssl.SSLCertVerificationError as error:
         return error.verify_message.rstrip(".")
     except (ssl.SSLError, ConnectionResetError):
@@ -54,7 +54,7 @@ def find_trust_problem(
     return None
 
 
-def _shake(context: ssl.SSLContext, host: str, port: int, deadline: float) -> None:
+def _shake_hands(context: ssl.SSLContext, host: str, port: int, deadline: float) -> None:
     with (
         socket.create_connection((host, port), timeout=deadline) as connection,
         context.wrap_socket(connection, server_hostname=host),

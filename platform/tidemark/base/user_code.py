@@ -24,14 +24,14 @@ def find_place(error: BaseException) -> str | None:
     Return None if no user's code is on the stack.
     """
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return _at(error.filename, error.lineno)
+        return _describe_position(error.filename, error.lineno)
     for frame in reversed(extract_tb(error.__traceback__)):
         if _is_theirs(frame.filename):
-            return _at(frame.filename, frame.lineno)
+            return _describe_position(frame.filename, frame.lineno)
     return None
 
 
-def describe(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return the type and message of an exception in one line, without a final period."""
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
@@ -54,7 +54,7 @@ def _is_theirs(file: str) -> bool:
     return not file[sent.end() :].startswith(_NOT_THEIRS_IF_SENT)
 
 
-def _at(file: str, line: int | None) -> str:
+def _describe_position(file: str, line: int | None) -> str:
     path = Path(PATH.sub("", file, count=1))
     working_directory = Path.cwd()
     shown = path.relative_to(working_directory) if path.is_relative_to(working_directory) else path
@@ -76,7 +76,7 @@ def find_in_text(text: str) -> str | None:
     for line in trace.splitlines():
         if (frame := _FRAME.match(line)) is not None:
             if _is_theirs(frame["file"]):
-                where = _at(frame["file"], int(frame["line"]))
+                where = _describe_position(frame["file"], int(frame["line"]))
         elif line.strip() and not line.startswith(" "):
             return f"{f'at {where}' if where else 'in a library'}: {line.strip().rstrip('.')}"
     return None

@@ -11,7 +11,7 @@ import altair as alt
 import pandas as pd
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import INFINITY, describe
+from tidemark.base.instants import INFINITY, format_duration
 from tidemark.charts.picture import BLUE, INK, MUTED, VERMILION
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.verify.bounds import Lateness
@@ -22,7 +22,7 @@ _AXIS = alt.Axis(format="%b %-d, %H:%M", labelOverlap=True, tickCount=8)
 _UTC = alt.Scale(type="utc")
 
 
-def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
+def timeline_chart(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     """Return a chart of event time against processing time, with the watermark after each arrival.
 
     The chart shows the newest `_MOST_ARRIVALS` arrivals. Return None if fewer than two of these
@@ -30,10 +30,10 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     """
     rows = [
         {
-            "at": _time(a.arrived_at),
-            "oldest": _time(a.min_event_time),
-            "newest": _time(a.max_event_time),
-            "watermark": None if a.after is None or a.after >= INFINITY else _time(a.after),
+            "at": _to_timestamp(a.arrived_at),
+            "oldest": _to_timestamp(a.min_event_time),
+            "newest": _to_timestamp(a.max_event_time),
+            "watermark": None if a.after is None or a.after >= INFINITY else _to_timestamp(a.after),
         }
         for a in arrivals[-_MOST_ARRIVALS:]
         if a.min_event_time is not None and a.max_event_time is not None
@@ -47,7 +47,7 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     steps = table.mark_line(interpolate="step-after", color=INK, strokeWidth=1.6).encode(
         x=x, y="watermark:T"
     )
-    return _style(
+    return _apply_style(
         alt.LayerChart(layer=[spans, steps]),
         240,
         "Event time against processing time",
@@ -55,7 +55,7 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     )
 
 
-def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
+def lateness_chart(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     """Return a chart that shows, for each watermark bound, the share of events with a larger lag.
 
     Bulk loads are left out, unless all events arrived in bulk loads. The source's own bound is
@@ -66,14 +66,14 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     """
     lags = observed.live or observed.total
     rows = [
-        {"bound": describe(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
+        {"bound": format_duration(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
         for c in lags.candidates
         if c.bound > 0
     ]
     if not rows or rows[0]["share"] == 0:
         return None
     table = alt.Chart(pd.DataFrame(rows))
-    marked = alt.datum.bound == ("" if bound is None else describe(bound))
+    marked = alt.datum.bound == ("" if bound is None else format_duration(bound))
     x = alt.X(
         "bound:N",
         sort=None,
@@ -84,8 +84,8 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     colour = alt.condition(marked, alt.value(VERMILION), alt.value(BLUE))
     bars = table.mark_bar().encode(x=x, y=y, color=colour)
     labels = table.mark_text(dy=-6, color=MUTED, fontSize=10).encode(x=x, y=y, text="label:N")
-    bound_note = f" In red: the source's bound, {describe(bound)}." if bound else ""
-    return _style(
+    bound_note = f" In red: the source's bound, {format_duration(bound)}." if bound else ""
+    return _apply_style(
         alt.LayerChart(layer=[bars, labels]),
         220,
         "Lag of events on arrival",
@@ -120,7 +120,7 @@ def heat_map(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
             color=alt.Color("events:Q", title="events", scale=alt.Scale(scheme="viridis")),
         )
     )
-    return _style(
+    return _apply_style(
         alt.LayerChart(layer=[cells]),
         max(60, 22 * len(keys)),
         f"Events per window, by {unit} of the window's start",
@@ -135,7 +135,7 @@ def to_svg(chart: alt.LayerChart | alt.FacetChart) -> str:
     return text.getvalue()
 
 
-def _style(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt.LayerChart:
+def _apply_style(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt.LayerChart:
     words = alt.TitleParams(
         title, subtitle=subtitle, anchor="start", color=INK, subtitleColor=MUTED, offset=10
     )
@@ -147,7 +147,7 @@ def _style(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt
     )
 
 
-def _time(micros: int | None) -> pd.Timestamp | None:
+def _to_timestamp(micros: int | None) -> pd.Timestamp | None:
     if micros is None:
         return None
     return pd.Timestamp(micros, unit="us", tz="UTC")

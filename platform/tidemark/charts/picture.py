@@ -16,7 +16,7 @@ import pandas as pd
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark.base.instants import INFINITY, describe
+from tidemark.base.instants import INFINITY, format_duration
 from tidemark.store.event_log.arrival import Arrival
 
 BLUE, ORANGE, VERMILION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#1F2933", "#6B7280"
@@ -35,7 +35,7 @@ class Picture:
     html: Path
 
 
-def arrivals(
+def arrivals_chart(
     events: pd.DataFrame, timeline: Sequence[Arrival], *, title: str, allowed_lateness: int
 ) -> alt.LayerChart:
     """Return a chart of event time against processing time, with the watermark as a line.
@@ -52,9 +52,9 @@ def arrivals(
     if events.empty or not timeline:
         raise DataError("There is no event to draw in this range of arrivals.")
     points = _place_events(events, timeline)
-    lines = _steps(timeline, allowed_lateness)
-    x = alt.X(**_instant("at", "processing time: when the record arrived (UTC)"))
-    y = alt.Y(**_instant("event", "event time: when it happened (UTC)"))
+    lines = _watermark_steps(timeline, allowed_lateness)
+    x = alt.X(**_instant_encoding("at", "processing time: when the record arrived (UTC)"))
+    y = alt.Y(**_instant_encoding("event", "event time: when it happened (UTC)"))
     verdict = alt.Color(
         "verdict:N",
         title="an event is",
@@ -108,8 +108,8 @@ def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataF
     arrived = rows["begin"] + (rows["position"] + 1) * rows["span"] // rows["rows"]
     return pd.DataFrame(
         {
-            "at": _times(arrived),
-            "event": _times(rows["event_time"]),
+            "at": _to_timestamps(arrived),
+            "event": _to_timestamps(rows["event_time"]),
             "arrival": rows["arrival"],
             "verdict": rows["verdict"],
         }
@@ -123,11 +123,11 @@ def _arrival_starts(timeline: Sequence[Arrival]) -> list[int]:
     return [instants[0] - usual, *instants[:-1]]
 
 
-def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
+def _watermark_steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
     ends = [(_arrival_starts(timeline)[0], timeline[0].before)]
     ends += [(a.arrived_at, a.after) for a in timeline]
     watermarks = [(instant, mark) for instant, mark in ends if mark is not None and mark < INFINITY]
-    behind = f"watermark \N{MINUS SIGN} {describe(allowed_lateness)}"
+    behind = f"watermark \N{MINUS SIGN} {format_duration(allowed_lateness)}"
     lines = {"watermark": 0, behind: allowed_lateness}
     return pd.DataFrame(
         [
@@ -136,10 +136,10 @@ def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
             for instant, mark in watermarks
         ],
         columns=["at", "event", "line"],
-    ).assign(at=lambda d: _times(d["at"]), event=lambda d: _times(d["event"]))
+    ).assign(at=lambda d: _to_timestamps(d["at"]), event=lambda d: _to_timestamps(d["event"]))
 
 
-def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
+def late_loss_chart(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
     """Return a chart of the late events by day of their window, and of the share of events lost.
 
     The late events are divided into admitted and too-late events. Only the latter are lost.
@@ -156,7 +156,7 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     if days.empty:
         raise DataError("There is no published window to draw.")
     table = days.assign(
-        day=_times(days["day"]), rate=days["too_late"] / (days["events"] + days["too_late"])
+        day=_to_timestamps(days["day"]), rate=days["too_late"] / (days["events"] + days["too_late"])
     )
     kinds = table.rename(columns={"late": VERDICTS[1], "too_late": VERDICTS[2]}).melt(
         ["day"], list(VERDICTS[1:]), "kind", "count"
@@ -200,13 +200,14 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     subtitle = [
         f"{int(days['late'].sum()):,} of {format_count(total, 'event')} arrived after their "
         "window had closed and were counted;",
-        f"{lost:,} ({lost / max(total, 1):.3%}) arrived {describe(allowed_lateness)} or more "
+        f"{lost:,} ({lost / max(total, 1):.3%}) arrived {format_duration(allowed_lateness)} or "
+        "more "
         "after that: not counted, but kept in the late table.",
     ]
     return style_chart(alt.vconcat(above, below, spacing=16), title, subtitle)
 
 
-def save(
+def save_chart(
     chart: alt.LayerChart | alt.VConcatChart | alt.FacetChart, folder: Path, name: str
 ) -> Picture:
     """Save a chart as `name.png`, at twice the size on screen, and as `name.html`."""
@@ -260,7 +261,7 @@ def style_chart(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
     )
 
 
-def _instant(field: str, title: str) -> dict[str, Any]:
+def _instant_encoding(field: str, title: str) -> dict[str, Any]:
     return {
         "shorthand": f"{field}:T",
         "title": title,
@@ -273,5 +274,5 @@ def _time_tooltip(field: str) -> alt.Tooltip:
     return alt.Tooltip(f"utcyearmonthdatehoursminutes({field}):T", title=field)
 
 
-def _times(micros: "pd.Series[int]") -> "pd.Series[pd.Timestamp]":
+def _to_timestamps(micros: "pd.Series[int]") -> "pd.Series[pd.Timestamp]":
     return pd.to_datetime(micros, unit="us", utc=True)

@@ -15,7 +15,7 @@ _OUTCOMES = ("as expected", "warning", "quarantined")
 _ROW = 64
 
 
-def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
+def history_chart(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     """Return a chart with one strip for each expectation, which has one bar for each run.
 
     The height of a bar is the share of the validated rows that failed.

@@ -11,7 +11,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.charts.picture import VERDICTS
 from tidemark.compute.windowing import classify_scope
 from tidemark.define import classification
@@ -23,13 +23,13 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
 _SHOWN_EVENTS = 5000
-_DAY = duration("1 day")
+_DAY = parse_duration("1 day")
 
 
 def read_events(
     warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
-    """Return the events of the arrivals in `timeline` that `picture.arrivals` draws.
+    """Return the events of the arrivals in `timeline` that `picture.arrivals_chart` draws.
 
     These are all late and too-late events, and some of the on-time events. Duplicates and events
     without an event time are left out. An event that belongs to several windows has its best
@@ -56,9 +56,9 @@ def read_events(
 
 
 def read_days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
-    """Return the number of events by lateness and day of their window, for `picture.late_loss`."""
+    """Return the number of events by lateness and day of their window, for `late_loss_chart`."""
     counted = _by_day(
-        warehouse.read_frame(transform.table),
+        warehouse.read_frame(transform.published_table),
         F.sum("events").alias("events"),
         F.sum("late_events").alias("late"),
     )

@@ -96,7 +96,7 @@ def has_supported_firings(transform: Definition, commit_info: CommitInfo) -> boo
     """Return whether this module knows which windows have fired after a commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
-        transform.follows is None
+        transform.rolled_up_name is None
         and not transform.window.merges
         and not (commit_info.before.covers or commit_info.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
@@ -326,7 +326,8 @@ def _mask_changes(
 
 
 def _find_trigger_arrival(firing: Firing, slots: Array) -> Array:
-    """Return the arrival at which the trigger fired each slot, as `Firing.fires` does.
+    """Return the arrival at which the trigger fired each slot, as `Firing.find_firing_arrival`
+    does.
 
     Return `_NO_TRIGGER` for slots that the trigger has not fired.
 

@@ -32,7 +32,7 @@ def late_events(log: Log, transform: WindowedTransform, commit_info: StateCommit
     reason = (
         F.when(verdict != classification.NO_EVENT_TIME, "too_late")
         .when(
-            transform.source.possible & F.col(HAPPENED_AT).isNotNull(),
+            transform.source.has_possible_time & F.col(HAPPENED_AT).isNotNull(),
             "window_out_of_range",
         )
         .otherwise(untimed_reason(F.col(f"`{transform.source.event_time}`")))

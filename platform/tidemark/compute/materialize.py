@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.base import thresholds
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store import claims
 from tidemark.store.refusals import translate_refusals
 from tidemark.store.rows import Rows, frame
@@ -41,7 +41,7 @@ class TempTables:
         """
         if few:
             with translate_refusals("compute rows"):
-                return fetch(rows)
+                return fetch_dataframe(rows)
         return self._write_if_many(rows, thresholds.INLINE_ROWS)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:

@@ -63,7 +63,7 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     before = coverage(transform, commits[0].before)
     after = coverage(transform, commits[-1].after)
     ranges = _replaced_windows(transform, before, commits)
-    if published_number < 0 and warehouse.has_table(transform.table):
+    if published_number < 0 and warehouse.has_table(transform.published_table):
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
         ranges = ()
@@ -162,11 +162,11 @@ def assign_windows(
     punctual = F.col(VERDICT) == classification.ON_TIME
     base_columns = {name: f"_{name}" for name in ("window_start", "window_end")}
     admitted = rows.where(ADMITTED).withColumnsRenamed(base_columns)
-    assigned = transform.window.assign(admitted, base_columns["window_start"]).drop(
+    assigned = transform.window.assign_windows(admitted, base_columns["window_start"]).drop(
         *base_columns.values()
     )
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
-    current_verdict = classification.verdict(
+    current_verdict = classification.classify_lateness(
         F.col("window_end"), F.col("_before"), transform.allowed_lateness
     )
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)

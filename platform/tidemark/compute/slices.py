@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from tidemark.compute.rows import merge_columns
 from tidemark.define import uniqueness
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import HAPPENED_AT, helper
+from tidemark.define.helper_columns import HAPPENED_AT, name_helper
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
-IS_DUPLICATE = helper("again")
+IS_DUPLICATE = name_helper("again")
 """The BOOLEAN column that marks a slice of duplicates."""
 
 
@@ -31,7 +31,7 @@ def shared_slices(transform: WindowedTransform) -> Slicing | None:
 
     With a count trigger, each event needs a rank in each of its windows, so the windows share none.
     """
-    if transform.trigger.ranked:
+    if transform.trigger.needs_rank:
         return None
     return transform.window.slicing
 
@@ -78,9 +78,9 @@ def aggregate_slices(
         duplicate_columns = [F.col(uniqueness.MARK).alias(IS_DUPLICATE)]
         is_combined = is_combined & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
-    if early.clock is not None:
+    if early.clock_interval is not None:
         # All arrivals since the last multiple of the interval wait for the same next multiple.
-        clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock, 0))
+        clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock_interval, 0))
     arrival_columns = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     slices = rows.groupBy(

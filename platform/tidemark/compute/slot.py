@@ -22,7 +22,7 @@ from tidemark.define.helper_columns import (
     SLOT,
     VERDICT,
     WATERMARK_AFTER,
-    helper,
+    name_helper,
 )
 from tidemark.define.triggers.firings import RANK, Side
 from tidemark.engine.queries.plan_literals import uncompiled_literal
@@ -32,7 +32,7 @@ EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
 """The phases of a window, in the order of their firings."""
 
 
-_ON_TIME, _GROUP, _EARLIER = map(helper, ("on_time", "group", "earlier"))
+_ON_TIME, _GROUP, _EARLIER = map(name_helper, ("on_time", "group", "earlier"))
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ def assign_slots(
             to count the events of a window; None if there are none. Other triggers ignore them.
     """
     trigger = transform.trigger
-    if trigger.ranked:
+    if trigger.needs_rank:
         events = _add_ranks(events, transform, earlier_partials)
-    early = trigger.early.slot()
+    early = trigger.early.event_slot()
     if trigger.early.by_arrival:
         events = add_watermark_after(events, log)
         closes = F.col(WATERMARK_AFTER) >= F.unix_micros("window_end")
         early = F.when(F.coalesce(closes, F.lit(False)), F.lit(0)).otherwise(early)
     on_time = F.col(VERDICT) == classification.ON_TIME
-    chosen = F.when(on_time, early).otherwise(trigger.late.slot())
+    chosen = F.when(on_time, early).otherwise(trigger.late.event_slot())
     return events.select("*", chosen.cast("bigint").alias(SLOT))
 
 
@@ -104,8 +104,8 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, current: As
     slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
     before_end = Side("early", end, current.arrival, slots)
     before_final = Side("late", final_end, current.arrival, slots)
-    counted, early = trigger.early.fires(counted, before_end, log.read_ticks)
-    counted, late = trigger.late.fires(counted, before_final, log.read_ticks)
+    counted, early = trigger.early.find_firing_arrival(counted, before_end, log.read_ticks)
+    counted, late = trigger.late.find_firing_arrival(counted, before_final, log.read_ticks)
     phase = F.when(
         on_time, F.when(early.isNotNull(), EARLY).when(end <= current.watermark, ON_TIME)
     ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= current.watermark, FINAL))

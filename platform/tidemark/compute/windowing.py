@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, NumericType
 
 from tidemark.base.determinism import find_nondeterminism
-from tidemark.base.errors import DefinitionError, summarize
+from tidemark.base.errors import DefinitionError, summarize_error
 from tidemark.compute import slices, slot
 from tidemark.compute.events import plan_check as rowwise
 from tidemark.compute.events.prepare import prepare_rows
@@ -151,12 +151,14 @@ def _assign_and_classify(
     """
     end = F.col("window_end")
     watermark = F.col("watermark")
-    verdict = classification.verdict(end, watermark, transform.allowed_lateness, is_duplicate)
+    verdict = classification.classify_lateness(
+        end, watermark, transform.allowed_lateness, is_duplicate
+    )
     admitted = F.col(VERDICT) <= (
         classification.TOO_LATE if scope.complete else classification.LATE
     )
     events = (
-        transform.window.assign(rows, HAPPENED_AT)
+        transform.window.assign_windows(rows, HAPPENED_AT)
         .where(window_starts_in(scope.ranges).sql())
         .select("*", verdict.alias(VERDICT))
         .select("*", admitted.alias(ADMITTED))
@@ -198,7 +200,7 @@ def check_analysis(log: Log, transform: WindowedTransform) -> None:
     except AnalysisException as error:
         raise DefinitionError(
             f"Asset '{transform.name}': the engine can't analyze its definition on the columns of "
-            f"'{transform.source.name}': {summarize(error)}. Correct its function, keys or "
+            f"'{transform.source.name}': {summarize_error(error)}. Correct its function, keys or "
             "aggregates."
         ) from None
 

@@ -33,7 +33,7 @@ def is_uncounted() -> Column:
     return (F.col(VERDICT) == TOO_LATE) & ~F.col(ADMITTED)
 
 
-def verdict(
+def classify_lateness(
     window_end: Column,
     watermark: Column,
     allowed_lateness: int,

@@ -66,10 +66,10 @@ def data_type(text: str) -> DataType:
         UnknownTypeError: the text is not a supported type.
     """
     tokens = _Tokens(text)
-    parsed = _type(tokens)
-    _suffix(tokens)
+    parsed = _parse_type(tokens)
+    _skip_suffix(tokens)
     if tokens.next is not None:
-        raise tokens.error(f"'{tokens.next}' is not allowed after a type")
+        raise tokens.create_error(f"'{tokens.next}' is not allowed after a type")
     return parsed
 
 
@@ -87,101 +87,101 @@ class _Tokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._rest = self._split(text)
+        self._rest = self._split_text(text)
         self.next = next(self._rest, None)
 
-    def _split(self, text: str) -> Iterator[str]:
+    def _split_text(self, text: str) -> Iterator[str]:
         start = 0
         while start < len(text.rstrip()):
             match = _TOKEN.match(text, start)
             if match is None:
-                raise self.error(f"'{text[start:].strip()}' is not a type")
+                raise self.create_error(f"'{text[start:].strip()}' is not a type")
             start = match.end()
             yield match[1]
 
-    def take(self) -> str:
+    def take_token(self) -> str:
         taken = self.next
         if taken is None:
-            raise self.error("the type is incomplete")
+            raise self.create_error("the type is incomplete")
         self.next = next(self._rest, None)
         return taken
 
-    def skip(self, *words: str) -> bool:
+    def skip_word(self, *words: str) -> bool:
         """Skip the next word if it is one of `words`. Return whether it was."""
         is_next = self.next is not None and self.next.upper() in words
         if is_next:
-            self.take()
+            self.take_token()
         return is_next
 
-    def expect(self, sign: str) -> None:
-        if not self.skip(sign):
+    def expect_sign(self, sign: str) -> None:
+        if not self.skip_word(sign):
             position = f"before '{self.next}'" if self.next else "at the end"
-            raise self.error(f"expected '{sign}' {position}")
+            raise self.create_error(f"expected '{sign}' {position}")
 
-    def error(self, why: str) -> UnknownTypeError:
+    def create_error(self, why: str) -> UnknownTypeError:
         return UnknownTypeError(f"{why}; the supported types are {_ALLOWED}")
 
 
-def _type(tokens: _Tokens) -> DataType:
-    name = tokens.take()
+def _parse_type(tokens: _Tokens) -> DataType:
+    name = tokens.take_token()
     kind = name.upper()
     if kind in _INSTEAD:
         raise UnknownTypeError(f"{kind} is not supported; declare it as {_INSTEAD[kind]}")
     if kind == "ARRAY":
-        (element,) = _parts(tokens, 1)
+        (element,) = _parse_parameters(tokens, 1)
         return ArrayType(element)
     if kind == "MAP":
-        key, value = _parts(tokens, 2)
+        key, value = _parse_parameters(tokens, 2)
         return MapType(key, value)
     if kind == "STRUCT":
-        return _struct(tokens)
+        return _parse_struct(tokens)
     if kind in _DECIMAL:
-        return _decimal(tokens)
+        return _parse_decimal(tokens)
     if kind not in _PLAIN:
-        raise tokens.error(f"'{name}' is not a type")
+        raise tokens.create_error(f"'{name}' is not a type")
     return _PLAIN[kind]
 
 
-def _decimal(tokens: _Tokens) -> DecimalType:
+def _parse_decimal(tokens: _Tokens) -> DecimalType:
     precision = "10"
     scale = "0"
-    if tokens.skip("("):
-        precision = tokens.take()
-        scale = tokens.take() if tokens.skip(",") else scale
-        tokens.expect(")")
+    if tokens.skip_word("("):
+        precision = tokens.take_token()
+        scale = tokens.take_token() if tokens.skip_word(",") else scale
+        tokens.expect_sign(")")
     if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
-        raise tokens.error(
+        raise tokens.create_error(
             f"DECIMAL({precision}, {scale}) must have a precision of at most 38, and a scale of at "
             "most the precision"
         )
     return DecimalType(int(precision), int(scale))
 
 
-def _parts(tokens: _Tokens, count: int) -> list[DataType]:
-    tokens.expect("<")
-    types = [_type(tokens)]
+def _parse_parameters(tokens: _Tokens, count: int) -> list[DataType]:
+    tokens.expect_sign("<")
+    types = [_parse_type(tokens)]
     for _ in range(count - 1):
-        tokens.expect(",")
-        types.append(_type(tokens))
-    tokens.expect(">")
+        tokens.expect_sign(",")
+        types.append(_parse_type(tokens))
+    tokens.expect_sign(">")
     return types
 
 
-def _struct(tokens: _Tokens) -> StructType:
-    tokens.expect("<")
+def _parse_struct(tokens: _Tokens) -> StructType:
+    tokens.expect_sign("<")
     fields = list[StructField]()
-    while not fields or tokens.skip(","):
-        name = tokens.take()
+    while not fields or tokens.skip_word(","):
+        name = tokens.take_token()
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        tokens.skip(":")
-        fields.append(StructField(name, _type(tokens)))
-        _suffix(tokens)
-    tokens.expect(">")
+        tokens.skip_word(":")
+        fields.append(StructField(name, _parse_type(tokens)))
+        _skip_suffix(tokens)
+    tokens.expect_sign(">")
     return StructType(fields)
 
 
-def _suffix(tokens: _Tokens) -> None:
-    if tokens.skip("NOT"):
-        tokens.expect("NULL")
-    if tokens.skip("COMMENT"):
-        tokens.take()
+def _skip_suffix(tokens: _Tokens) -> None:
+    if tokens.skip_word("NOT"):
+        tokens.expect_sign("NULL")
+    if tokens.skip_word("COMMENT"):
+        tokens.take_token()

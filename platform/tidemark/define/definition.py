@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe
+from tidemark.base.instants import format_duration
 from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
@@ -76,7 +76,7 @@ class Definition(ABC):
         if self.allowed_lateness < 0:
             raise DefinitionError(
                 f"Asset '{self.name}': allowed_lateness must not be negative (got "
-                f"'{describe(self.allowed_lateness)}')."
+                f"'{format_duration(self.allowed_lateness)}')."
             )
         if self.sink is not None and self.accumulation is None:
             raise DefinitionError(
@@ -98,25 +98,27 @@ class Definition(ABC):
         """The table of stored partials from which the asset's windows are computed."""
 
     @property
-    def follows(self) -> str | None:
+    def rolled_up_name(self) -> str | None:
         """The name of the asset whose partials are merged; None if this asset aggregates events."""
         return None
 
     @property
     def base_owners(self) -> tuple[str, ...]:
         """The owners of the tables that this asset reads: its source, and a roll-up's base."""
-        rolled_up = () if self.follows is None else (tables.asset(self.follows),)
-        return (*rolled_up, tables.source(self.source.name))
+        rolled_up = (
+            () if self.rolled_up_name is None else (tables.asset_owner(self.rolled_up_name),)
+        )
+        return (*rolled_up, tables.source_owner(self.source.name))
 
     @property
-    def remarks(self) -> Mapping[str, str]:
+    def further_details(self) -> Mapping[str, str]:
         """Further information about the asset, as readable labels and values."""
         return {}
 
     @property
-    def tables(self) -> list[TableName]:
+    def own_tables(self) -> list[TableName]:
         """The tables that only this asset writes, in the order in which they are dropped."""
-        return [self.table, self.panes_table, self.quarantine_table]
+        return [self.published_table, self.panes_table, self.quarantine_table]
 
     @property
     def late_tables(self) -> list[TableName]:
@@ -124,7 +126,7 @@ class Definition(ABC):
         return []
 
     @property
-    def checks(self) -> tuple[Expectation, ...]:
+    def all_expectations(self) -> tuple[Expectation, ...]:
         """All expectations that rows must meet: the declared ones, and `values_fit()` if an
         aggregate can exceed its type."""
         fit = values_fit()
@@ -138,7 +140,7 @@ class Definition(ABC):
         converted = tuple(e if isinstance(e, Expectation) else as_expectation(e) for e in declared)
         object.__setattr__(self, "expectations", converted)
         for n, expectation in enumerate(converted):
-            expectation.check(self)
+            expectation.check_definition(self)
             if expectation.name in [e.name for e in converted[:n]]:
                 raise DefinitionError(
                     f"Asset '{self.name}': expectation {expectation.name} is given twice: remove "
@@ -183,14 +185,14 @@ class Definition(ABC):
         return ["window_start", "window_end", *self.keys]
 
     @property
-    def table(self) -> TableName:
+    def published_table(self) -> TableName:
         """The published table: one row per window and keys."""
-        return self._table("", Role.PUBLISHED)
+        return self._name_table("", Role.PUBLISHED)
 
     @property
     def panes_table(self) -> TableName:
         """The table with every firing of every window; it exists if `accumulation` is set."""
-        return self._table("_panes", Role.PANES)
+        return self._name_table("_panes", Role.PANES)
 
     @property
     def quarantine_table(self) -> TableName:
@@ -198,9 +200,9 @@ class Definition(ABC):
 
         It exists if the asset has expectations, or if a value has exceeded its type.
         """
-        return self._table("_quarantine", Role.QUARANTINE)
+        return self._name_table("_quarantine", Role.QUARANTINE)
 
-    def _table(self, suffix: str, role: Role) -> TableName:
+    def _name_table(self, suffix: str, role: Role) -> TableName:
         side = self.name if self.side_of else ""
-        owner = tables.asset(self.side_of or self.name)
+        owner = tables.asset_owner(self.side_of or self.name)
         return TableName(self.name + suffix, owner, role, side, bases=self.base_owners)

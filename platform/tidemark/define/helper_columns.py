@@ -7,7 +7,7 @@ definition accepts.
 PREFIX = "_tidemark_"
 
 
-def helper(name: str) -> str:
+def name_helper(name: str) -> str:
     return f"{PREFIX}{name}"
 
 
@@ -16,33 +16,33 @@ def is_helper(column: str) -> bool:
     return column.lower().startswith(PREFIX)
 
 
-HAPPENED_AT = helper("happened_at")
+HAPPENED_AT = name_helper("happened_at")
 """The event time of an event, TIMESTAMP; null if it is missing or implausible."""
-VERDICT = helper("verdict")
+VERDICT = name_helper("verdict")
 """The lateness of an event in a window, TINYINT: a code of `classification`."""
-ADMITTED = helper("admitted")
+ADMITTED = name_helper("admitted")
 """True if an event counts in a window, BOOLEAN."""
-FIRST = helper("first")
+FIRST = name_helper("first")
 """True if the row's window is the one that ends first among all windows of its event, BOOLEAN. The
 column exists only if windows overlap.
 """
-FIRST_EVENTS = helper("first_events")
+FIRST_EVENTS = name_helper("first_events")
 """The number of a partial's events for which `FIRST` is true, BIGINT. The sum over all windows
 counts each event once. The column exists only if windows overlap.
 """
-SLOT = helper("slot")
+SLOT = name_helper("slot")
 """The slot that an event joins in a window, BIGINT; `triggers.firings` defines slots."""
-WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))
+WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(name_helper, ("before", "reached", "clock"))
 """The watermark before and after an arrival, and its processing time, BIGINT microseconds."""
-MARKER = helper("marker")
+MARKER = name_helper("marker")
 """The description of a commit to the state (`CommitInfo`) as JSON, STRING; null in the rows of
 partials.
 """
-PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
+PHASE, FIRING, FIRED = map(name_helper, ("phase", "firing", "fired"))
 """The phase and the firing that a partial has joined, and the arrival at which its slot fired.
 `compute.slot.select_fired` adds these columns and describes their values.
 """
-IS_DELETED = helper("is_deleted")
+IS_DELETED = name_helper("is_deleted")
 """True if a row is deleted from the published table, BOOLEAN."""
-OBSERVED = helper("observed")
+OBSERVED = name_helper("observed")
 """The value that an expectation observed for a missing window, STRING."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from tidemark.base import user_code
-from tidemark.base.arguments import parameters
+from tidemark.base.arguments import list_parameters
 from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.source import Source, lookup_name
@@ -36,7 +36,7 @@ class Preparation:
 
     def __post_init__(self) -> None:
         lookup_names = [lookup_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.lookups if name not in lookup_names]
+        unknown = [name for name in self.lookup_names if name not in lookup_names]
         if unknown:
             raise DefinitionError(
                 f"Asset '{self.asset}': its function has the parameter '{unknown[0]}', which is "
@@ -45,11 +45,13 @@ class Preparation:
             )
 
     @property
-    def lookups(self) -> list[str]:
+    def lookup_names(self) -> list[str]:
         """The names of the lookup tables that the function takes in addition to the rows."""
-        return parameters(f"Asset '{self.asset}'", self.function)[1:]
+        return list_parameters(f"Asset '{self.asset}'", self.function)[1:]
 
-    def prepare(self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None) -> DataFrame:
+    def prepare_rows(
+        self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
         """Return the prepared rows, after a check that they have the columns that are needed.
 
         Args:
@@ -73,7 +75,7 @@ class Preparation:
             where = user_code.find_place(error) or "an unknown location"
             raise DefinitionError(
                 f"Asset '{self.asset}': its function failed at {where}: "
-                f"{user_code.describe(error)}."
+                f"{user_code.describe_exception(error)}."
             ) from error
         if not isinstance(prepared, DataFrame):
             hint = " Is its `return` missing?" if prepared is None else ""

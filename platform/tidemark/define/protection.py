@@ -49,7 +49,7 @@ class Protection(ABC):
 
     @property
     @abstractmethod
-    def descriptor(self) -> str:
+    def stored_descriptor(self) -> str:
         """A text that identifies how values are protected, such as `mask 4`.
 
         The event log stores the text as a table property. Two protections that protect values
@@ -60,17 +60,17 @@ class Protection(ABC):
         """
 
     @abstractmethod
-    def change(self) -> Change:
+    def create_change(self) -> Change:
         """Return the function that protects a value.
 
         Raises:
             DefinitionError: the key does not exist, or is too short.
         """
 
-    def protect(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":
+    def protect_values(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":
         """Return the protected values of a column of strings or bytes; null stays null."""
         combined = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        change = self.change()
+        change = self.create_change()
         # Change each distinct value only once.
         coded = combined.cast(pa.binary()).dictionary_encode()
         changed = pa.array([change(value) for value in coded.dictionary.to_pylist()], pa.binary())
@@ -101,18 +101,18 @@ class Mask(Protection):
             raise DefinitionError(f"Mask: `keep_last` must be 0 or more (got {self.keep_last}).")
 
     @property
-    def descriptor(self) -> str:
+    def stored_descriptor(self) -> str:
         return f"mask {self.keep_last}"
 
-    def change(self) -> Change:
+    def create_change(self) -> Change:
         keep = self.keep_last
 
-        def mask(value: bytes) -> bytes:
+        def mask_value(value: bytes) -> bytes:
             text = value.decode(errors="replace")
             kept = text[-keep:] if keep and len(text) >= 2 * keep else ""
             return f"{MASKED}{kept}".encode()
 
-        return mask
+        return mask_value
 
 
 @checked_class
@@ -136,16 +136,16 @@ class Tokenize(Protection):
     kinds: ClassVar[tuple[str, ...]] = ("STRING", "BINARY", HEADERS)
 
     @property
-    def descriptor(self) -> str:
+    def stored_descriptor(self) -> str:
         # An HMAC of a fixed text identifies the key without revealing it.
-        name = hmac.digest(self._key(), b"name of the key", hashlib.sha256)
+        name = hmac.digest(self._read_key(), b"name of the key", hashlib.sha256)
         return f"tokenize by key {name.hex()[:8]}"
 
-    def change(self) -> Change:
-        key = self._key()
+    def create_change(self) -> Change:
+        key = self._read_key()
         return lambda value: hmac.digest(key, value, hashlib.sha256).hex()[:_DIGITS].encode()
 
-    def _key(self) -> bytes:
+    def _read_key(self) -> bytes:
         key = self.key.reveal().encode()
         if len(key) < _MIN_KEY_CHARACTERS:
             raise DefinitionError(
@@ -167,8 +167,8 @@ class Drop(Protection):
     """
 
     @property
-    def descriptor(self) -> str:
+    def stored_descriptor(self) -> str:
         return "drop"
 
-    def change(self) -> Change:
+    def create_change(self) -> Change:
         return lambda _: None

@@ -32,11 +32,11 @@ class RollUp(Definition):
         return self.base.state_table
 
     @property
-    def follows(self) -> str:
+    def rolled_up_name(self) -> str:
         return self.base.name
 
     @property
-    def remarks(self) -> Mapping[str, str]:
+    def further_details(self) -> Mapping[str, str]:
         return {"rolled up from": self.base.name}
 
 
@@ -96,19 +96,19 @@ def rollup(
             "asset's state does not record when each late event arrived. Omit `late`: by default, "
             "a window fires at each arrival with late events."
         )
-    if not window.contains(of.window):
+    if not window.contains_windows(of.window):
         raise DefinitionError(
             f"Roll-up '{name}': the windows of '{of.name}' ({of.window}) can't be merged into "
             f"larger windows ({window}). The base must have tumbling or calendar windows, each "
             "within one larger window. Calendar windows fit only into calendar windows in the same "
             "time zone."
         )
-    chosen = _select(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
+    chosen = _select_columns(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
     return RollUp(
         name=name,
         description=description or f"{of.name}, merged into larger windows: {window}.",
         source=of.source,
-        keys=_select(name, "key", of.name, of.keys, keys),
+        keys=_select_columns(name, "key", of.name, of.keys, keys),
         window=window,
         allowed_lateness=of.allowed_lateness,
         aggregates={column: of.aggregates[column] for column in chosen},
@@ -117,7 +117,7 @@ def rollup(
     )
 
 
-def _select(
+def _select_columns(
     name: str, kind: str, base: str, available: tuple[str, ...], selected: Sequence[str] | None
 ) -> tuple[str, ...]:
     for column in selected or ():

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import EARLIEST, LATEST, describe, duration
+from tidemark.base.instants import EARLIEST, LATEST, format_duration, parse_duration
 from tidemark.define import tables
 from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
@@ -26,7 +26,7 @@ CORRELATION = "correlation_id"
 the source.
 """
 
-_SHORTEST_HEARTBEAT = duration("1 second")
+_SHORTEST_HEARTBEAT = parse_duration("1 second")
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LONGEST_NAME = 100
@@ -102,14 +102,14 @@ class Source:
                 f"Source '{self.name}': the event-time column '{self.event_time}' is not among "
                 f"its columns: {', '.join(self.columns)}."
             )
-        kinds = {name: self._kind(name, kind) for name, kind in self.columns.items()}
+        kinds = {name: self._parse_type(name, kind) for name, kind in self.columns.items()}
         kind = kinds[self.event_time]
         if kind != "timestamp":
             raise DefinitionError(
                 f"Source '{self.name}': the event-time column '{self.event_time}' is declared as "
                 f"{kind}: declare it as TIMESTAMP, or use another column."
             )
-        by_column = self.watermark.by
+        by_column = self.watermark.group_column
         if by_column is not None and by_column not in self.columns:
             raise DefinitionError(
                 f"Source '{self.name}': its watermark uses the column '{by_column}', which is "
@@ -138,7 +138,7 @@ class Source:
         self._check_computed()
         self._check_names("column", [*self.columns, *self.transient_fields])
         self._check_names("field", [self.field_of(column) for column in self.record_columns])
-        if self.max_future_skew is not None and duration(self.max_future_skew) < 0:
+        if self.max_future_skew is not None and parse_duration(self.max_future_skew) < 0:
             raise DefinitionError(
                 f"Source '{self.name}': max_future_skew must not be negative "
                 f"(got '{self.max_future_skew}')."
@@ -183,7 +183,7 @@ class Source:
                     f"Source '{self.name}': '{name}' is a column and a transient field: remove it "
                     "from transient_fields."
                 )
-            _ = self._kind(name, kind)
+            _ = self._parse_type(name, kind)
         for column, expression in self.computed.items():
             if column not in self.columns:
                 raise DefinitionError(
@@ -231,17 +231,23 @@ class Source:
                 )
 
     def _check_heartbeat(self) -> None:
-        if self.heartbeat is not None and duration(self.heartbeat) < _SHORTEST_HEARTBEAT:
+        if self.heartbeat is not None and parse_duration(self.heartbeat) < _SHORTEST_HEARTBEAT:
             raise DefinitionError(
                 f"Source '{self.name}': heartbeat must be at least 1 second (got "
                 f"'{self.heartbeat}')."
             )
         idle = self.watermark.shortest_silence
-        if self.heartbeat is not None and idle is not None and duration(self.heartbeat) > idle:
+        if (
+            self.heartbeat is not None
+            and idle is not None
+            and parse_duration(self.heartbeat) > idle
+        ):
             raise DefinitionError(
                 f"Source '{self.name}': heartbeat must not be longer than idle of the watermark "
-                f"(got '{self.heartbeat}', and idle is {describe(idle)}), because only a heartbeat "
-                f"detects that the source is idle. Set heartbeat to {describe(idle)} or less."
+                f"(got '{self.heartbeat}', and idle is {format_duration(idle)}), because only a "
+                "heartbeat "
+                f"detects that the source is idle. Set heartbeat to {format_duration(idle)} or "
+                "less."
             )
         if self.heartbeat is None and self.watermark.needs_heartbeats:
             raise DefinitionError(
@@ -269,11 +275,11 @@ class Source:
         return {**stored, **self.transient_fields}
 
     @property
-    def fields(self) -> dict[str, str]:
+    def record_fields(self) -> dict[str, str]:
         """The fields of the data and their types, in the order of `record_columns`."""
         return {self.field_of(column): kind for column, kind in self.record_columns.items()}
 
-    def _kind(self, column: str, kind: str) -> str:
+    def _parse_type(self, column: str, kind: str) -> str:
         try:
             return simple_type(kind)
         except UnknownTypeError as error:
@@ -286,7 +292,10 @@ class Source:
         kinds = {**self.columns, **self.transient_fields, CORRELATION: "STRING"}
         if column not in kinds:
             raise DefinitionError(f"{refusal}, which is not among its columns: {', '.join(kinds)}.")
-        for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
+        for role, name in (
+            ("event time", self.event_time),
+            ("watermark", self.watermark.group_column),
+        ):
             if column == name:
                 raise DefinitionError(
                     f"{refusal}: the {role} needs its original values. Use another column for the "
@@ -307,15 +316,15 @@ class Source:
             arrived_at: the processing time of the event's arrival, BIGINT microseconds.
         """
         time = F.col(f"`{self.event_time}`")
-        believed = self.possible
+        believed = self.has_possible_time
         if self.max_future_skew is not None:
             believed = believed & (
-                F.unix_micros(time) <= arrived_at + duration(self.max_future_skew)
+                F.unix_micros(time) <= arrived_at + parse_duration(self.max_future_skew)
             )
         return F.when(believed, time)
 
     @property
-    def possible(self) -> Column:
+    def has_possible_time(self) -> Column:
         """The condition that an event time is possible: it lies in a year from 2 to 9998."""
         return _is_possible(F.col(f"`{self.event_time}`"))
 
@@ -331,28 +340,28 @@ class Source:
 
     @property
     def log_table(self) -> TableName:
-        return self._table("log", Role.EVENT_LOG)
+        return self._name_table("log", Role.EVENT_LOG)
 
     @property
     def timeline_table(self) -> TableName:
-        return self._table("timeline", Role.TIMELINE)
+        return self._name_table("timeline", Role.TIMELINE)
 
     @property
     def dead_letters_table(self) -> TableName:
-        return self._table("dead_letters", Role.DEAD_LETTERS)
+        return self._name_table("dead_letters", Role.DEAD_LETTERS)
 
     @property
-    def tables(self) -> list[TableName]:
+    def own_tables(self) -> list[TableName]:
         """The tables that the source's ingest writes."""
         return [self.log_table, self.timeline_table, self.dead_letters_table]
 
     def lookup_table(self, name: str) -> TableName:
         """Return the name of a lookup table that the source's connector fills."""
-        return TableName(name, tables.source(self.name), Role.LOOKUP)
+        return TableName(name, tables.source_owner(self.name), Role.LOOKUP)
 
-    def _table(self, suffix: str, role: Role) -> TableName:
+    def _name_table(self, suffix: str, role: Role) -> TableName:
         name = f"{self.name}_{suffix}"
-        return TableName(name, tables.source(self.name), role, bases=self.base_owners)
+        return TableName(name, tables.source_owner(self.name), role, bases=self.base_owners)
 
 
 def _is_possible(time: Column) -> Column:

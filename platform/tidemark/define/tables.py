@@ -72,7 +72,7 @@ class TableName(str):
         return type(self), (str(self), self.owner, self.role, self.side, self.bases)
 
     @classmethod
-    def of(cls, name: str, properties: Mapping[str, str | None]) -> Self | None:
+    def from_properties(cls, name: str, properties: Mapping[str, str | None]) -> Self | None:
         """Return the name of an existing table, with owner and role from its properties.
 
         Return None if it has no owner, or no known role.
@@ -91,7 +91,7 @@ class TableName(str):
         )
 
     @property
-    def properties(self) -> dict[str, str]:
+    def table_properties(self) -> dict[str, str]:
         side = {SIDE: self.side} if self.side else {}
         return {OWNER: self.owner, ROLE: self.role.value, **side, **self.bases_property}
 
@@ -103,11 +103,11 @@ class TableName(str):
         return {}
 
     @property
-    def identity(self) -> tuple[str, Role, str]:
+    def table_identity(self) -> tuple[str, Role, str]:
         """Owner, role and side. Two names with equal identity belong to the same table."""
         return self.owner, self.role, self.side
 
-    def describe(self) -> str:
+    def describe_role(self) -> str:
         """Return a description of the table's owner and role, for a message."""
         if self.owner == _SYSTEM:
             return "a system table of Tidemark"
@@ -128,11 +128,11 @@ OPERATIONS = TableName("operations", _SYSTEM, Role.SYSTEM)
 SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES, OPERATIONS)
 
 
-def source(name: str) -> str:
+def source_owner(name: str) -> str:
     return f"source {name}"
 
 
-def asset(name: str) -> str:
+def asset_owner(name: str) -> str:
     return f"asset {name}"
 
 
@@ -144,15 +144,16 @@ def check_names(tables: Iterable[TableName]) -> None:
     names: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):
         first_table = names.setdefault(table.casefold(), table)
-        if first_table.identity != table.identity:
-            raise DefinitionError(clash(first_table, table))
+        if first_table.table_identity != table.table_identity:
+            raise DefinitionError(describe_clash(first_table, table))
 
 
-def clash(existing: TableName, added: TableName) -> str:
+def describe_clash(existing: TableName, added: TableName) -> str:
     """Return the message for a table name that two owners, or two roles, would share."""
     kind = added.owner.partition(" ")[0] if added.owner != _SYSTEM else ""
     advice = f"rename the {kind}" if kind else "use another database"
     return (
-        f"Table '{added}' would be both {existing.describe()} and {added.describe()}: {advice}. "
+        f"Table '{added}' would be both {existing.describe_role()} and {added.describe_role()}: "
+        f"{advice}. "
         "Sources, assets, their side tables and Tidemark's system tables share one namespace."
     )

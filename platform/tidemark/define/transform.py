@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import retraction_column
@@ -57,11 +57,11 @@ class WindowedTransform(Definition):
                 f"{', '.join(self.source.columns)}."
             )
         if (retraction := retraction_column(self.source)) is not None:
-            self._subtract(retraction)
+            self._subtract_retractions(retraction)
         # Checks the parameters of the function.
         _ = self.preparation
 
-    def _subtract(self, retraction: str) -> None:
+    def _subtract_retractions(self, retraction: str) -> None:
         signed = {name: a.signed for name, a in self.aggregates.items()}
         able = {name: subtract(retraction) for name, subtract in signed.items() if subtract}
         unable = [f"'{n}' ({a})" for n, a in self.aggregates.items() if n not in able]
@@ -75,9 +75,9 @@ class WindowedTransform(Definition):
         object.__setattr__(self, "aggregates", able)
 
     @property
-    def lookups(self) -> list[str]:
+    def lookup_names(self) -> list[str]:
         """The names of the lookup tables that the function takes in addition to the rows."""
-        return self.preparation.lookups
+        return self.preparation.lookup_names
 
     @cached_property
     def preparation(self) -> Preparation:
@@ -91,17 +91,17 @@ class WindowedTransform(Definition):
     @property
     def state_table(self) -> TableName:
         """The table of the asset's state: partials by window, keys and slot."""
-        return self._table("_state", Role.STATE)
+        return self._name_table("_state", Role.STATE)
 
     @property
-    def remarks(self) -> Mapping[str, str]:
+    def further_details(self) -> Mapping[str, str]:
         if self.deduplicate:
             return {"deduplicate": str(self.deduplicate)}
         return {}
 
     @property
-    def tables(self) -> list[TableName]:
-        return [self.state_table, *super().tables, *self.late_tables]
+    def own_tables(self) -> list[TableName]:
+        return [self.state_table, *super().own_tables, *self.late_tables]
 
     @property
     def late_tables(self) -> list[TableName]:
@@ -110,14 +110,14 @@ class WindowedTransform(Definition):
     @property
     def late_table(self) -> TableName:
         """The table of events that were too late or have no event time."""
-        return self._table("_late", Role.LATE)
+        return self._name_table("_late", Role.LATE)
 
     @property
     def late_loss_table(self) -> TableName:
         """The table of windows that lack too-late events, with streamed and complete results."""
-        return self._table("_late_loss", Role.LATE_LOSS)
+        return self._name_table("_late_loss", Role.LATE_LOSS)
 
-    def side(self, name: str) -> Self:
+    def with_side_tables(self, name: str) -> Self:
         """Return this definition with side tables and without a sink.
 
         The names of the side tables begin with `<asset>__<name>`. The tables belong to this asset.
@@ -126,7 +126,9 @@ class WindowedTransform(Definition):
             self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, sink=None
         )
 
-    def prepare(self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None) -> DataFrame:
+    def prepare_rows(
+        self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
         """Return the prepared rows, after a check that they have the event time, arrival and keys.
 
         Args:
@@ -135,7 +137,7 @@ class WindowedTransform(Definition):
         Raises:
             DefinitionError: the function drops a key or a column that later steps need.
         """
-        return self.preparation.prepare(rows, lookups)
+        return self.preparation.prepare_rows(rows, lookups)
 
 
 @check_arguments
@@ -195,14 +197,14 @@ def windowed_asset(
         DefinitionError: the definition can't be run; the message says why.
     """
 
-    def define(function: Callable[..., DataFrame]) -> WindowedTransform:
+    def define_transform(function: Callable[..., DataFrame]) -> WindowedTransform:
         return WindowedTransform(
             name=function.__name__,
             description=inspect.getdoc(function) or "",
             source=source,
             keys=tuple(keys),
             window=window,
-            allowed_lateness=duration(allowed_lateness),
+            allowed_lateness=parse_duration(allowed_lateness),
             aggregates=dict(aggregates),
             function=function,
             trigger=trigger or Trigger(),
@@ -212,4 +214,4 @@ def windowed_asset(
             sink=sink,
         )
 
-    return define
+    return define_transform

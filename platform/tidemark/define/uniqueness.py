@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import checked_duration, describe
-from tidemark.define.helper_columns import helper
+from tidemark.base.instants import checked_duration, format_duration
+from tidemark.define.helper_columns import name_helper
 
-MARK = helper("duplicate")
+MARK = name_helper("duplicate")
 """The BOOLEAN column that marks a duplicate while events are classified."""
 
 
@@ -48,4 +48,4 @@ class Deduplicate:
             )
 
     def __str__(self) -> str:
-        return f"{', '.join(self.by)} within {describe(self.within)}"
+        return f"{', '.join(self.by)} within {format_duration(self.within)}"

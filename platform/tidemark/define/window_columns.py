@@ -36,7 +36,7 @@ WINDOW_MEANINGS = {
 
 def published_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the published table, with their types; None for an unknown type."""
-    return {**BOUNDS, **_keys(transform), **_values(transform), **PUBLISHED}
+    return {**BOUNDS, **_key_columns(transform), **_aggregate_columns(transform), **PUBLISHED}
 
 
 def quarantined_columns(transform: Definition) -> dict[str, str | None]:
@@ -46,29 +46,35 @@ def quarantined_columns(transform: Definition) -> dict[str, str | None]:
 
 
 def pane_columns(transform: Definition) -> dict[str, str | None]:
-    return {**BOUNDS, **_keys(transform), **FIRED, **_values(transform), "commit_number": "bigint"}
+    return {
+        **BOUNDS,
+        **_key_columns(transform),
+        **FIRED,
+        **_aggregate_columns(transform),
+        "commit_number": "bigint",
+    }
 
 
 def late_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late table, without those that the transform's function adds."""
     event = {**transform.source.columns, **ARRIVAL_COLUMNS}
     plain = {name: kind.lower() for name, kind in event.items()}
-    return {**plain, **_keys(transform), **LATE_COLUMNS}
+    return {**plain, **_key_columns(transform), **LATE_COLUMNS}
 
 
 def late_loss_columns(transform: Definition) -> dict[str, str | None]:
-    values = _values(transform)
+    values = _aggregate_columns(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
     counted = {**LOST, **complete, **values, "commit_number": "bigint"}
-    return {**BOUNDS, **_keys(transform), **counted}
+    return {**BOUNDS, **_key_columns(transform), **counted}
 
 
-def _keys(transform: Definition) -> dict[str, str | None]:
+def _key_columns(transform: Definition) -> dict[str, str | None]:
     columns = transform.source.columns
     return {key: columns[key].lower() if key in columns else None for key in transform.keys}
 
 
-def _values(transform: Definition) -> dict[str, str | None]:
+def _aggregate_columns(transform: Definition) -> dict[str, str | None]:
     # The function may change the types of the source's columns. An aggregate's type is therefore
     # not derived from them.
     return {name: value.result_type({}) for name, value in transform.aggregates.items()}

@@ -42,7 +42,7 @@ def zip_code(domains: Sequence[str]) -> SentCode:
     names = {*packages, *find_modules(), *(domain.partition(".")[0] for domain in domains)}
     files = dict[str, Path]()
     for name in sorted(names):
-        files |= _find_files(_spec(name))
+        files |= _find_files(_find_module_spec(name))
     size = sum(path.stat().st_size for path in files.values())
     if size > _LARGEST_BYTES:
         largest = max(files.values(), key=lambda path: path.stat().st_size)
@@ -50,10 +50,10 @@ def zip_code(domains: Sequence[str]) -> SentCode:
             f"The code for the engine has {size:,} bytes, and at most {_LARGEST_BYTES:,} can be "
             f"sent. The largest file is {largest}: keep data outside of your packages."
         )
-    return _write(files)
+    return _write_zip(files)
 
 
-def _spec(name: str) -> ModuleSpec:
+def _find_module_spec(name: str) -> ModuleSpec:
     spec = find_spec(name)
     if spec is None:
         raise DefinitionError(
@@ -86,7 +86,7 @@ def _is_sent(file: Path) -> bool:
     return not file.name.endswith(_COMPILED)
 
 
-def _write(files: dict[str, Path]) -> SentCode:
+def _write_zip(files: dict[str, Path]) -> SentCode:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, path in files.items():

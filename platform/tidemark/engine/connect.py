@@ -14,7 +14,7 @@ from uuid import uuid4
 from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import is_listening
-from tidemark.engine.probe import RefusedTokenError, channel, demand_ready, host_and_port
+from tidemark.engine.probe import RefusedTokenError, create_channel, demand_ready, host_and_port
 from tidemark.engine.project_code import send_code
 from tidemark.engine.queries.rules import exclude_unsafe
 from tidemark.engine.token import is_renewable, renew_token, token_of
@@ -28,7 +28,7 @@ USER = "tidemark"
 """The user id of sessions whose id the caller specifies. The engine finds a session by both ids."""
 
 
-def address(settings: Settings) -> str:
+def engine_address(settings: Settings) -> str:
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
         return add_parameter(settings.engine_address, "token", token_of(settings))
@@ -39,7 +39,7 @@ def address(settings: Settings) -> str:
     return add_parameter(settings.remote, "token", token_of(settings))
 
 
-def reach(settings: Settings, session_id: str | None = None) -> str:
+def reach_engine(settings: Settings, session_id: str | None = None) -> str:
     """Return the address of a running engine, after checking that it answers.
 
     If the engine refuses the token that a command has printed, the command runs again.
@@ -60,7 +60,7 @@ def reach(settings: Settings, session_id: str | None = None) -> str:
 
 
 def _demand_ready(settings: Settings, session_id: str | None) -> str:
-    url = address(settings)
+    url = engine_address(settings)
     if session_id is not None:
         # The server looks up a session by its user too. The default user comes from a variable that
         # differs between processes.
@@ -70,7 +70,7 @@ def _demand_ready(settings: Settings, session_id: str | None) -> str:
     return url
 
 
-def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
+def connect_session(settings: Settings, session_id: str | None = None) -> "SparkSession":
     """Return a session on the engine.
 
     A new session of an engine elsewhere has the project's code, for Python functions in queries.
@@ -84,15 +84,15 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
-    spark = _connect(settings, session_id)
-    atexit.register(_leave, spark, address(settings), release=session_id is None)
+    spark = _connect_client(settings, session_id)
+    atexit.register(_leave_session, spark, engine_address(settings), release=session_id is None)
     if session_id is None:
         send_code(spark, settings)
     return spark
 
 
 @contextmanager
-def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
+def visit_session(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
     """Connect to the session with this id for the duration of a `with` block.
 
     The connection is closed at the end of the block, but the session stays on the engine. This is
@@ -101,7 +101,7 @@ def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
-    spark = _connect(settings, session_id)
+    spark = _connect_client(settings, session_id)
     try:
         yield spark
     finally:
@@ -116,19 +116,19 @@ def import_client() -> None:
     import_module("pyspark.sql.connect.session")
 
 
-def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
+def _connect_client(settings: Settings, session_id: str | None) -> "SparkSession":
     from tidemark.engine.channel import open_session
 
-    url = reach(settings, session_id)
+    url = reach_engine(settings, session_id)
     if ";session_id=" not in url:
         url = add_parameter(url, "session_id", str(uuid4()))
     read_token = partial(token_of, settings) if is_renewable(settings) else None
-    spark = open_session(channel(url, read_token))
-    prepare(spark, settings)
+    spark = open_session(create_channel(url, read_token))
+    prepare_session(spark, settings)
     return spark
 
 
-def prepare(spark: "SparkSession", settings: Settings) -> None:
+def prepare_session(spark: "SparkSession", settings: Settings) -> None:
     """Set up a session that another library may have opened.
 
     The session reports the loss of its engine as `EngineLostError`, within seconds if the engine is
@@ -145,7 +145,7 @@ def prepare(spark: "SparkSession", settings: Settings) -> None:
     recognize_loss(spark)
     if settings.is_remote:
         limit_remote_retries(spark)
-        watch_engine(spark, address(settings))
+        watch_engine(spark, engine_address(settings))
     else:
         limit_retries(spark)
     if is_renewable(settings):
@@ -175,7 +175,7 @@ def limit_remote_retries(spark: "SparkSession") -> None:
     spark.client.set_retry_policies([DefaultPolicy(max_retries=7, max_backoff=8_000)])
 
 
-def _leave(spark: "SparkSession", url: str, release: bool) -> None:
+def _leave_session(spark: "SparkSession", url: str, release: bool) -> None:
     """Close the connection of a session at process exit, and release the session if `release`.
 
     This exit handler runs before that of Spark's client, which would retry a stopped engine for ten
@@ -186,7 +186,7 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     # A stopped engine on this machine has no sessions, and Spark's client would log a warning.
-    host, port = host_and_port(channel(url))
+    host, port = host_and_port(create_channel(url))
     if release and not spark.client.is_closed and (host != "localhost" or is_listening(port)):
         # Spark's own `stop` would log an error if the engine has already stopped.
         with suppress(PySparkException, EngineLostError):

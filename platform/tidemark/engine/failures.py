@@ -41,7 +41,7 @@ def find_cause(error: PySparkException) -> str | None:
     raised = user_code.find_in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
-    expression = _expression(error)
+    expression = _failed_expression(error)
     if not is_expression_invalid(error) or expression is None:
         return None
     lines = str(error).strip().splitlines() or [""]
@@ -49,7 +49,7 @@ def find_cause(error: PySparkException) -> str | None:
     return f'the engine refuses "{expression}": {reason}.'
 
 
-def _expression(error: PySparkException) -> str | None:
+def _failed_expression(error: PySparkException) -> str | None:
     """Return the SQL expression that caused a failure, as it was written; None if unknown."""
     for context in error.getQueryContext() or ():
         try:

@@ -104,7 +104,7 @@ def is_loss(error: Exception) -> bool:
     elif any(f"[{condition}" in str(error) for condition in _LOST_CONDITIONS):
         # Without Spark's client, the condition is only in the message.
         return True
-    return _status(error) in _LOST_STATUSES or describes_loss(str(error))
+    return _status_code(error) in _LOST_STATUSES or describes_loss(str(error))
 
 
 def describes_loss(message: str) -> bool:
@@ -112,7 +112,7 @@ def describes_loss(message: str) -> bool:
     return any(part in message for part in _STOPPED)
 
 
-def _status(error: Exception) -> grpc.StatusCode | None:
+def _status_code(error: Exception) -> grpc.StatusCode | None:
     if isinstance(error, SparkConnectGrpcException):
         return error.getGrpcStatusCode()
     if isinstance(error, grpc.Call):

@@ -26,7 +26,7 @@ def check_free(port: int, setting: str) -> None:
     """
     if is_listening(port):
         raise EngineError(
-            f"Port {port} on 127.0.0.1 is in use by {_holder(port)}, or set {setting} "
+            f"Port {port} on 127.0.0.1 is in use by {_describe_holder(port)}, or set {setting} "
             f"(TIDEMARK_{setting.upper()}) to a free port."
         )
 
@@ -38,7 +38,7 @@ def is_listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _holder(port: int) -> str:
+def _describe_holder(port: int) -> str:
     """Return the end of an error message: which program listens on a port, and how to stop it."""
     import psutil
 

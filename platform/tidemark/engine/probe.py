@@ -61,10 +61,10 @@ def demand_ready(url: str, *, is_remote: bool = False) -> None:
         EngineError: the engine can't be used for another reason.
     """
     name = url.partition("/;")[0]
-    builder = channel(url)
+    builder = create_channel(url)
     _check_trusted(builder, name)
     # The message reports `DEADLINE`; one second of it is for the TLS check.
-    answer = probe(url, DEADLINE - 1)
+    answer = probe_engine(url, DEADLINE - 1)
     if answer is Answer.SILENT and not builder.secure and uses_tls(*host_and_port(builder), 1):
         raise EngineError(
             f"The engine at {name} requires TLS: set TIDEMARK_REMOTE to {name}/;use_ssl=true."
@@ -130,7 +130,7 @@ def _check_trusted(builder: "Channel", name: str) -> None:
         )
 
 
-def channel(url: str, read_token: Callable[[], str] | None = None) -> "Channel":
+def create_channel(url: str, read_token: Callable[[], str] | None = None) -> "Channel":
     """Return a channel to the engine at an address, with the token of the address by default."""
     from pyspark.errors import PySparkException
 
@@ -153,7 +153,7 @@ def host_and_port(builder: "Channel") -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def probe(url: str, deadline: float = DEADLINE) -> Answer:
+def probe_engine(url: str, deadline: float = DEADLINE) -> Answer:
     """Request the version of the engine at `url`, and return how the engine answers.
 
     The request uses the session that `url` names. If it names none, the request uses a session of
@@ -167,7 +167,7 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         UserContext,
     )
 
-    builder = channel(url)
+    builder = create_channel(url)
     session_id = builder.session_id
     if builder.host == "localhost" and not is_listening(host_and_port(builder)[1]):
         # A refused connection is an immediate answer; a channel would retry until the deadline.

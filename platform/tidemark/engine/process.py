@@ -133,17 +133,17 @@ class ManagedProcess:
         except psutil.NoSuchProcess:
             _await_end(group)
             raise EngineError(f"{self.name} exited immediately: {self.last_log_lines()}") from None
-        atomic.write(self._file, json.dumps(asdict(record)))
+        atomic.write_atomically(self._file, json.dumps(asdict(record)))
         return record
 
-    def running(self) -> Record | None:
+    def find_running(self) -> Record | None:
         """Return the record of the process if the process is alive, else None."""
         record = self.read_record()
-        if record is not None and _process(record) is not None:
+        if record is not None and _find_process(record) is not None:
             return record
         return None
 
-    def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
+    def find_running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
         """Return the record of the process if the process is alive, else None.
 
         Args:
@@ -155,7 +155,7 @@ class ManagedProcess:
         Raises:
             EngineError: the process is alive, but was started with another port.
         """
-        record = self.running()
+        record = self.find_running()
         if record is not None and record.port != port:
             home = self.log.parents[1]
             raise EngineError(
@@ -179,7 +179,7 @@ class ManagedProcess:
         begun = time.monotonic()
         while not ready():
             problem = None
-            if self.running() is None:
+            if self.find_running() is None:
                 problem = "exited while it was starting"
             elif time.monotonic() - begun > deadline:
                 problem = f"was not ready within {deadline:.0f} seconds"
@@ -209,12 +209,12 @@ class ManagedProcess:
         Raises:
             EngineError: the process still exists `_KILL_SECONDS` after it was killed.
         """
-        record = self.running()
+        record = self.find_running()
         if record is not None:
-            _signal(record.group, signal.SIGTERM)
-            if not _await(lambda: _process(record) is None, deadline):
-                _signal(record.group, signal.SIGKILL)
-                if not _await(lambda: _process(record) is None, _KILL_SECONDS):
+            _signal_group(record.group, signal.SIGTERM)
+            if not _wait_until(lambda: _find_process(record) is None, deadline):
+                _signal_group(record.group, signal.SIGKILL)
+                if not _wait_until(lambda: _find_process(record) is None, _KILL_SECONDS):
                     raise EngineError(
                         f"{self.name}, process {record.pid}, was killed, but has not exited within "
                         f"{_KILL_SECONDS} seconds: it waits for a disk or network. Try again when "
@@ -227,7 +227,7 @@ class ManagedProcess:
     def kill_orphans(self) -> None:
         """Kill the children of a process that has died. They might wait for it for minutes."""
         record = self.read_record()
-        if record is None or _process(record) is not None:
+        if record is None or _find_process(record) is not None:
             return
         # Most of them end with it.
         _await_end(record.group)
@@ -243,7 +243,7 @@ class ManagedProcess:
         record = self.read_record()
         if record is not None:
             _await_end(record.group)
-        return f"{summarize_output(_tail(self.log))} (log: {self.log})"
+        return f"{summarize_output(_read_tail(self.log))} (log: {self.log})"
 
 
 def summarize_output(lines: Iterable[str]) -> str:
@@ -328,7 +328,7 @@ def _inheritable_files() -> Iterator[int]:
                 yield file
 
 
-def _process(record: Record) -> psutil.Process | None:
+def _find_process(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
         same = process_identity(record.pid) == record.birth
@@ -339,7 +339,7 @@ def _process(record: Record) -> psutil.Process | None:
         return None
 
 
-def _signal(group: int, number: int) -> None:
+def _signal_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -351,7 +351,7 @@ def _await_end(group: int) -> None:
 
     A process that masks the output belongs to the group, and may still be copying it.
     """
-    _await(lambda: not _has_running(group), 2)
+    _wait_until(lambda: not _has_running(group), 2)
 
 
 def _has_running(group: int) -> bool:
@@ -362,14 +362,14 @@ def _has_running(group: int) -> bool:
     return False
 
 
-def _await(ended: Callable[[], bool], deadline: float) -> bool:
+def _wait_until(ended: Callable[[], bool], deadline: float) -> bool:
     begun = time.monotonic()
     while not (has_ended := ended()) and time.monotonic() - begun < deadline:
         time.sleep(0.02)
     return has_ended
 
 
-def _tail(file: Path) -> list[str]:
+def _read_tail(file: Path) -> list[str]:
     if not file.exists():
         return []
     with file.open("rb") as stream:

@@ -28,7 +28,7 @@ def send_code(spark: "SparkSession", settings: Settings) -> None:
     """Let the workers of a new session import the project's code, if the engine lacks it."""
     code = find_code(spark, settings)
     if code is not None:
-        upload(spark, code)
+        upload_code(spark, code)
 
 
 def find_code(spark: "SparkSession", settings: Settings) -> SentCode | None:
@@ -44,7 +44,7 @@ def _zip_once(domains: tuple[str, ...]) -> SentCode:
     return zip_code(domains)
 
 
-def upload(spark: "SparkSession", code: SentCode) -> None:
+def upload_code(spark: "SparkSession", code: SentCode) -> None:
     """Let the workers of a session import the code. It must be the session's first."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / code.name
@@ -57,7 +57,7 @@ def upload(spark: "SparkSession", code: SentCode) -> None:
                 sys.path.remove(str(file))
 
 
-def carry(code: SentCode, function: Callable[..., Any]) -> Callable[..., Any]:
+def carry_code(code: SentCode, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a stream that imports the code, and then calls the given function.
 
     The files that a session uploads reach the workers of tasks, but not the Python of the server,
@@ -70,7 +70,7 @@ def carry(code: SentCode, function: Callable[..., Any]) -> Callable[..., Any]:
     imported: list[Callable[..., Any]] = []
 
     # A nested function is sent as it is. It must not use this module, which the server may lack.
-    def run(*arguments: object) -> Any:  # noqa: ANN401 (the result of any function)
+    def run_with_code(*arguments: object) -> Any:  # noqa: ANN401 (the result of any function)
         if not imported:
             import os
             import pickle
@@ -84,8 +84,8 @@ def carry(code: SentCode, function: Callable[..., Any]) -> Callable[..., Any]:
 
             from tidemark.base import sent_code
 
-            sent_code.receive(name, content)
+            sent_code.receive_code(name, content)
             imported.append(pickle.loads(pickled))
         return imported[0](*arguments)
 
-    return run
+    return run_with_code

@@ -52,7 +52,7 @@ def describe_workers(
 ) -> "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
     """Return a function for `mapInArrow`: each task returns the description of its Python."""
 
-    def describe(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    def describe_batches(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import json
 
         import pyarrow as pa
@@ -61,7 +61,7 @@ def describe_workers(
             text = json.dumps(describe_python(packages, modules))
             yield pa.RecordBatch.from_pydict({"described": [text]})
 
-    return describe
+    return describe_batches
 
 
 def describe_server(
@@ -70,11 +70,11 @@ def describe_server(
     """Return a function for `foreachBatch`: it writes the description of the server's Python into a
     Delta table."""
 
-    def describe(batch: "DataFrame", _: int) -> None:
+    def write_description(batch: "DataFrame", _: int) -> None:
         import json
 
         text = json.dumps(describe_python(packages, modules))
         rows = batch.sparkSession.createDataFrame([(text,)], "described STRING")
         rows.write.format("delta").mode("append").save(table)
 
-    return describe
+    return write_description

@@ -1,9 +1,9 @@
 """Run the embedded engine: one Spark Connect server per home, started on demand.
 
 The server listens only on 127.0.0.1, and accepts only requests with the home's token. Any process
-of a home may call `ensure` at any time. Concurrent calls start only one server, and a call restarts
-a server that has died. Tables and metastore are outside the server, in the home, so that a new
-server has the same tables.
+of a home may call `ensure_engine` at any time. Concurrent calls start only one server, and a call
+restarts a server that has died. Tables and metastore are outside the server, in the home, so that
+a new server has the same tables.
 """
 
 import fcntl
@@ -22,12 +22,12 @@ from tidemark.base.errors import EngineError
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.instants import is_wait_over
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address, import_client, reach
+from tidemark.engine.connect import engine_address, import_client, reach_engine
 from tidemark.engine.launch import archive, jars
 from tidemark.engine.launch import command as launch
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free, is_listening
-from tidemark.engine.probe import Answer, demand_still_ready, probe
+from tidemark.engine.probe import Answer, demand_still_ready, probe_engine
 from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress
 from tidemark.engine.token import token_of
 
@@ -64,7 +64,7 @@ class Status:
     event_log: Path | None = None
 
 
-def ensure(
+def ensure_engine(
     settings: Settings,
     on_progress: ProgressCallback = ignore_progress,
     while_starting: Callable[[], None] | None = None,
@@ -86,23 +86,23 @@ def ensure(
         EngineLostError: the engine has answered, and then no more.
     """
     if settings.is_remote:
-        return reach(settings)
-    with _writable(settings):
-        url = address(settings)
+        return reach_engine(settings)
+    with _explain_unwritable_home(settings):
+        url = engine_address(settings)
     managed = managed_of(settings)
-    if _runs_here(managed, settings) and probe(url) is Answer.READY:
+    if _runs_here(managed, settings) and probe_engine(url) is Answer.READY:
         return url
-    with _lock(settings, on_progress):
+    with _hold_lock(settings, on_progress):
         if _runs_here(managed, settings):
-            _adopt(managed, url, on_progress)
-        if managed.running() is None:
+            _adopt_server(managed, url, on_progress)
+        if managed.find_running() is None:
             if managed.read_record() is not None:
                 on_progress("The engine died: restarting it")
-            _start(managed, url, settings, on_progress, while_starting, tasks)
+            _start_server(managed, url, settings, on_progress, while_starting, tasks)
     return url
 
 
-def stop(settings: Settings, deadline: float = 30) -> bool:
+def stop_engine(settings: Settings, deadline: float = 30) -> bool:
     """Stop the embedded engine. Return False if it was not running.
 
     Args:
@@ -111,18 +111,18 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
     if not settings.home.is_dir():
         return False
     managed = managed_of(settings)
-    with _lock(settings, ignore_progress):
+    with _hold_lock(settings, ignore_progress):
         managed.kill_orphans()
         return managed.stop(deadline)
 
 
-def status(settings: Settings) -> Status:
+def read_status(settings: Settings) -> Status:
     """Return the engine's current state, without starting the engine."""
     managed = managed_of(settings)
     shown = settings.engine_address
     if settings.remote is not None:
-        return Status(shown, False, probe(address(settings)))
-    record = managed.running()
+        return Status(shown, False, probe_engine(engine_address(settings)))
+    record = managed.find_running()
     port = settings.engine_ui_port
     logged = settings.engine_event_log
     if record is None:
@@ -130,7 +130,7 @@ def status(settings: Settings) -> Status:
     return Status(
         address=f"sc://localhost:{record.port}",
         embedded=True,
-        answer=probe(f"sc://localhost:{record.port}/;token={token_of(settings)}"),
+        answer=probe_engine(f"sc://localhost:{record.port}/;token={token_of(settings)}"),
         pid=record.pid,
         since=datetime.fromtimestamp(record.began, UTC),
         memory=psutil.Process(record.pid).memory_info().rss,
@@ -141,7 +141,7 @@ def status(settings: Settings) -> Status:
     )
 
 
-def _start(
+def _start_server(
     managed: ManagedProcess,
     url: str,
     settings: Settings,
@@ -155,14 +155,14 @@ def _start(
     the second one exits, too, its log says why.
     """
     for may_exit in (True, False):
-        with _writable(settings):
-            _launch(managed, settings, on_progress, tasks)
+        with _explain_unwritable_home(settings):
+            _launch_server(managed, settings, on_progress, tasks)
         begun = time.monotonic()
         import_client()
         if while_starting is not None:
             while_starting()
             while_starting = None
-        if _await(managed, url, on_progress, begun, may_exit=may_exit):
+        if _await_server(managed, url, on_progress, begun, may_exit=may_exit):
             return
         on_progress("The engine exited while it was starting: starting it again")
 
@@ -173,28 +173,28 @@ def managed_of(settings: Settings) -> ManagedProcess:
 
 def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
     port = (settings.engine_port, "engine", "engine_port", "tidemark down")
-    return managed.running_at(*port) is not None
+    return managed.find_running_at(*port) is not None
 
 
-def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
+def _adopt_server(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
     """Make a running server usable, or stop the server so that the caller starts another one.
 
     Wait for a server that is still starting: another process started it and was then killed. Stop a
     server that does not answer within `HUNG_DEADLINE`.
     """
-    record = managed.running()
+    record = managed.find_running()
     if record is None:
         return
     if not (is_listening(record.port) or is_wait_over(_START_DEADLINE, record.began, time.time())):
-        _await(managed, url, on_progress, time.monotonic(), may_exit=True)
-    elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
+        _await_server(managed, url, on_progress, time.monotonic(), may_exit=True)
+    elif probe_engine(url, HUNG_DEADLINE) is Answer.SILENT:
         on_progress("The engine is running but does not answer: restarting it")
         managed.stop(deadline=5)
     else:
         demand_still_ready(url)
 
 
-def _launch(
+def _launch_server(
     managed: ManagedProcess, settings: Settings, on_progress: ProgressCallback, tasks: int | None
 ) -> None:
     port = settings.engine_port
@@ -215,16 +215,16 @@ def _launch(
         f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory"
     )
     # An archive is valid only for exactly the jars in `paths`, in this order.
-    shared = [] if more else archive.options(java, paths)
+    shared = [] if more else archive.archive_options(java, paths)
     if settings.engine_event_log is not None:
         settings.engine_event_log.mkdir(parents=True, exist_ok=True)
-    command = launch.command(settings, java, [*paths, *more], scratch, shared, tasks)
+    command = launch.start_command(settings, java, [*paths, *more], scratch, shared, tasks)
     # When a worker of a Spark stream starts, it logs its address, which includes the token.
-    environment = launch.environment(settings, scratch)
+    environment = launch.server_environment(settings, scratch)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(
+def _await_server(
     managed: ManagedProcess,
     url: str,
     on_progress: ProgressCallback,
@@ -239,10 +239,12 @@ def _await(
         may_exit: false to raise an error if the server exited.
     """
     try:
-        managed.await_ready("engine", lambda: probe(url) is not Answer.SILENT, _START_DEADLINE)
+        managed.await_ready(
+            "engine", lambda: probe_engine(url) is not Answer.SILENT, _START_DEADLINE
+        )
     except EngineError:
         # A server that never answered would block the next start.
-        if managed.running() is not None:
+        if managed.find_running() is not None:
             managed.stop(deadline=5)
         elif may_exit:
             return False
@@ -253,12 +255,12 @@ def _await(
 
 
 @contextmanager
-def _lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
+def _hold_lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
     """Hold the lock for starting or stopping the engine.
 
     If the process that holds the lock exits, the lock is released.
     """
-    with _writable(settings):
+    with _explain_unwritable_home(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")
     try:
         try:
@@ -272,7 +274,7 @@ def _lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
 
 
 @contextmanager
-def _writable(settings: Settings) -> Iterator[None]:
+def _explain_unwritable_home(settings: Settings) -> Iterator[None]:
     try:
         yield
     except OSError as error:

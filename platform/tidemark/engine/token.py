@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidemark.base.files.private import make_folder
-from tidemark.base.secret import read, secret
+from tidemark.base.secret import read_secret_file, secret
 from tidemark.base.settings import Settings
 
 _COMMAND = "command:"
@@ -45,7 +45,7 @@ def token_of(settings: Settings) -> str:
                 os.link(scratch, file)
         finally:
             scratch.unlink()
-    return read(file)
+    return read_secret_file(file)
 
 
 def is_renewable(settings: Settings) -> bool:

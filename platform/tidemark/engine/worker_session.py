@@ -12,8 +12,8 @@ from uuid import uuid4
 from tidemark.base.sent_code import SentCode, code_of_process
 from tidemark.engine.connect import add_parameter, limit_retries
 from tidemark.engine.loss import has_lost_engine, recognize_loss
-from tidemark.engine.probe import channel
-from tidemark.engine.project_code import upload
+from tidemark.engine.probe import create_channel
+from tidemark.engine.project_code import upload_code
 from tidemark.engine.queries.rules import exclude_unsafe
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def _open_session(code: SentCode) -> "SparkSession":
     from tidemark.engine.channel import open_session
 
     url = add_parameter(os.environ[_ADDRESS], "session_id", str(uuid4()))
-    spark = open_session(channel(url))
+    spark = open_session(create_channel(url))
     connect: Any = ConnectSession
     # Functions of a definition that use the active session must not get that of the stream.
     connect._set_default_and_active_session(spark)
     limit_retries(spark)
     exclude_unsafe(spark)
-    upload(spark, code)
+    upload_code(spark, code)
     return spark

@@ -77,14 +77,14 @@ class Batch:
         declared = self.transform.expectations
         if declared and not self.overflowed:
             return declared
-        return self.transform.checks
+        return self.transform.all_expectations
 
     @property
-    def replaces(self) -> bool:
+    def replaces_rows(self) -> bool:
         return self.commit_info.replaced is not None
 
     def published_rows(self, back: int = 0) -> DataFrame:
-        return self._read_rows(self.transform.table, back)
+        return self._read_rows(self.transform.published_table, back)
 
     def quarantined_rows(self, back: int = 0) -> DataFrame:
         return self._read_rows(self.transform.quarantine_table, back)
@@ -95,7 +95,7 @@ class Batch:
         return self.rows
 
     @property
-    def recounted(self) -> DataFrame:
+    def recounted_events(self) -> DataFrame:
         counted = self._count_again() if self.counting is None else self.counting.result()
         return frame(self.asset.warehouse.spark, counted)
 
@@ -168,8 +168,8 @@ class Batch:
             windows = windows.where(f"window_end > timestamp_micros({end})")
         return windows.select(*transform.by_window, "events")
 
-    def same_window(self, left: str, right: str) -> Column:
-        return same_window(self.transform, left, right)
+    def same_window(self, left_alias: str, right_alias: str) -> Column:
+        return same_window(self.transform, left_alias, right_alias)
 
     def ranges(self, back: int = 0) -> Ranges:
         """Return the ranges that contain the starts of all windows that the commit can change.

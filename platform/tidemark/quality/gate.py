@@ -93,7 +93,7 @@ def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
     if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
         return nullcontext()
     # Rows that fit into memory are few enough for an interpreted plan.
-    planning = batch.planning if batch.few_events else Planning.of(in_memory)
+    planning = batch.planning if batch.few_events else Planning.for_size(in_memory)
     return batch.asset.warehouse.use_planning(planning)
 
 

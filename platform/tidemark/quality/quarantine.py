@@ -25,7 +25,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
 from tidemark.store import integrity
@@ -231,7 +231,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     """
     wait_for_rewrite(warehouse, transform.source)
     asset = Asset(warehouse, transform)
-    column_names = warehouse.read_schema(transform.table).names
+    column_names = warehouse.read_schema(transform.published_table).names
     demand_current_asset(warehouse, transform, asset.state.read_last_commit())
     rows, starts = _read_chosen(warehouse, transform, choice)
 
@@ -243,13 +243,15 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         return rows.append_column("quality", released).select(column_names)
 
     update_older = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
-    warehouse.merge_if(read_held_rows, transform.table, update_older, asset.app, asset.epoch)
+    warehouse.merge_if(
+        read_held_rows, transform.published_table, update_older, asset.app, asset.epoch
+    )
     delete_same = Merge(
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
-    warehouse.newest_version(transform.table)
-    vouches = integrity.vouched_versions(warehouse, asset.app, [transform.table])
+    warehouse.newest_version(transform.published_table)
+    vouches = integrity.vouched_versions(warehouse, asset.app, [transform.published_table])
     warehouse.merge_rows(rows, transform.quarantine_table, delete_same, vouches=vouches)
     return starts
 
@@ -287,7 +289,7 @@ def read_computed(
         keys: the keys of the stored rows, if an earlier definition of the asset had other keys.
     """
     bound = window_starts_in(ranges)
-    published = warehouse.read_frame(transform.table, bound)
+    published = warehouse.read_frame(transform.published_table, bound)
     if not warehouse.has_table(transform.quarantine_table):
         return published
     quarantined = warehouse.read_frame(transform.quarantine_table, bound)
@@ -327,7 +329,7 @@ def _read_chosen(
         DataError: no such rows exist.
     """
     choice.check(transform)
-    rows = fetch(
+    rows = fetch_dataframe(
         read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
     )
     rows = choose(rows, choice.keys, transform.name)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.compute.compare import keys_as_json
 from tidemark.define.expectations.expectation import (
     ERROR,
@@ -135,7 +135,7 @@ def _find_earlier_attempt(asset: Asset, commit_info: CommitInfo) -> _EarlierAtte
     return _EarlierAttempt(
         wrote_results=newest_commit(results.TABLE) >= number,
         wrote_quarantine=newest_commit(quarantine) >= number,
-        wrote_rows=newest_commit(asset.transform.table) >= number,
+        wrote_rows=newest_commit(asset.transform.published_table) >= number,
         has_whole_quarantine=newest_commit(quarantine) == number,
     )
 
@@ -175,7 +175,7 @@ def _read_results(asset: Asset, commit_info: CommitInfo) -> _Results:
             continue
         result = _RecordedResult(row["level"], row["expected"])
         for failure in row["failures"]:
-            row_id = (instant(failure["window_start"]), failure["keys"])
+            row_id = (parse_instant(failure["window_start"]), failure["keys"])
             result.failing[row_id] = failure["observed"]
         is_erased = row["observed"] == results.ERASED_TEXT
         if not row["success"] and not result.failing and not is_erased:
@@ -196,7 +196,7 @@ def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Res
     }
 
     def validate(rows: DataFrame, _: Evidence) -> Validation:
-        published = asset.warehouse.read_frame(asset.transform.table)
+        published = asset.warehouse.read_frame(asset.transform.published_table)
         published = published.where(F.col("commit_number") >= commit_info.commit_number)
         passing = _add_row_id(published, asset.transform.keys).select(
             _START, _KEYS, F.lit("").alias(_OBSERVED)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
@@ -226,4 +226,4 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
 
 def _format_place(failure: Failure) -> str:
     keys = ", ".join(str(v) for v in json.loads(failure.keys).values())
-    return f"{iso(failure.window_start)}{', ' if keys else ''}{keys}"
+    return f"{format_instant(failure.window_start)}{', ' if keys else ''}{keys}"

@@ -23,7 +23,7 @@ from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.expectations.expectation import FACTS, Validation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import OBSERVED
-from tidemark.engine.queries.requests import fetch, fetch_chunks
+from tidemark.engine.queries.requests import fetch_chunks, fetch_dataframe
 from tidemark.quality import gx
 from tidemark.quality.evidence import KEYS, UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW, Finding
@@ -187,7 +187,7 @@ def _validate_in_memory(
     rows: Rows, windowed: Sequence[Windowed], batch: Batch
 ) -> _ValidatedRows | None:
     if isinstance(rows, DataFrame):
-        outcomes = fetch(
+        outcomes = fetch_dataframe(
             _add_outcomes(rows, rows.columns, windowed, batch).limit(thresholds.VALIDATED_ROWS + 1)
         )
     else:
@@ -223,7 +223,7 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
     needed = _select_needed(rows, windowed, batch).append_column("_place", numbers)
     engine_rows = frame(batch.asset.warehouse.spark, needed)
     outcome_columns = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
-    answers = fetch(
+    answers = fetch_dataframe(
         _add_outcomes(engine_rows, needed.column_names, windowed, batch).select(
             "_place", *outcome_columns
         )
@@ -259,7 +259,7 @@ def _validate_in_engine(
     first = F.min(F.unix_micros("window_start"))
     last = F.max(F.unix_micros("window_end"))
     (counted,) = outcomes.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-    failing = _to_pandas(fetch(outcomes.where(reduce(or_, fails, F.lit(False)))))
+    failing = _to_pandas(fetch_dataframe(outcomes.where(reduce(or_, fails, F.lit(False)))))
     count, begin, end, *validated = counted
     return _ValidatedRows(rows, failing, validated, count, (begin, end))
 
@@ -353,7 +353,7 @@ def _find_places(validated_rows: _ValidatedRows, numbers: Sequence[int]) -> dict
         rows = validated_rows.rows
         wanted_rows = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
         named_rows = rows.join(F.broadcast(wanted_rows), ROW).select(ROW, *_BOUNDS, KEYS)
-        answers = _to_pandas(fetch(named_rows))
+        answers = _to_pandas(fetch_dataframe(named_rows))
     starts = _to_micros(answers["window_start"])
     return {
         int(row): (int(start), keys)

@@ -81,7 +81,7 @@ def publish(
         limited_by=plan.limited_by,
         ended=plan.ended,
     )
-    tables = [*transform.tables, results.TABLE]
+    tables = [*transform.own_tables, results.TABLE]
     recorded = ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
     if isinstance(commit_info, StateCommit):
         short_logs.of_asset(asset, commit_info)
@@ -97,7 +97,7 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
         within_reach: as `Computation.reach`.
     """
     store_, transform, commit_info = asset.warehouse, asset.transform, plan.commit_info
-    table, place = transform.table, (asset.app, commit_info.commit_number)
+    table, place = transform.published_table, (asset.app, commit_info.commit_number)
     record = None
     if isinstance(commit_info, Following):
         record = lineage.base_run_record(asset, commit_info.base_run)

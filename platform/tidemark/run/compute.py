@@ -89,7 +89,7 @@ def count_events(asset: Asset, plan: Plan, temp_tables: TempTables) -> Rows:
     commit_info = plan.commit_info
     assert isinstance(commit_info, StateCommit)
     earlier_partials = None
-    if transform.trigger.ranked and commit_info.continues:
+    if transform.trigger.needs_rank and commit_info.continues:
         earlier_partials = asset.state.read_partials(affected_range(transform, commit_info))
     rows = count_scope(asset.log, asset.counting, commit_info.scope(), earlier_partials)
     numbered = with_commit_number(rows, commit_info.commit_number)
@@ -252,7 +252,7 @@ def _select_late_events(
     events = late_events(asset.log, asset.counting, commit_info)
     if not commit_info.begins and not commit_info.renews:
         events = add_missing_columns(warehouse, asset.counting, events)
-    with warehouse.use_planning(Planning.of(few)):
+    with warehouse.use_planning(Planning.for_size(few)):
         materialized = temp_tables.materialize(events, few=few)
     return Output(
         asset.counting.late_table,

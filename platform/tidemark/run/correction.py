@@ -77,7 +77,7 @@ def list_changes(
         version_before: version of the published table before the correction.
         max_listed: maximum number of changes to list.
     """
-    feed = warehouse.read_change_feed(transform.table, version_before)
+    feed = warehouse.read_change_feed(transform.published_table, version_before)
     new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)
     commit = feed.where(new).select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
@@ -102,7 +102,7 @@ def list_changes(
         )
     )
     few = Asset(warehouse, transform).has_few_rows()
-    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         changed = scratch.materialize_frame(changed, few=few)
         windows = changed.select("start", "end", "keys").distinct().count()
         first_changes = (

@@ -22,8 +22,8 @@ from tidemark.compute.affected.by_events import (
 from tidemark.compute.affected.by_time import can_change
 from tidemark.compute.lifecycle.fragments import widen_to_cells
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.identity.parts import parts
+from tidemark.define.identity.fingerprint import compute_fingerprint
+from tidemark.define.identity.parts import describe_parts
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store import lineage
@@ -70,7 +70,7 @@ class Plan:
     @property
     def counting(self) -> Planning:
         """The engine's planning mode for counting the events."""
-        return self.repeated_planning or Planning.of(self.few)
+        return self.repeated_planning or Planning.for_size(self.few)
 
     def with_end_of(self, step: str) -> "Plan":
         """Return the plan with the current time as the end of a step (a key of `ledger.ENDED`).
@@ -146,7 +146,7 @@ def plan_increment(
     if not arrivals:
         return None
     after = newest_commit.after.advance(_position_after(arrivals[-1]))
-    is_same_definition = newest_commit.definition == fingerprint(asset.transform)
+    is_same_definition = newest_commit.definition == compute_fingerprint(asset.transform)
     # Another definition may have had other sessions, so read all partials.
     commit_info = Increment(
         after=after, open_before=newest_commit.open_from if is_same_definition else None
@@ -195,7 +195,9 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
     newest = arrivals[-1]
     # More windows can change if a backfill has brought some windows ahead of the others, or if the
     # definition has changed.
-    if newest_commit.after.covers or newest_commit.definition != fingerprint(asset.transform):
+    if newest_commit.after.covers or newest_commit.definition != compute_fingerprint(
+        asset.transform
+    ):
         return False
     first = arrivals[0].arrival
     if first > before.arrival + 1 and asset.log.has_events(before.arrival, first - 1):
@@ -305,7 +307,7 @@ def can_recompute_in_part(asset: Asset, newest_commit: StateCommit) -> bool:
     return (
         of_sessions
         and newest_commit.commit_number >= 0
-        and newest_commit.definition == fingerprint(transform)
+        and newest_commit.definition == compute_fingerprint(transform)
     )
 
 
@@ -353,7 +355,7 @@ def _plan_replacement(asset: Asset, newest_commit: StateCommit, commit_info: Rep
 
 def _begin_commit(asset: Asset, newest_commit: StateCommit, commit_info: _C) -> _C:
     """Return a commit that begins now, after the state's newest commit `newest_commit`."""
-    definition = fingerprint(asset.transform)
+    definition = compute_fingerprint(asset.transform)
     number = newest_commit.commit_number + 1
     same = newest_commit.definition == definition
     return replace(
@@ -365,7 +367,7 @@ def _begin_commit(asset: Asset, newest_commit: StateCommit, commit_info: _C) -> 
         definition=definition,
         defined=newest_commit.defined if same else number,
         promoted=newest_commit.promoted,
-        parts=None if same else parts(asset.transform),
+        parts=None if same else describe_parts(asset.transform),
     )
 
 

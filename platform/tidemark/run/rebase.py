@@ -84,7 +84,7 @@ def _rebase(
     since = state.read_commits_after(commit_info.commit_number - 1)
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
-    ranked = transform.trigger.ranked
+    ranked = transform.trigger.needs_rank
     others = any(c.recomputed is not None for c in since)
     if not isinstance(commit_info, Replacement) or commit_info.cause is not Cause.BACKFILL:
         return None

@@ -99,10 +99,11 @@ def incremental(
             incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
-    if transform.follows is not None and (through is not None or admission):
+    if transform.rolled_up_name is not None and (through is not None or admission):
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.follows}', so its runs can't be "
-            f"limited: limit the runs of '{transform.follows}' instead."
+            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}', so its runs can't "
+            "be "
+            f"limited: limit the runs of '{transform.rolled_up_name}' instead."
         )
 
     def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
@@ -214,7 +215,7 @@ def correct(
 
     def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
         nonlocal version_before
-        version_before = warehouse.newest_version(transform.table)
+        version_before = warehouse.newest_version(transform.published_table)
         return plan.plan_correction(asset, last)
 
     facts = _run_until_committed(warehouse, transform, make_plan, reported=reported)
@@ -242,10 +243,10 @@ def refuse_rollup(transform: Definition, verb: str) -> None:
     Args:
         verb: what the message recommends to do with the roll-up's base instead, such as `rebuild`.
     """
-    if transform.follows is not None:
+    if transform.rolled_up_name is not None:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.follows}': {verb} "
-            f"'{transform.follows}', then run '{transform.name}'."
+            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}': {verb} "
+            f"'{transform.rolled_up_name}', then run '{transform.name}'."
         )
 
 
@@ -330,11 +331,11 @@ def _run_once(
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
     unpublished_plans = [] if full_refresh else plan.plan_unpublished(asset, last)
     if unpublished_plans:
-        asset.warehouse.register_tables(*asset.transform.tables, ledger.TABLE, results.TABLE)
+        asset.warehouse.register_tables(*asset.transform.own_tables, ledger.TABLE, results.TABLE)
         for unpublished in unpublished_plans:
             _execute_plan(asset, unpublished, reported=False)
     elif last.commit_number < 0:
-        asset.warehouse.register_tables(*asset.transform.tables)
+        asset.warehouse.register_tables(*asset.transform.own_tables)
     next_plan = planner(asset, last)
     if next_plan is None:
         return None
@@ -353,7 +354,7 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     """
     with (
         temp_tables(asset.warehouse) as scratch,
-        asset.warehouse.use_planning(Planning.of(todo.few)),
+        asset.warehouse.use_planning(Planning.for_size(todo.few)),
     ):
         partials = compute.count_events(asset, todo, scratch)
         todo = todo.with_end_of("count")
@@ -428,7 +429,7 @@ def _create_tables(asset: Asset, computed: compute.Computation, *, is_guarded: b
         generation = rollup_generation.initial_generation(transform)
         properties = {rollup_generation.PROPERTY: generation}
     warehouse.ensure_table(
-        transform.table,
+        transform.published_table,
         compute.select_published(computed.windows),
         transform.description,
         feed=True,
@@ -461,4 +462,6 @@ def _send_span(asset: Asset, facts: RunFacts) -> None:
         },
         [telemetry.Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
     )
-    telemetry.report(asset.log.traced_arrivals(facts.from_arrival, facts.through_arrival), span)
+    telemetry.report_work(
+        asset.log.traced_arrivals(facts.from_arrival, facts.through_arrival), span
+    )

@@ -31,7 +31,7 @@ from tidemark.store.warehouse import Warehouse
 def list_replaced(transform: Definition) -> list[str]:
     """Return the tables that a swap replaces after the state, in this order."""
     quarantine, panes = transform.quarantine_table, transform.panes_table
-    return [*transform.late_tables, quarantine, panes, transform.table]
+    return [*transform.late_tables, quarantine, panes, transform.published_table]
 
 
 def list_versions(asset: Asset) -> dict[str, int]:
@@ -71,7 +71,7 @@ def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     for table, step in zip(list_replaced(asset.transform), steps, strict=True):
         pass_fail_point(step)
         done = _take_over(asset, commit_info, table)
-        if table == asset.transform.table:
+        if table == asset.transform.published_table:
             windows = done
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
@@ -80,7 +80,7 @@ def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     found = commit.build_run_facts(
         asset, commit_info, counts, windows=windows, quarantined=quarantined
     )
-    facts_ = ledger.append(warehouse, found, asset.transform.tables)
+    facts_ = ledger.append(warehouse, found, asset.transform.own_tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in commit_info.taken.items():
         if source != table:
@@ -104,7 +104,7 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
         return 0
     if warehouse.transaction_version(table, asset.app) >= commit_info.commit_number:
         return 0
-    published = table == asset.transform.table
+    published = table == asset.transform.published_table
     return replace_rows(
         warehouse,
         table,

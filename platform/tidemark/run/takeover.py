@@ -14,7 +14,7 @@ aggregates changed, or if the base was restored from a backup, its next run repl
 
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
 from tidemark.compute.late_rows import find_changed_types
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.identity.parts import Change, Effect, combined_effect
 from tidemark.store import lineage
 from tidemark.store.asset import Asset
@@ -36,7 +36,7 @@ def check_definition(asset: Asset, newest_commit: StateCommit, *, pinned_definit
         DefinitionChangedError: `pinned_definition` is true, and another definition made the commit.
         DefinitionError: columns of the late table would get other types.
     """
-    if newest_commit.definition in ("", fingerprint(asset.counting)):
+    if newest_commit.definition in ("", compute_fingerprint(asset.counting)):
         return
     if pinned_definition:
         raise _changed_error(asset.counting.name)
@@ -57,7 +57,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
             raises an error.
     """
     warehouse = asset.warehouse
-    table = asset.transform.table
+    table = asset.transform.published_table
     head = warehouse.find_head(table)
     if head is None or (kind := _required_kind(asset, head)) == head.kind:
         return
@@ -72,7 +72,7 @@ def is_renewed(asset: Asset) -> bool:
 
     It does if the definition has changed, or if the base has another history.
     """
-    head = asset.warehouse.find_head(asset.transform.table)
+    head = asset.warehouse.find_head(asset.transform.published_table)
     return head is not None and rollup_generation.identity_suffix(
         head.kind
     ) != rollup_generation.identity_suffix(_required_kind(asset, head))

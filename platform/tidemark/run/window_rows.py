@@ -22,7 +22,7 @@ from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
-from tidemark.engine.queries.requests import observe
+from tidemark.engine.queries.requests import observe_rows
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import KEYS
 from tidemark.quality.gx import ROW
@@ -109,7 +109,7 @@ def _materialize_and_watch(
     overflows = Observation()
     watched = query
     if can_overflow:
-        watched = observe(query, overflows, F.max(F.size(OVERFLOWED)).alias("overflowed"))
+        watched = observe_rows(query, overflows, F.max(F.size(OVERFLOWED)).alias("overflowed"))
     rows = temp_tables.materialize(
         _add_commit_columns(watched, transform, commit_info, is_guarded=is_guarded),
         few=workload.few_partials,
@@ -271,9 +271,9 @@ def _no_windows(asset: Asset) -> pa.Table | None:
 
     Return None before the first row, whose types only the engine knows.
     """
-    if not asset.warehouse.has_table(asset.transform.table):
+    if not asset.warehouse.has_table(asset.transform.published_table):
         return None
-    published = asset.warehouse.read_schema(asset.transform.table)
+    published = asset.warehouse.read_schema(asset.transform.published_table)
     return published.append(pa.field(IS_DELETED, pa.bool_())).empty_table()
 
 

@@ -62,7 +62,7 @@ class Asset:
         state_id = self.state.table_id()
         if state_id is None or not self.rolls_up:
             return state_id
-        head = self.warehouse.find_head(self.transform.table)
+        head = self.warehouse.find_head(self.transform.published_table)
         if head is None:
             return None
         return f"{state_id}+{head.table_id}{rollup_generation.identity_suffix(head.kind)}"
@@ -101,7 +101,7 @@ class Asset:
     @property
     def rolls_up(self) -> bool:
         """True if the asset is a roll-up, which has no state and uses that of its base."""
-        return self.transform.follows is not None
+        return self.transform.rolled_up_name is not None
 
     def published_commit_number(self) -> int:
         """Return the number of the asset's newest commit in the ledger; -1 before the first."""
@@ -120,7 +120,7 @@ class Asset:
 
         One event can produce many rows, so both numbers are checked.
         """
-        for table in (self.transform.table, self.state.table):
+        for table in (self.transform.published_table, self.state.table):
             if not self.warehouse.has_table(table):
                 continue
             if self.warehouse.max_row_count(table) > thresholds.IN_MEMORY_PARTIALS:

@@ -96,7 +96,7 @@ def _lock_folder(path: str) -> int | None:
     except FileNotFoundError:
         return None
     with suppress(OSError):
-        if locks.take(handle):
+        if locks.take_lock(handle):
             return handle
     os.close(handle)
     return None

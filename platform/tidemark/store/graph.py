@@ -42,7 +42,7 @@ class Node:
 
     @property
     def is_asset(self) -> bool:
-        return self.owner == tables_of.asset(self.name)
+        return self.owner == tables_of.asset_owner(self.name)
 
     @property
     def is_derived(self) -> bool:
@@ -145,6 +145,8 @@ def _sort_by_bases(nodes: Mapping[str, Node]) -> list[Node]:
 
 def _read_name(folder: str, name: str) -> TableName | None:
     try:
-        return TableName.of(name, OpenTables(folder).open_newest(name).metadata().configuration)
+        return TableName.from_properties(
+            name, OpenTables(folder).open_newest(name).metadata().configuration
+        )
     except DeltaError:
         return None

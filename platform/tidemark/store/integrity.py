@@ -46,7 +46,7 @@ from pyarrow.fs import FileSelector
 
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, summarize
+from tidemark.base.errors import DataError, summarize_error
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -219,8 +219,8 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
         DataError: an operation on the source or the asset is unfinished.
     """
     folder = warehouse.path_of("").rstrip("/")
-    owners = [tables_of.source(source.name)]
-    owners += [] if definition is None else [tables_of.asset(definition.name)]
+    owners = [tables_of.source_owner(source.name)]
+    owners += [] if definition is None else [tables_of.asset_owner(definition.name)]
     if operations.list_unfinished(warehouse):
         log_rewrite.wait_for_rewrite(warehouse, source)
         operations.check_unfinished(warehouse, owners)
@@ -299,7 +299,7 @@ class Tables:
             opened = self.open(name)
             if opened is None:
                 continue
-            reader = TableName.of(name, opened.metadata().configuration)
+            reader = TableName.from_properties(name, opened.metadata().configuration)
             newest = opened.transaction_version(arrivals_app(source))
             if reader is not None and newest is not None:
                 yield reader, newest
@@ -327,7 +327,7 @@ class Tables:
             except TableNotFoundError:
                 return None
             except DeltaError as error:
-                problem = f"can't be read: {summarize(error)}"
+                problem = f"can't be read: {summarize_error(error)}"
         if opened is not None and "://" not in place:
             problem = _broken_file(place, opened)
         if problem is not None:
@@ -459,26 +459,26 @@ class Tables:
 
     def asset_damages(self, definition: Definition, ledger: DeltaTable | None) -> Iterator[Damage]:
         own, state_table = definition.name, definition.state_table
-        others = [table for table in definition.tables if table != state_table]
+        others = [table for table in definition.own_tables if table != state_table]
         for table in reversed(others):
             self.open(table, own)
         self.open(CHECKS)
-        state = self.open(state_table, definition.follows or own)
+        state = self.open(state_table, definition.rolled_up_name or own)
         app = self.asset_app(definition)
         if state is None or app is None:
             # The asset was dropped, or its first run is incomplete: the next run recomputes all.
             return
         if ledger is not None:
-            for table in definition.tables:
+            for table in definition.own_tables:
                 yield from self._find_lost(ledger, LEDGER, app, table, own)
         if self.lacks_release(definition, app):
             yield Damage(
-                definition.table,
+                definition.published_table,
                 f"lacks windows that were released from '{definition.quarantine_table}' (version "
-                f"{self.version(definition.table)})",
+                f"{self.version(definition.published_table)})",
                 own,
             )
-        if definition.follows is not None:
+        if definition.rolled_up_name is not None:
             return
         commit_number = _last_commit(state)
         for table in [*others, LEDGER, CHECKS]:
@@ -501,11 +501,13 @@ class Tables:
         A run can't publish these windows again: it repeats only the decisions of earlier runs, and
         a user decided on the release.
         """
-        released = self.transaction(definition.quarantine_table, _vouch(app, definition.table))
+        released = self.transaction(
+            definition.quarantine_table, _vouch(app, definition.published_table)
+        )
         return (
             released is not None
-            and definition.table not in self.broken
-            and self.version(definition.table) < released
+            and definition.published_table not in self.broken
+            and self.version(definition.published_table) < released
         )
 
     def asset_app(self, definition: Definition) -> str | None:
@@ -518,8 +520,8 @@ class Tables:
         if state is None:
             return None
         table_id = str(state.metadata().id)
-        if definition.follows is not None:
-            if (published := self.open(definition.table)) is None:
+        if definition.rolled_up_name is not None:
+            if (published := self.open(definition.published_table)) is None:
                 return None
             own = published.metadata()
             table_id += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
@@ -600,7 +602,7 @@ class Tables:
         opened = self.open(operations.TABLE)
         if opened is None:
             return False
-        owner = tables_of.source(source.name)
+        owner = tables_of.source_owner(source.name)
         unfinished = operations.select_unfinished(file_list.load_rows(opened, ()))
         return any(
             operation.owner == owner and operation.kind is not operations.Kind.ERASE

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import as_datetime, instant
+from tidemark.base.instants import as_datetime, parse_instant
 from tidemark.store.commits.conditions import text_field
 
 KeyChoice = Mapping[str, str | None]
@@ -74,7 +74,7 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
 def _parse(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataType]":
     try:
         if pa.types.is_timestamp(kind):
-            moment = as_datetime(instant(text))
+            moment = as_datetime(parse_instant(text))
             return pa.scalar(moment if kind.tz else moment.replace(tzinfo=None), kind)
         if pa.types.is_date(kind):
             return pa.scalar(datetime.fromisoformat(text).replace(tzinfo=UTC).date(), kind)

@@ -36,7 +36,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.identity.derivation import derivation_fingerprint
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.identity.parts import Change, Effect, combined_effect, compare_parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
@@ -163,7 +163,7 @@ class Lineage:
             commit: the newest commit of the asset's state.
         """
         transform = base_transform(definition)
-        if commit.definition == fingerprint(transform):
+        if commit.definition == compute_fingerprint(transform):
             return None
         changes = self.definition_changes(transform, commit)
         if combined_effect(changes) is not Effect.REBUILD:
@@ -231,7 +231,7 @@ class Lineage:
                 "its definition has changed, and its existing rows were computed by the earlier "
                 "one, which you can also restore"
             )
-        for base in source.bases:
+        for base in source.base_sources:
             if (taken := step.bases.get(base.name)) is None:
                 continue
             if (table_id := self.tables.id(base.timeline_table)) != taken.table_id:
@@ -251,7 +251,7 @@ class Lineage:
             if stale is None:
                 return None
             return dependent(source.name, stale)
-        for base in source.bases:
+        for base in source.base_sources:
             if (stale := self.of_source(base)) is not None:
                 return dependent(source.name, stale)
         return None
@@ -318,7 +318,7 @@ def base_run_record(asset: Asset, run: str) -> dict[str, int]:
 
 def follows_base(asset: Asset) -> bool:
     """Return whether a roll-up's base still has the run that the roll-up's table was made from."""
-    table = asset.transform.table
+    table = asset.transform.published_table
     number = asset.warehouse.transaction_version(table, asset.app)
     if number < 0:
         return True

@@ -120,7 +120,7 @@ def _list_owners(source: Source) -> Iterator[str]:
     """Yield a source and its bases, as owners of tables."""
     yield source.log_table.owner
     if isinstance(source, DerivedSource):
-        for base in source.bases:
+        for base in source.base_sources:
             yield from _list_owners(base)
 
 

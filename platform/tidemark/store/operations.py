@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define import tables
 from tidemark.store.committers import file_list
 from tidemark.store.committers.open_tables import OpenTables
@@ -97,7 +97,9 @@ class Operation:
     def cause(self) -> str:
         """A sentence about what is unfinished."""
         effect = ", so some tables may still have the events" if self.kind is Kind.ERASE else ""
-        return f"`{self.command}`, begun at {iso(self.began_at)}, is not finished{effect}."
+        return (
+            f"`{self.command}`, begun at {format_instant(self.began_at)}, is not finished{effect}."
+        )
 
     @property
     def remedy(self) -> str:

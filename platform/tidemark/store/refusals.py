@@ -12,7 +12,7 @@ from tidemark.base.errors import (
     DataError,
     HistoryExpiredError,
     StoreError,
-    summarize,
+    summarize_error,
 )
 
 _CONFLICT = (
@@ -130,7 +130,7 @@ def translate_refusals(action: str) -> Iterator[None]:
                 f"Can't {action}: another run wrote it at the same time. Run the command again."
             ) from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
-            raise changed_columns(action, summarize(error)) from error
+            raise changed_columns(action, summarize_error(error)) from error
         if missing := _GONE.search(text):
             raise DataError(
                 f"Can't {action}: the file '{missing[1]}' was deleted. Restore it from a backup. "

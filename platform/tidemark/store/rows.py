@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.define.helper_columns import IS_DELETED
-from tidemark.engine.queries.requests import fetch, to_dataframe
+from tidemark.engine.queries.requests import fetch_dataframe, to_dataframe
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute
@@ -103,7 +103,7 @@ def _as_text(value: "pa.Scalar[Any]") -> str | None:
 
 def fetch_rows(rows: Rows) -> pa.Table:
     if isinstance(rows, DataFrame):
-        return fetch(rows)
+        return fetch_dataframe(rows)
     return rows
 
 

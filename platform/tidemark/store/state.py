@@ -24,7 +24,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import FIRST_EVENTS, MARKER, VERDICT
 from tidemark.define.identity.parts import Part
 from tidemark.engine.queries.plan_literals import uncompiled_literal
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store import integrity
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import number_in, number_is, window_starts_in
@@ -254,7 +254,7 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
     """
     if isinstance(partials, DataFrame):
         found = partials.groupBy(VERDICT).agg(F.sum(column).alias(column))
-        return count_by_verdict(fetch(found), column)
+        return count_by_verdict(fetch_dataframe(found), column)
     counts = Counter[int]()
     added = partials.group_by(VERDICT).aggregate([(column, "sum")])
     for row in added.to_pylist():

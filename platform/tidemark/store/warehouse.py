@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.define.tables import TableName, clash
+from tidemark.define.tables import TableName, describe_clash
 from tidemark.engine.queries.planning import Planner, Planning
 from tidemark.store import claims
 from tidemark.store.catalog import Catalog
@@ -52,7 +52,7 @@ class Warehouse(Committer):
     """Tidemark's tables in one database.
 
     Anyone may read the tables, but only Tidemark may write to them. Get a session from
-    `tidemark.engine`: `Warehouse(engine.session(settings), settings.warehouse)`.
+    `tidemark.engine`: `Warehouse(engine.connect_session(settings), settings.warehouse)`.
 
     Args:
         spark: a session of the engine.
@@ -131,7 +131,7 @@ class Warehouse(Committer):
         properties = {"tidemark.format": str(FORMAT)}
         properties |= {_FEED: "true"} if feed else {}
         properties |= extra_properties or {}
-        properties |= table.properties if isinstance(table, TableName) else {}
+        properties |= table.table_properties if isinstance(table, TableName) else {}
         is_new = self.create_table(table, columns, comment, properties)
         if not is_new and (head := self.find_head(table)) is not None:
             _check_owner(table, head)
@@ -271,7 +271,7 @@ class Warehouse(Committer):
 
     def use_planning(self, planning: Planning) -> AbstractContextManager[None]:
         """Use the given planner settings of the engine within the context."""
-        return self._planner.planning(planning)
+        return self._planner.use_planning(planning)
 
     def _open_newest(self, table: str) -> DeltaTable:
         with self.pin_version(table):
@@ -288,8 +288,9 @@ def _check_owner(table: str, head: Head) -> None:
         return
     if head.name is None:
         raise DefinitionError(
-            f"Table '{table}' does not belong to Tidemark, but has the name of {table.describe()}: "
+            f"Table '{table}' does not belong to Tidemark, but has the name of "
+            f"{table.describe_role()}: "
             "rename one of them, or use another database."
         )
-    if head.name.identity != table.identity:
-        raise DefinitionError(clash(head.name, table))
+    if head.name.table_identity != table.table_identity:
+        raise DefinitionError(describe_clash(head.name, table))

@@ -28,8 +28,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import duration, latest
-from tidemark.define.helper_columns import helper
+from tidemark.base.instants import latest_watermark, parse_duration
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
@@ -43,7 +43,7 @@ than the clock its event times advance.
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 _BOUNDS = tuple(
-    duration(f"{count} {unit}s")
+    parse_duration(f"{count} {unit}s")
     for unit, counts in {
         "second": (0, 1, 2, 5, 10, 15, 20, 30),
         "minute": (1, 2, 3, 5, 10, 15, 20, 30, 45),
@@ -210,12 +210,12 @@ def check_target(target: float) -> None:
         )
 
 
-_NEWEST, _LIVE = helper("newest"), helper("live")
+_NEWEST, _LIVE = name_helper("newest"), name_helper("live")
 
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
     """Return pairs of an arrival and the newest event time of all arrivals before it."""
-    newest = accumulate((None, *(a.max_event_time for a in timeline)), latest)
+    newest = accumulate((None, *(a.max_event_time for a in timeline)), latest_watermark)
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
 
 

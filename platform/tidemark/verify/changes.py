@@ -19,12 +19,12 @@ from tidemark.compute.compare import keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.windowing import check_analysis
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.identity import parts
 from tidemark.define.identity.parts import AGGREGATE, Change, Effect
 from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.planning import Planning
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.quality import quarantine
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
@@ -44,7 +44,7 @@ EFFECT_TEXTS = {
 
 NEW, REMOVED, CHANGED = "new", "removed", "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
-_KEYS = helper("keys")
+_KEYS = name_helper("keys")
 _BY = ["window_start", "window_end", _KEYS]
 _VALIDATION_COLUMNS = ("quality", *QUARANTINE_COLUMNS)
 _NOT_COMPARED = ("as_of", "commit_number", *_VALIDATION_COLUMNS)
@@ -134,7 +134,7 @@ def compute_changes(
     asset = _load_asset(warehouse, transform)
     ranges = between(start, end)
     few = asset.has_few_rows()
-    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         published, commit = read_unchanged(
             asset,
             lambda commit: scratch.materialize_frame(
@@ -168,8 +168,9 @@ def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
     asset = Asset(warehouse, transform)
     if asset.rolls_up:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.follows}': compare the definition of "
-            f"'{transform.follows}' instead."
+            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}': compare the "
+            "definition of "
+            f"'{transform.rolled_up_name}' instead."
         )
     if asset.published_commit_number() < 0:
         raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
@@ -206,7 +207,7 @@ def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFra
 
     The rows have the columns of the definition that produced them, and their keys as JSON.
     """
-    columns = asset.warehouse.read_schema(asset.transform.table).names
+    columns = asset.warehouse.read_schema(asset.transform.published_table).names
     keys = _find_keys(asset, commit, columns)
     rows = quarantine.read_computed(asset.warehouse, asset.transform, ranges, keys)
     return rows.withColumn(_KEYS, keys_as_json(keys))
@@ -274,7 +275,7 @@ def _add_changed_windows(
                 r["left"],
                 r["right"],
             )
-            for r in fetch(examples).to_pylist()
+            for r in fetch_dataframe(examples).to_pylist()
         ],
     )
 

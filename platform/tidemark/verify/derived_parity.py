@@ -21,7 +21,7 @@ from tidemark.compute.differences import cancel_rows
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import is_paired
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
@@ -29,7 +29,7 @@ from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
 MISSING, EXTRA = "missing", "extra"
-_SIGN = helper("sign")
+_SIGN = name_helper("sign")
 _COMPARED = ["arrival", "row", "reason"]
 
 
@@ -78,8 +78,8 @@ def derived_parity(
         raise DataError(
             f"Nothing has arrived for '{source.name}' yet: run `tidemark ingest {source.name}`."
         )
-    few = all(Log(warehouse, base).has_few_events() for base in source.bases)
-    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
+    few = all(Log(warehouse, base).has_few_events() for base in source.base_sources)
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         last = timeline[-1].arrival
         joined = exact_json(*(F.col(f"`{name}`") for name in source.columns))
         unjoined = F.col("bytes").cast("string")
@@ -132,7 +132,7 @@ def _to_comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
 def _repeat_rows(rows: DataFrame) -> DataFrame:
     """Return each row as often as one side has it more often than the other."""
     times = F.explode(F.array_repeat(F.lit(True), F.abs(_SIGN).cast("int")))
-    return rows.withColumn(helper("repeated"), times).select(*_COMPARED, _SIGN)
+    return rows.withColumn(name_helper("repeated"), times).select(*_COMPARED, _SIGN)
 
 
 def _list_first(rows: DataFrame, kind: str, max_listed: int) -> Sequence[dict[str, Any]]:

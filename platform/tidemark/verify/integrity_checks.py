@@ -18,9 +18,10 @@ def remedy(transform: Definition) -> str:
     """Return the next step for a user if windows of an asset fail an integrity check."""
     name = transform.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"
-    if transform.follows is not None:
+    if transform.rolled_up_name is not None:
         recompute = (
-            f"`tidemark backfill {transform.follows}` and then `tidemark run {name}` recompute "
+            f"`tidemark backfill {transform.rolled_up_name}` and then `tidemark run {name}` "
+            "recompute "
             "them from the event log"
         )
     return (

@@ -112,7 +112,7 @@ def parity(
     asset = Asset(warehouse, transform)
     # If the source has never been ingested, its error is raised below.
     few = warehouse.has_table(transform.source.timeline_table) and asset.has_few_rows()
-    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.of(few)):
+    with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         # Quarantined rows are compared too: an expectation rejected their values, but the values
         # must still be equal to the recomputed values.
         (published, quarantined), commit = read_unchanged(
@@ -159,10 +159,10 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
     """
     warehouse = asset.warehouse
     transform = asset.transform
-    tables = (transform.table, transform.quarantine_table)
+    tables = (transform.published_table, transform.quarantine_table)
     while True:
         versions = [warehouse.newest_version(table) for table in tables]
-        published = warehouse.transaction_version(transform.table, asset.app)
+        published = warehouse.transaction_version(transform.published_table, asset.app)
         commit = asset.state.read_commit(max(asset.published_commit_number(), published))
         result = read(commit)
         if versions == [warehouse.newest_version(table) for table in tables]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define import tables
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.committers.values import Merge
@@ -74,8 +74,8 @@ class Comparison:
         start, end = (row[name] for name in ("window_from", "window_to"))
         return cls(
             number=row["number"],
-            start=None if start is None else instant(start),
-            end=None if end is None else instant(end),
+            start=None if start is None else parse_instant(start),
+            end=None if end is None else parse_instant(end),
             report=ParityReport(**plain),
         )
 

@@ -22,7 +22,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.planning import Planning
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import number_is
@@ -65,7 +65,7 @@ class TapResult:
 
 def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     earlier = None
-    if transform.trigger.ranked and marker.continues:
+    if transform.trigger.needs_rank and marker.continues:
         stored = State(log.warehouse, transform).read_partials(affected_range(transform, marker))
         earlier = stored.where(f"commit_number < {marker.commit_number}")
     return count_scope(log, transform, marker.scope(), earlier)
@@ -114,7 +114,7 @@ STEPS = (
 def list_steps(transform: Definition) -> list[_Step]:
     """Return the steps of an asset's runs, in order."""
     absent_steps = set[str]()
-    if transform.follows is not None:
+    if transform.rolled_up_name is not None:
         absent_steps |= {step.name for step in STEPS if step.recompute is not None}
     if transform.accumulation is None:
         absent_steps.add("panes")
@@ -153,10 +153,10 @@ def tap(
     commits = asset.state.read_commits_after(commit_number - 1)[:1]
     if not commits or commits[0].commit_number != commit_number:
         raise DataError(f"'{transform.name}' has no run {commit_number}.")
-    with warehouse.use_planning(Planning.of(limit <= thresholds.SMALL_BATCH_ROWS)):
+    with warehouse.use_planning(Planning.for_size(limit <= thresholds.SMALL_BATCH_ROWS)):
         rows = step.recompute(asset.log, asset.counting, commits[0])
         order = [name for name in _ORDER if name in rows.columns]
-        rows = fetch(rows.orderBy(*order).limit(limit + 1))
+        rows = fetch_dataframe(rows.orderBy(*order).limit(limit + 1))
     return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
 
 

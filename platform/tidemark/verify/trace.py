@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
-from tidemark.base.instants import BEGINNING, INFINITY, instant
+from tidemark.base.instants import BEGINNING, INFINITY, parse_instant
 from tidemark.compute import rollups, slot
 from tidemark.compute.derived.base_rows import origin_text, parse_origins
 from tidemark.compute.pane_table import compute_panes
@@ -28,12 +28,12 @@ from tidemark.define import aggregates as agg
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
+from tidemark.define.helper_columns import ADMITTED, VERDICT, name_helper
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.engine.queries.planning import Planning
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import Condition, Equals, InRanges, below, number_is
 from tidemark.store.commits.coverage import Coverage
@@ -55,7 +55,7 @@ NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
   the event.
 - `PLACED`: the asset has assigned the event to windows and classified its lateness.
 """
-_THROUGH = helper("through")
+_THROUGH = name_helper("through")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
     """
     arrival = event.arrival.arrival
     position = event.position
-    for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
+    for base, lineage in zip(source.base_sources, source.derivation.lineage_columns, strict=False):
         if base.name != event.source:
             continue
         bounds = [
@@ -170,7 +170,7 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
 def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
     if not isinstance(source, DerivedSource):
         return event
-    bases = {base.name: base for base in source.bases}
+    bases = {base.name: base for base in source.base_sources}
     origins = list[Event]()
     for name, arrival, position in _find_places(source, event):
         conditions = [
@@ -188,7 +188,7 @@ def _find_places(source: DerivedSource, event: Event) -> Iterator[tuple[str, int
         yield from parse_origins(event.read_from or "")
         return
     row = event.columns
-    for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
+    for base, lineage in zip(source.base_sources, source.derivation.lineage_columns, strict=False):
         is_own = all(row[name] == value for name, value in lineage.only.items())
         if is_own and row[lineage.arrival] is not None:
             yield base.name, row[lineage.arrival], row[lineage.position]
@@ -249,10 +249,10 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
     if event.dead_letter is not None:
         return []
     few = event.arrival.rows <= thresholds.SMALL_BATCH_ROWS
-    with warehouse.use_planning(Planning.of(few)):
-        for transform in sorted(transforms, key=lambda t: t.follows is not None):
+    with warehouse.use_planning(Planning.for_size(few)):
+        for transform in sorted(transforms, key=lambda t: t.rolled_up_name is not None):
             if transform.source.name == event.source:
-                base = fates.get(transform.follows or "")
+                base = fates.get(transform.rolled_up_name or "")
                 fates[transform.name] = _find_fate(Asset(warehouse, transform), event, base)
     return list(fates.values())
 
@@ -261,7 +261,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     transform = asset.transform
     commit = asset.state.read_commit(asset.published_commit_number())
     if commit.commit_number < 0:
-        return Fate(transform.name, transform.follows, NOT_RUN)
+        return Fate(transform.name, transform.rolled_up_name, NOT_RUN)
     coverage = rollups.coverage_after(transform, commit)
     watermark = coverage.at.watermark
     # If a correction counts a too-late event in the base, the roll-up counts the event too.
@@ -270,7 +270,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
         for p in base.places
     )
     rows = _classify_event(asset, event, coverage, complete=taken_in)
-    newer = fetch(
+    newer = fetch_dataframe(
         rows.select(
             *transform.by_window, VERDICT, ADMITTED, coverage.pick("arrival").alias(_THROUGH)
         ).distinct()
@@ -280,7 +280,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     if not newer.num_rows and event.arrival.arrival > coverage.through:
         state = NOT_YET
     places = [_find_membership(asset, event, coverage, row) for row in seen]
-    return Fate(transform.name, transform.follows, state, watermark, places)
+    return Fate(transform.name, transform.rolled_up_name, state, watermark, places)
 
 
 def _classify_event(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
@@ -324,7 +324,7 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) 
         membership = replace(membership, counts=_is_counted_later(asset, event, membership))
     if membership.start is None or membership.end is None:
         return membership
-    published = _read_window(warehouse, transform, transform.table, membership)
+    published = _read_window(warehouse, transform, transform.published_table, membership)
     quarantined = _read_window(warehouse, transform, transform.quarantine_table, membership)
     newest = (published or quarantined or [None])[0]
     membership = replace(
@@ -370,7 +370,7 @@ def _find_firings(
         asset.log, counting, Scope.from_coverage(coverage, ranges, complete=complete)
     )
     current = as_of(coverage)
-    windows = fetch(
+    windows = fetch_dataframe(
         finish_windows(stored, counting, asset.log, current).where(f"`{name}` > 0")
     ).to_pylist()
     own_windows = [w for w in windows if {key: w[key] for key in counting.keys} == membership.keys]
@@ -383,7 +383,7 @@ def _find_firings(
         .where(f"`{name}` > 0")
         .select(*pane_columns)
     )
-    counted_rows = {tuple(row.values()) for row in fetch(counting_panes).to_pylist()}
+    counted_rows = {tuple(row.values()) for row in fetch_dataframe(counting_panes).to_pylist()}
     bound = InRanges("window_start", ranges)
     rows = to_display(asset.warehouse.load_rows(table, bound))
     own_panes = [row for row in rows if tuple(row[name] for name in pane_columns) in counted_rows]
@@ -400,8 +400,8 @@ def _window_ranges(transform: Definition, row: _Row) -> Ranges:
 
     For a session, return the range that contains the starts of all windows merged into the session.
     """
-    start = instant(row["window_start"])
-    end = instant(row["window_end"])
+    start = parse_instant(row["window_start"])
+    end = parse_instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
 
@@ -440,7 +440,9 @@ def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) 
         rows = rows.where((starts <= membership.start) & (ends >= membership.end))
     for key, value in membership.keys.items():
         rows = rows.where(F.col(f"`{key}`").eqNullSafe(F.lit(value)))
-    (newest,) = fetch(rows.agg(F.max("last_arrival").alias("newest")))["newest"].to_pylist()
+    (newest,) = fetch_dataframe(rows.agg(F.max("last_arrival").alias("newest")))[
+        "newest"
+    ].to_pylist()
     return newest is not None and newest >= event.arrival.arrival
 
 
@@ -474,4 +476,4 @@ def _read_window(
 def _to_micros(value: Any) -> int | None:  # noqa: ANN401 (a row's value)
     if value is None:
         return None
-    return instant(value)
+    return parse_instant(value)

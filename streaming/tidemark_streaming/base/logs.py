@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from types import TracebackType
 from typing import Any
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 
 _ROOT = logging.getLogger("tidemark")
@@ -77,7 +77,7 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in names},
         **{name: row[name] for name in counted},
-        "watermark": iso(row["watermark"]),
+        "watermark": format_instant(row["watermark"]),
         "seconds": (row["ended_at"] - row["started_at"]) / 1e6,
         "steps": {step: (end - start) / 1e6 for step, start, end in spans(row)},
     }

@@ -19,7 +19,7 @@ from tidemark.base.errors import (
     EngineError,
     EngineLostError,
     TidemarkError,
-    summarize,
+    summarize_error,
 )
 from tidemark.base.project import find_project
 from tidemark_streaming.base.extra import find_extras
@@ -198,7 +198,7 @@ def _engine_failure(error: Exception) -> EngineError | None:
     )
     if not isinstance(error, kinds):
         return None
-    return EngineError(f"The engine failed: {summarize(error)[:300]}. {_describe_log()}")
+    return EngineError(f"The engine failed: {summarize_error(error)[:300]}. {_describe_log()}")
 
 
 def _describe_log() -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.errors import DataError, DefinitionError, EngineError, EngineLostError
-from tidemark.base.instants import BEGINNING, instant, iso
+from tidemark.base.instants import BEGINNING, format_instant, parse_instant
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import step
 
@@ -148,9 +148,9 @@ class Home:
 
         settings = self.settings
         with step("engine") as work:
-            engine.ensure(settings, work.show, gx.import_library if validates else None)
+            engine.ensure_engine(settings, work.show, gx.import_library if validates else None)
             try:
-                spark = engine.session(settings, session_id)
+                spark = engine.connect_session(settings, session_id)
             except EngineError as error:
                 if error.retriable:
                     # It answered a moment ago.
@@ -168,12 +168,13 @@ def parse_range(
     Args:
         options: the names of the options with the two ends, for the error message.
     """
-    first = None if begin is None else instant(begin)
-    last = None if end is None else instant(end)
+    first = None if begin is None else parse_instant(begin)
+    last = None if end is None else parse_instant(end)
     if first is not None and last is not None and last <= first:
         before, after = options
         raise DefinitionError(
-            f"The range from {iso(first)} to {iso(last)} is empty: {after} must be after {before}."
+            f"The range from {format_instant(first)} to {format_instant(last)} is empty: {after} "
+            f"must be after {before}."
         )
     return first, last
 
@@ -206,7 +207,8 @@ def resolve_windows(
     last = newest + 1 if end is None else end
     if last <= oldest - reach or first > newest or last <= first:
         raise DataError(
-            f"No window of '{source.name}' is between {iso(first)} and {iso(last)}: its events are "
-            f"from {iso(oldest)} to {iso(newest)}. Choose another range."
+            f"No window of '{source.name}' is between {format_instant(first)} and "
+            f"{format_instant(last)}: its events are "
+            f"from {format_instant(oldest)} to {format_instant(newest)}. Choose another range."
         )
     return first, last

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemark.define.definition import Definition
 from tidemark.define.tidemark_columns import WINDOW_TABLES, find_table
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dbt.marts import Marts
 
@@ -41,7 +41,7 @@ def resting_on(
     warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
 ) -> Iterator[MartRows]:
     """Yield each mart that reads an asset's published table, with the mart's rows for `row`."""
-    for mart, views in marts.readers(transform.table).items():
+    for mart, views in marts.readers(transform.published_table).items():
         try:
             rows = warehouse.spark.table(marts.relation(mart))
             mart_columns = set(rows.columns)
@@ -58,7 +58,7 @@ def resting_on(
             continue
         for name, value in identity.items():
             rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(value)))
-        yield MartRows(mart, identity, fetch(rows.limit(_MOST)).to_pylist())
+        yield MartRows(mart, identity, fetch_dataframe(rows.limit(_MOST)).to_pylist())
 
 
 def _made_of(

@@ -120,12 +120,22 @@ def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
     assets = [definition for definition in listed if isinstance(definition, Definition)]
     windows = [
         # `events` names the source that determines the freshness of the table.
-        _table(t.table, " ".join(t.description.split()), {"events": t.source.name}, _columns(t))
+        _table(
+            t.published_table,
+            " ".join(t.description.split()),
+            {"events": t.source.name},
+            _columns(t),
+        )
         for t in assets
     ]
     optional_tables = [
         # `asset` names the asset on whose page Dagster shows the table.
-        _table(f"{t.table}_{kind}", about, {"asset": str(t.table)}, _column_nodes(columns))
+        _table(
+            f"{t.published_table}_{kind}",
+            about,
+            {"asset": str(t.published_table)},
+            _column_nodes(columns),
+        )
         for kind, (about, columns) in _SIDE_TABLES.items()
         for t in assets
         if kind == "quarantine" or t.late_tables
@@ -149,7 +159,7 @@ def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
 
 
 def _event_log(source: DerivedSource) -> _Node:
-    bases = " and ".join(base.name for base in source.bases)
+    bases = " and ".join(base.name for base in source.base_sources)
     kinds = {**source.columns, **{name: kind.lower() for name, kind in ARRIVAL_COLUMNS.items()}}
     meanings = {**dict.fromkeys(source.columns, "Column of the source"), **ARRIVAL_MEANINGS}
     columns = [_column(name, kind, meanings[name]) for name, kind in kinds.items()]

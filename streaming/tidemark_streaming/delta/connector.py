@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DataError, DefinitionError, summarize
+from tidemark.base.errors import DataError, DefinitionError, summarize_error
 from tidemark.base.settings import NOT_IN_PATHS
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
@@ -321,7 +321,7 @@ class DeltaConnector:
             version = position["version"]
             commit = self._contributed_commit(table, version, is_whole=is_whole)
             pieces += [ChunkFile(file, number, version, commit.at) for file in commit.files]
-        rows = read_frame(spark, table, pieces, self.source.fields)
+        rows = read_frame(spark, table, pieces, self.source.record_fields)
         change_columns = {
             CHANGE_TYPE: F.lit("insert"),
             "_commit_version": F.col(VERSION),
@@ -342,7 +342,7 @@ class DeltaConnector:
             *(
                 change_columns.get(column, F.col(f"`{field}`")).alias(column)
                 for column, field in zip(
-                    self.source.record_columns, self.source.fields, strict=True
+                    self.source.record_columns, self.source.record_fields, strict=True
                 )
             ),
             CHUNK,
@@ -353,7 +353,7 @@ class DeltaConnector:
     def _read_added(self, table: DeltaTable, version: int, *, is_whole: bool) -> pa.Table:
         """Return the rows that a version added, or all rows of the table as of that version."""
         commit = self._contributed_commit(table, version, is_whole=is_whole)
-        rows = read_rows(table, commit.files, self.source.fields)
+        rows = read_rows(table, commit.files, self.source.record_fields)
         constants = {
             CHANGE_TYPE: pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
@@ -385,7 +385,7 @@ class DeltaConnector:
             raise self._lost_error([version], table.version())
         try:
             self._check_feed(version)
-            rows = read_changes(table, version, commit, self.source.fields)
+            rows = read_changes(table, version, commit, self.source.record_fields)
         except DeltaError as error:
             # The transaction log no longer reaches back to this version, or to the previous one.
             raise self._lost_error([version], table.version()) from error
@@ -411,7 +411,9 @@ class DeltaConnector:
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
         columns = {
             name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
-            for name, field in zip(self.source.record_columns, self.source.fields, strict=True)
+            for name, field in zip(
+                self.source.record_columns, self.source.record_fields, strict=True
+            )
         }
         if self.time_zone is not None:
             zone = zone_of(self.time_zone, self._what)
@@ -455,7 +457,8 @@ class DeltaConnector:
             ) from None
         except DeltaError as error:
             raise DataError(
-                f"{self._what} can't be read: {summarize(error)}. If the cause is a catalog that "
+                f"{self._what} can't be read: {summarize_error(error)}. If the cause is a catalog "
+                "that "
                 "manages its commits, or an unsupported feature, read a plain copy (CREATE TABLE … "
                 "AS SELECT)."
             ) from error
@@ -504,7 +507,7 @@ class DeltaConnector:
         self._check_partitions(table)
         types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         types |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
-        for name, kind in self.source.fields.items():
+        for name, kind in self.source.record_fields.items():
             if simple_type(kind) == "timestamp" and types.get(name) == _LOCAL:
                 if self.time_zone is None:
                     raise DefinitionError(
@@ -534,7 +537,7 @@ class DeltaConnector:
                 "its files contain that column's values, and error messages contain these names: "
                 "read a copy that is not partitioned by it."
             )
-        for name, kind in self.source.fields.items():
+        for name, kind in self.source.record_fields.items():
             if name in partition_columns and simple_type(kind) == "binary":
                 raise DefinitionError(
                     f"{self._what} is partitioned by the BINARY column '{name}'. Programs "
@@ -545,7 +548,7 @@ class DeltaConnector:
     def _local_columns(self, table: DeltaTable) -> list[str]:
         """Return the TIMESTAMP fields of the source that the table stores as `timestamp_ntz`."""
         types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
-        fields = self.source.fields.items()
+        fields = self.source.record_fields.items()
         return [n for n, k in fields if simple_type(k) == "timestamp" and types.get(n) == _LOCAL]
 
     def _update_error(self, version: int) -> DataError:

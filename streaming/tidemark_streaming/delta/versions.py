@@ -23,26 +23,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.base.errors import DataError, summarize
-from tidemark.define.helper_columns import helper
+from tidemark.base.errors import DataError, summarize_error
+from tidemark.define.helper_columns import name_helper
 from tidemark.store.committers import statistics
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
 from tidemark_streaming.connector import CHUNK
 
-POSITION = helper("position")
+POSITION = name_helper("position")
 """The index of a row in its chunk."""
 
-VERSION = helper("version")
+VERSION = name_helper("version")
 """The version that added a row."""
 
-COMMITTED_AT = helper("committed_at")
+COMMITTED_AT = name_helper("committed_at")
 """The commit time of the version that added a row."""
 
 CHANGE_TYPE = "_change_type"
 """The column of a change data feed that describes a change."""
 
-_PATH, _ROW, _FIRST, _AT, _VALUE = map(helper, ("path", "row", "first", "at", "value "))
+_PATH, _ROW, _FIRST, _AT, _VALUE = map(name_helper, ("path", "row", "first", "at", "value "))
 _LISTED = f"{_PATH} STRING, {CHUNK} BIGINT, {_FIRST} BIGINT, {VERSION} BIGINT, {_AT} BIGINT"
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
@@ -209,7 +209,8 @@ def _read_files(
             read = ds.dataset(path, stored, _PARQUET, system).to_table()
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"File '{path}' does not fit the columns of its Delta table: {summarize(error)}. "
+                f"File '{path}' does not fit the columns of its Delta table: "
+                f"{summarize_error(error)}. "
                 "Rewrite the file with the table's column types, or read a copy (CREATE TABLE … AS "
                 "SELECT)."
             ) from error

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, DefinitionChangedError, summarize
+from tidemark.base.errors import DataError, DefinitionChangedError, summarize_error
 from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
@@ -86,9 +86,9 @@ class DerivedConnector:
         if newest_step is not None:
             bases = dict(newest_step.bases)
         taken = {base: arrival.number for base, arrival in bases.items()}
-        table_ids = {base.name: self._table_id(base) for base in source.bases}
+        table_ids = {base.name: self._table_id(base) for base in source.base_sources}
         arrivals = {
-            base.name: self._arrivals(base, taken.get(base.name, 0)) for base in source.bases
+            base.name: self._arrivals(base, taken.get(base.name, 0)) for base in source.base_sources
         }
         steps = StepChunks(
             derivation=derivation_fingerprint(source),
@@ -105,7 +105,7 @@ class DerivedConnector:
                 steps.changes = steps.results.changes_since(newest_step.results, reached)
         waiting = _select_waiting(arrivals, taken, steps.results)
         self._demand_known_columns(waiting, bases)
-        steps.add_all(waiting, changed_base=source.bases[0].name)
+        steps.add_all(waiting, changed_base=source.base_sources[0].name)
         return steps.chunks
 
     def _resume_progress(
@@ -127,12 +127,12 @@ class DerivedConnector:
         progress = Progress(self.source)
         for base, arrival in _newest_taken(arrivals, taken):
             reached = effective_watermark(raised.get(base, ()), arrival.arrival, arrival.after)
-            progress.resume(base, reached, arrival.arrived_at, arrival.silent_since)
+            progress.resume_after(base, reached, arrival.arrived_at, arrival.silent_since)
         return progress
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
-        for base in self.source.bases:
+        for base in self.source.base_sources:
             # A base without arrivals may not have tables yet.
             if not warehouse.has_table(base.log_table):
                 Log(warehouse, base).ensure_tables()
@@ -152,7 +152,7 @@ class DerivedConnector:
         return sum(steps.rows_to_read() for steps in self._read)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        expressions = self.source.derivation.expressions
+        expressions = self.source.derivation.sql_expressions
         if not expressions or not is_expression_invalid(error):
             return None
         arguments = " or ".join(
@@ -160,7 +160,8 @@ class DerivedConnector:
             for name, text in expressions.items()
         )
         return DataError(
-            f"The rows of '{self.source.name}' can't be computed: {summarize(error)}. Correct "
+            f"The rows of '{self.source.name}' can't be computed: {summarize_error(error)}. "
+            "Correct "
             f"{arguments}. Nothing was ingested."
         )
 
@@ -216,7 +217,7 @@ class DerivedConnector:
         Args:
             bases: the newest arrivals that have been taken, by the name of the base.
         """
-        declared = {base.name: base for base in self.source.bases}
+        declared = {base.name: base for base in self.source.base_sources}
         versions = {(w.base, w.arrival.schema_version) for w in waiting}
         for name, version in sorted(versions):
             if name in bases and bases[name].schema_version == version:

@@ -80,14 +80,14 @@ def rebuild(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
     If the side tables were computed with the present definition from the present bases, only the
     arrivals since then are computed.
     """
-    side = source.side(REBUILD)
+    side = source.with_side_tables(REBUILD)
     if Lineage(WarehouseReader(warehouse)).of_source(side) is not None:
         drop_event_log(warehouse, side)
     yield from ingest(warehouse, DerivedConnector(side), batch=None)
 
 
 def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSource:
-    side = source.side(REBUILD)
+    side = source.with_side_tables(REBUILD)
     last = (
         Log(warehouse, side).find_last_arrival()
         if warehouse.has_table(side.timeline_table)
@@ -96,7 +96,7 @@ def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSour
     rows = warehouse.max_row_count(side.log_table) if warehouse.has_table(side.log_table) else 0
     return RebuiltSource(
         source=source.name,
-        tables=[table for table in side.tables if warehouse.has_table(table)],
+        tables=[table for table in side.own_tables if warehouse.has_table(table)],
         arrivals=0 if last is None else last.arrival + 1,
         rows=rows,
     )
@@ -110,7 +110,7 @@ def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
     Raises:
         DataError: nothing was rebuilt with the present definition.
     """
-    side = source.side(REBUILD)
+    side = source.with_side_tables(REBUILD)
     _demand_rebuilt(warehouse, source, side)
     for _ in ingest(warehouse, DerivedConnector(side), batch=None):
         pass
@@ -135,7 +135,7 @@ def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
         DataError: an unfinished promotion still needs the rebuilt tables.
     """
     operations.check_unfinished(warehouse, [source.log_table.owner])
-    return drop_event_log(warehouse, source.side(REBUILD))
+    return drop_event_log(warehouse, source.with_side_tables(REBUILD))
 
 
 def _demand_rebuilt(warehouse: Warehouse, source: DerivedSource, side: DerivedSource) -> None:

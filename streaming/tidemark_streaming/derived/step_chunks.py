@@ -75,7 +75,9 @@ class StepChunks:
         self.bases[base] = TakenArrival(
             waiting.number, arrival.arrival_id, self.table_ids[base], arrival.schema_version
         )
-        raises = self.progress.take(base, arrival.after, waiting.clock, arrival.silent_since)
+        raises = self.progress.take_arrival(
+            base, arrival.after, waiting.clock, arrival.silent_since
+        )
         silent_since = None
         if arrival.silent_since is not None:
             silent_since = self.progress.silent_since
@@ -87,7 +89,7 @@ class StepChunks:
     def _add_change(self, commit: StateCommit, base: str) -> None:
         assert self.results is not None
         assert self.taken_results is not None
-        if self.progress.watermark == INFINITY:
+        if self.progress.derived_watermark == INFINITY:
             raise self.results.refuse_change(commit, ended=True)
         change = ChangedResults(commit.run, commit.mode, self.taken_results.commit)
         self.taken_results = replace(
@@ -103,7 +105,7 @@ class StepChunks:
         if self.clock is not None:
             clock = max(clock, self.clock)
         self.clock = clock
-        watermark = self.progress.watermark
+        watermark = self.progress.derived_watermark
         self.chunks.append(
             Chunk(
                 step.to_position(),

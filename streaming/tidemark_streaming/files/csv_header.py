@@ -41,7 +41,7 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
 
 def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     """Return how the names in a header differ from the fields of the source."""
-    fields = list(source.fields)
+    fields = list(source.record_fields)
     present = {name.lower() for name in names}
     declared = {field.lower() for field in fields}
     requirement = f"its header must name the columns {', '.join(fields)}"
@@ -89,7 +89,7 @@ def _describe_unknown(names: Sequence[str], source: Source) -> str:
 def _show(names: Sequence[str], source: Source) -> str:
     # If the header is missing, the names are values of the first row, which may need protection.
     if source.mask:
-        declared = {field.lower() for field in source.fields}
+        declared = {field.lower() for field in source.record_fields}
         names = [name if name.lower() in declared else "…" for name in names]
     return _shorten(names)
 

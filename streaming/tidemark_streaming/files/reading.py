@@ -56,7 +56,7 @@ def read_text(
         # Without its declared fields, a protected source would show the names of others.
         if isinstance(form, Json) and not source.mask:
             sampled = records[:: sample_step(len(records))]
-            undeclared.update(find_undeclared(sampled, source.fields, form))
+            undeclared.update(find_undeclared(sampled, source.record_fields, form))
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import as_datetime, duration, instant
+from tidemark.base.instants import as_datetime, parse_duration, parse_instant
 from tidemark.define.source import Source
 from tidemark_streaming.connector import Excerpt, Ingestion, Landed, Span
 from tidemark_streaming.files import FileConnector
 
 ARRIVES = "arrives"
-_DAY = duration("1 day")
+_DAY = parse_duration("1 day")
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Recording:
             DefinitionError: the range is not valid.
             DataError: the folder can't be written, or has files of another span.
         """
-        step = duration(excerpt.span)
+        step = parse_duration(excerpt.span)
         due = time.monotonic()
-        header = ",".join(self.source.fields) + "\n"
+        header = ",".join(self.source.record_fields) + "\n"
         for span in self.spans(excerpt):
             if span.number == 1:
                 self._check_folder(landing, step)
@@ -81,13 +81,13 @@ class Recording:
         start = excerpt.start
         end = excerpt.end
         days = excerpt.days
-        step = duration(excerpt.span)
+        step = parse_duration(excerpt.span)
         records = self.records().sort_values(ARRIVES, kind="stable", ignore_index=True)
         arrived = _micros(records[ARRIVES])
         if not len(arrived) and (start is None or end is None):
             return
-        begin = _floor(int(arrived[0]), _DAY) if start is None else instant(start)
-        stop = int(arrived[-1]) + 1 if end is None else instant(end)
+        begin = _floor(int(arrived[0]), _DAY) if start is None else parse_instant(start)
+        stop = int(arrived[-1]) + 1 if end is None else parse_instant(end)
         stop = stop if days is None else min(stop, begin + days * _DAY)
         starts = list(range(_floor(begin, step), stop, step))
         if not starts:
@@ -105,7 +105,7 @@ class Recording:
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is null."""
         names = list(self.source.record_columns)
-        fields = list(self.source.fields)
+        fields = list(self.source.record_fields)
         if self.source.event_time not in names:
             return records[names].set_axis(fields, axis="columns")
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")

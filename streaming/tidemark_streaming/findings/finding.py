@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define import tables
 
 Level = Literal["error", "warning"]
@@ -40,12 +40,12 @@ HOME = "home"
 
 def source_node(name: str) -> str:
     """Return the node of a source, which is also the owner of the source's tables."""
-    return tables.source(name)
+    return tables.source_owner(name)
 
 
 def asset_node(name: str) -> str:
     """Return the node of an asset, which is also the owner of the asset's tables."""
-    return tables.asset(name)
+    return tables.asset_owner(name)
 
 
 @dataclass(frozen=True)
@@ -73,4 +73,4 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding for JSON, with `since` as an ISO 8601 time."""
-        return {**asdict(self), "kind": self.kind.value, "since": iso(self.since)}
+        return {**asdict(self), "kind": self.kind.value, "since": format_instant(self.since)}

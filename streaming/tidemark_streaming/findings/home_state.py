@@ -205,7 +205,9 @@ class HomeReader:
     def _find_slow_base(self, source: Source, snapshot: SourceSnapshot) -> HeldBack | None:
         if not isinstance(source, DerivedSource):
             return None
-        timelines = {base.name: self.snapshot.arrivals_of(base.name) for base in source.bases}
+        timelines = {
+            base.name: self.snapshot.arrivals_of(base.name) for base in source.base_sources
+        }
         progress = {
             name: BaseProgress(timeline.watermark, timeline.newest_event)
             for name, timeline in timelines.items()
@@ -218,7 +220,7 @@ class HomeReader:
             CHECKS,
             LEDGER,
             definition.quarantine_table,
-            definition.table,
+            definition.published_table,
             definition.state_table,
         ]
         return AssetState(

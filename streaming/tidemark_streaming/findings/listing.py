@@ -7,7 +7,7 @@ To add a kind, add it to `Kind`, write a function that yields its findings, and 
 from collections.abc import Callable, Iterator, Sequence
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import describe, iso
+from tidemark.base.instants import format_duration, format_instant
 from tidemark.store.refusals import STORE_ADVICE
 from tidemark_streaming.base.foreground import INGEST
 from tidemark_streaming.findings.finding import (
@@ -277,17 +277,18 @@ def _held_back(state: HomeState) -> Iterator[Finding]:
             continue
         watermark = "has no watermark yet"
         if held_back.watermark is not None:
-            watermark = f"has the watermark {iso(held_back.watermark)}"
+            watermark = f"has the watermark {format_instant(held_back.watermark)}"
         newest = "has no events yet"
         if held_back.newest_event is not None:
-            newest = f"has no event after {iso(held_back.newest_event)}"
+            newest = f"has no event after {format_instant(held_back.newest_event)}"
         yield Finding(
             Kind.HELD_BACK,
             "warning",
             source_node(name),
             f"{held_back.base} holds {name} back: {name} {watermark}, because {held_back.base} "
             f"{newest}; "
-            f"{held_back.other} has events up to {iso(held_back.other_newest)}, whose rows wait.",
+            f"{held_back.other} has events up to {format_instant(held_back.other_newest)}, whose "
+            "rows wait.",
             f"`tidemark ingest {held_back.base}` ingests newer events. If {held_back.base} can be "
             "silent, "
             f"set heartbeat in {held_back.base} and idle in {name}.",
@@ -398,4 +399,4 @@ def _be(count: int) -> str:
 
 def _describe_seconds(seconds: float) -> str:
     """Return a duration in whole minutes, or in hours or days if it is a multiple of them."""
-    return describe(max(int(seconds) // 60, 1) * 60_000_000)
+    return format_duration(max(int(seconds) // 60, 1) * 60_000_000)

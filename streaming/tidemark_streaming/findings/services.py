@@ -111,7 +111,7 @@ class ServiceMonitor:
 
 
 def _processes(settings: Settings) -> dict[str, bool]:
-    up = {name: ManagedProcess(settings.home, name).running() is not None for name in _NAMES}
+    up = {name: ManagedProcess(settings.home, name).find_running() is not None for name in _NAMES}
     if ManagedProcess(settings.home, BROKER).read_record() is None:
         del up[BROKER]
     up[ENGINE] = _engine(settings, up[ENGINE])

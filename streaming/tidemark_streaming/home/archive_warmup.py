@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from tidemark import engine
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.expectations.general import between
@@ -47,7 +47,7 @@ _READINGS = Source("readings", _COLUMNS, "happened", BoundedOutOfOrderness("3 ho
     },
     expectations=[
         between("mean_value", 0, 100),
-        between("missing", most=10, level="warning"),
+        between("missing", max_value=10, level="warning"),
         matches_log(),
         volume_within(0.5, of="the same hour yesterday", at_least=10, level="warning"),
     ],
@@ -62,7 +62,7 @@ def main() -> None:
     try:
         java = find_java()
         paths = jars.class_path(java, Settings().maven_repository)
-        if archive.make(java, paths, _warm_up):
+        if archive.make_archive(java, paths, _warm_up):
             _print("built: engines that start from now on use it")
     except TidemarkError as error:
         sys.exit(f"archive: {error}")
@@ -87,15 +87,15 @@ def _warm_up(java_options: str) -> None:
             warehouse=str(home / "warehouse"),
         )
         try:
-            engine.ensure(settings)
-            spark = engine.session(settings)
+            engine.ensure_engine(settings)
+            spark = engine.connect_session(settings)
             try:
                 _run(Warehouse(spark, settings.warehouse), home / "landing")
             finally:
                 spark.stop()
         finally:
             # Java writes the archive before it exits.
-            engine.stop(settings, deadline=300)
+            engine.stop_engine(settings, deadline=300)
 
 
 def _run(warehouse: Warehouse, landing: Path) -> None:
@@ -104,7 +104,7 @@ def _run(warehouse: Warehouse, landing: Path) -> None:
         _land(landing, number)
         for _ in ingest(warehouse, FileConnector(_READINGS, landing, options={"header": True})):
             incremental(warehouse, readings_hourly)
-    name = f"{warehouse.database}.{readings_hourly.table}"
+    name = f"{warehouse.database}.{readings_hourly.published_table}"
     warehouse.spark.sql(f"SELECT place, sum(readings) FROM {name} GROUP BY place").collect()
 
 
@@ -115,12 +115,12 @@ def _land(landing: Path, number: int) -> None:
     Args:
         number: the number of the file, counted from 0. Each file continues ten hours later.
     """
-    first = instant("2026-01-01") + number * 600 * _MINUTE
+    first = parse_instant("2026-01-01") + number * 600 * _MINUTE
     lines = [",".join(_COLUMNS)]
     for minute in range(600):
         happened = first + (minute - 240 * (minute % 7 == 0)) * _MINUTE
         value = "" if minute % 50 == 0 else minute % 97
-        lines.append(f"{iso(happened)},p{minute % 3},{value}")
+        lines.append(f"{format_instant(happened)},p{minute % 3},{value}")
     (landing / f"{number}.csv").write_text("\n".join(lines) + "\n")
 
 

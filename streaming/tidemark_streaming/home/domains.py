@@ -64,7 +64,7 @@ class Domains:
     def derived_from(self, source: Source) -> list[DerivedSource]:
         """Return the derived sources that read a source's event log."""
         derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
-        return [s for s in derived if source.name in (base.name for base in s.bases)]
+        return [s for s in derived if source.name in (base.name for base in s.base_sources)]
 
     def downstream(self, source: Source) -> list[DerivedSource]:
         """Return all sources derived from a source, directly or not, each after its bases."""
@@ -82,13 +82,13 @@ class Domains:
         ingestions = self.ingestions.values()
         definitions = self.transforms.values()
         for source in self.all_sources():
-            yield from source.tables
+            yield from source.own_tables
         for ingestion in ingestions:
             yield from map(ingestion.source.lookup_table, ingestion.lookups)
         for definition in definitions:
-            yield from definition.tables
-            if definition.follows is None:
-                yield from base_transform(definition).side(REBUILD).tables
+            yield from definition.own_tables
+            if definition.rolled_up_name is None:
+                yield from base_transform(definition).with_side_tables(REBUILD).own_tables
 
 
 def load(domains: Iterable[str]) -> Domains:
@@ -230,7 +230,7 @@ def _import(module: str) -> ModuleType:
         raise
     except Exception as error:
         where = user_code.find_place(error) or f"Module '{module}'"
-        raise DefinitionError(f"{where}: {user_code.describe(error)}.") from None
+        raise DefinitionError(f"{where}: {user_code.describe_exception(error)}.") from None
 
 
 def _find_types(table: str) -> dict[str, str]:

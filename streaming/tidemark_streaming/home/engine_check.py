@@ -18,11 +18,11 @@ from deltalake.exceptions import DeltaError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from tidemark.base.errors import TidemarkError, summarize
+from tidemark.base.errors import TidemarkError, summarize_error
 from tidemark.base.settings import Settings
 from tidemark.engine import python_probe
 from tidemark.engine.conf import SETTINGS
-from tidemark.engine.project_code import carry, find_code
+from tidemark.engine.project_code import carry_code, find_code
 from tidemark.engine.python_probe import describe_python, describe_server, describe_workers
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import translate_refusals
@@ -122,7 +122,7 @@ def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
         with translate_refusals(f"write '{table}' with the engine"):
             spark.range(3).write.format("delta").save(table)
     except (TidemarkError, PySparkException) as error:
-        yield Difference("store", summarize(error))
+        yield Difference("store", summarize_error(error))
         return
     try:
         with translate_refusals(f"read '{table}' on this machine"):
@@ -130,7 +130,8 @@ def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
     except (TidemarkError, DeltaError, OSError) as error:
         yield Difference(
             "store",
-            f"The engine wrote '{table}', but this machine can't read it: {summarize(error)} Both "
+            f"The engine wrote '{table}', but this machine can't read it: "
+            f"{summarize_error(error)} Both "
             "must reach the same warehouse, at the address in TIDEMARK_WAREHOUSE.",
         )
         return
@@ -155,7 +156,9 @@ def _check_workers(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[D
         with _sent_by_value():
             rows = tasks.mapInArrow(describe, "described STRING").collect()
     except PySparkException as error:
-        yield Difference("workers", f"A Python function fails on the workers: {summarize(error)}")
+        yield Difference(
+            "workers", f"A Python function fails on the workers: {summarize_error(error)}"
+        )
         return
     local = describe_python(_OF_WORKERS, domains)
     different = dict[Difference, None]()
@@ -176,11 +179,13 @@ def _check_server(
     writer = stream.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
     try:
         with _sent_by_value():
-            function = describe if code is None else carry(code, describe)
+            function = describe if code is None else carry_code(code, describe)
             query = writer.foreachBatch(function).trigger(availableNow=True).start()
         has_ended = query.awaitTermination(_SECONDS)
     except PySparkException as error:
-        yield Difference("server", f"A stream's function fails on the server: {summarize(error)}")
+        yield Difference(
+            "server", f"A stream's function fails on the server: {summarize_error(error)}"
+        )
         return
     if not has_ended:
         query.stop()

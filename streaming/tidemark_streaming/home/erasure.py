@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -117,7 +117,7 @@ def erase(
 
     with ExitStack() as locked:
         # A rebuild of a derived source ingests its side tables.
-        rebuilds = [each.side(REBUILD) for each in derived]
+        rebuilds = [each.with_side_tables(REBUILD) for each in derived]
         for each in (*sources, *rebuilds) if not wanted.dry_run else ():
             locked.enter_context(lock_ingest(warehouse, each))
         done = run.erase_events(
@@ -142,7 +142,7 @@ def erase(
         if wanted.dry_run:
             return report
         if not wanted.vacuum:
-            until = None if done.id is None else iso(done.at + RETENTION)
+            until = None if done.id is None else format_instant(done.at + RETENTION)
             return replace(report, readable_until=until)
         on_progress("delete old files")
         vacuumed = [
@@ -161,8 +161,8 @@ def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
         DefinitionError: the source is itself derived.
     """
     if isinstance(source, DerivedSource):
-        bases = " and ".join(f"'{base.name}'" for base in source.bases)
-        first = source.bases[0].name
+        bases = " and ".join(f"'{base.name}'" for base in source.base_sources)
+        first = source.base_sources[0].name
         raise DefinitionError(
             f"'{source.name}' is computed from {bases}: erase the events there, as with `tidemark "
             f"erase {first} --where ...`. The erasure continues into '{source.name}'."
@@ -187,7 +187,7 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
     if not existing or not marts.present(settings):
         return []
     project = marts.Marts(settings)
-    readers = {name for d in own for table in d.tables for name in project.readers(table)}
+    readers = {name for d in own for table in d.own_tables for name in project.readers(table)}
     return sorted(readers & existing)
 
 

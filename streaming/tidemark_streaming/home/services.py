@@ -60,7 +60,7 @@ def start(settings: Settings, workspace: Path) -> None:
     """Start the web interface and the daemon, unless they run; `await_ready` waits for them."""
     process = service(settings, "webserver")
     port = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
-    record = process.running_at(*port)
+    record = process.find_running_at(*port)
     if record is None:
         check_free(settings.webserver_port, "webserver_port")
     environment = {**os.environ, **orchestrator.prepare(settings.home)}
@@ -69,7 +69,7 @@ def start(settings: Settings, workspace: Path) -> None:
         command = orchestrator.webserver(workspace, settings.webserver_port, settings.log_format)
         process.start(command, settings.webserver_port, environment, Path.cwd())
     daemon = service(settings, "daemon")
-    if daemon.running() is None:
+    if daemon.find_running() is None:
         daemon.start(
             orchestrator.daemon(workspace, settings.log_format), 0, environment, Path.cwd()
         )
@@ -118,7 +118,7 @@ def start_watch(settings: Settings) -> None:
     """Start the live page and the metrics, unless they run; `await_ready` waits for them."""
     process = service(settings, "watch")
     port = (settings.watch_port, "live page", "watch_port", "tidemark down")
-    if process.running_at(*port) is None:
+    if process.find_running_at(*port) is None:
         check_free(settings.watch_port, "watch_port")
         command = [sys.executable, "-m", "tidemark_streaming.monitor"]
         process.start(command, settings.watch_port, os.environ, Path.cwd())
@@ -133,10 +133,10 @@ def make_archive(settings: Settings) -> bool:
     if not settings.engine_archive:
         return False
     java = find_java()
-    if archive.options(java, jars.class_path(java, settings.maven_repository)):
+    if archive.archive_options(java, jars.class_path(java, settings.maven_repository)):
         return False
     process = service(settings, "archive")
-    if process.running() is None:
+    if process.find_running() is None:
         command = [
             "nice",
             "-n",

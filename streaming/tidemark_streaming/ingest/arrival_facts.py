@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, DefinitionError, summarize
-from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration, latest
+from tidemark.base.errors import DataError, DefinitionError, summarize_error
+from tidemark.base.instants import EARLIEST, INFINITY, LATEST, latest_watermark, parse_duration
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
 from tidemark.engine.failures import is_expression_invalid
@@ -24,7 +24,7 @@ from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 
-_AHEAD, _CLOCK = helper("ahead"), helper("clock")
+_AHEAD, _CLOCK = name_helper("ahead"), name_helper("clock")
 
 _PER_PART = [
     ([], "count_all"),
@@ -91,7 +91,7 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
     They can if the watermark depends only on the newest event of each partition, and if Arrow and
     Spark convert the values of the partition column to the same texts.
     """
-    partition_column = source.watermark.by
+    partition_column = source.watermark.group_column
     parts = pa.string() if partition_column is None else rows.schema.field(partition_column).type
     is_supported = pa.types.is_string(parts) or pa.types.is_integer(parts)
     return source.watermark.by_newest and is_supported
@@ -100,13 +100,13 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
         return _with_dead_letters(source, rows, chunks)
-    partition_column = source.watermark.by
+    partition_column = source.watermark.group_column
     times = rows[source.event_time].cast(pa.int64())
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     times = pc.if_else(possible, times, None)
     ahead = pa.nulls(len(rows), pa.bool_())
     if source.max_future_skew is not None:
-        skew = duration(source.max_future_skew)
+        skew = parse_duration(source.max_future_skew)
         latest = pa.array([c.arrived_at + skew for c in chunks], pa.int64())
         ahead = pc.greater(times, latest.take(rows[CHUNK]))
         times = pc.if_else(ahead, None, times)
@@ -168,7 +168,7 @@ def _by_engine(
     source: Source, rows: DataFrame, chunks: Sequence[Chunk], columns: Sequence[str]
 ) -> dict[int, Facts]:
     event_time = F.col(f"`{source.event_time}`")
-    partition_column = source.watermark.by
+    partition_column = source.watermark.group_column
     clock = F.lit(None).cast("bigint")
     if source.max_future_skew is not None:
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
@@ -176,7 +176,7 @@ def _by_engine(
         rows = rows.join(F.broadcast(chunk_clocks), CHUNK)
         clock = F.col(_CLOCK)
     # An event with a future timestamp does not advance the watermark.
-    ahead = source.possible & source.valid_event_time(clock).isNull()
+    ahead = source.has_possible_time & source.valid_event_time(clock).isNull()
     rows = rows.select("*", ahead.alias(_AHEAD))
     rows = rows.withColumn(source.event_time, source.valid_event_time(clock))
     micros = F.unix_micros(event_time)
@@ -192,7 +192,7 @@ def _by_engine(
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
-        source.watermark.unreadable().alias("unreadable"),
+        source.watermark.count_unreadable().alias("unreadable"),
         F.min(reason).alias("least"),
         F.max(reason).alias("most"),
         F.count_if(_AHEAD).alias("ahead"),
@@ -219,7 +219,7 @@ def _by_engine(
         _ = rows.schema
         raise DefinitionError(
             f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
-            f"{summarize(error)}. Correct its expression."
+            f"{summarize_error(error)}. Correct its expression."
         ) from None
     summaries = {
         row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
@@ -314,7 +314,7 @@ def _silence_begins(
         if newest_arrival.silent_since is None
         else newest_arrival.silent_since
     )
-    return latest(chunk.silent_since, newest_data)
+    return latest_watermark(chunk.silent_since, newest_data)
 
 
 MIN_UNUSABLE_ROWS = 100

@@ -113,7 +113,7 @@ def _choose_planning(connector: Connector, chunks: Sequence[Chunk], rows: Rows) 
         # Even if a base has few new rows, they may join with many rows of the other base, or end
         # the wait of many rows.
         return Planning.for_repeated_query(connector.rows_to_read())
-    return Planning.of(is_small)
+    return Planning.for_size(is_small)
 
 
 def _set_planning(log: Log, rows: Rows, planning: Planning) -> AbstractContextManager[None]:
@@ -235,6 +235,6 @@ def _report_span(log: Log, arrivals: Sequence[Arrival], clock: Clock) -> None:
     if not telemetry.is_enabled():
         return
     events = sum(arrival.rows for arrival in arrivals)
-    span = clock.span(f"ingest {log.source.name}", events=events)
+    span = clock.create_span(f"ingest {log.source.name}", events=events)
     traced = log.traced_arrivals(arrivals[0].arrival - 1, arrivals[-1].arrival)
-    telemetry.report(traced, span, begins=True)
+    telemetry.report_work(traced, span, begins=True)

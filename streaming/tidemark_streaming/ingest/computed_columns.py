@@ -13,11 +13,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError, summarize
+from tidemark.base.errors import DefinitionError, summarize_error
 from tidemark.define.column_type import simple_type
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter, dead_letters_of
 from tidemark.store.rows import Rows, frame
 from tidemark.store.rows import compute as pc
@@ -25,8 +25,8 @@ from tidemark_streaming.connector import CONTENT
 from tidemark_streaming.ingest.row_masking import mask_column
 from tidemark_streaming.payloads.column_types import arrow_type
 
-_ROW = helper("row")
-_ITEM = helper("item")
+_ROW = name_helper("row")
+_ITEM = name_helper("item")
 
 
 def compute_columns(
@@ -45,7 +45,7 @@ def compute_columns(
         if source.mask.keys().isdisjoint(source.computed):
             return _in_engine(source, rows)
         # Columns are protected in this process.
-        rows = fetch(rows)
+        rows = fetch_dataframe(rows)
     if isinstance(rows, pa.Table):
         return compute_in_memory(spark, source, rows)
     return (compute_in_memory(spark, source, table) for table in rows)
@@ -60,7 +60,7 @@ def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa
     sent = rows.select(needed).append_column(_ROW, numbers)
     records = frame(spark, sent)
     check_types(source, records)
-    computed = fetch(
+    computed = fetch_dataframe(
         records.select(
             F.col(_ROW), *computed_columns(source).values(), failure_reason(source).alias(DEAD)
         )
@@ -111,7 +111,7 @@ def check_types(source: Source, rows: DataFrame) -> None:
         except AnalysisException as error:
             raise DefinitionError(
                 f"{subject} can't be computed from the columns {', '.join(source.record_columns)}: "
-                f"{summarize(error)}."
+                f"{summarize_error(error)}."
             ) from None
         actual = field.dataType.simpleString()
         if actual != simple_type(source.columns[name]):

@@ -22,7 +22,13 @@ import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
+from tidemark.base.instants import (
+    INFINITY,
+    as_datetime,
+    format_duration,
+    format_instant,
+    parse_duration,
+)
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
@@ -41,11 +47,11 @@ from tidemark_streaming.ingest.arrival_facts import Facts, observe
 from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-FAR = duration("1 hour")
+FAR = parse_duration("1 hour")
 """How far a watermark may be ahead of the processing clock without a warning."""
 
 _COLUMNS = ["arrival", "arrived_at", "watermark_after", "max_event_time"]
-_DAY = duration("1 day")
+_DAY = parse_duration("1 day")
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,15 @@ class FutureWatermark:
         """The watermark, and the event that caused it."""
         ahead = self.watermark - self.clock
         length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
-        cause = "" if self.event_time is None else f", with an event dated {iso(self.event_time)}"
+        cause = (
+            ""
+            if self.event_time is None
+            else f", with an event dated {format_instant(self.event_time)}"
+        )
         origin = "" if self.read_from is None else f" ({self.read_from})"
         return (
-            f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "
+            f"The watermark of '{self.source}' is {format_instant(self.watermark)}, {length} "
+            "ahead of the "
             f"processing clock: arrival {self.arrival:,} moved it there{cause}{origin}. Events "
             "before it are late."
         )
@@ -148,7 +159,7 @@ def future_timestamps(
     some = [a for a in arrivals if a.future_timestamps]
     if not some or source.max_future_skew is None:
         return None
-    skew = duration(source.max_future_skew)
+    skew = parse_duration(source.max_future_skew)
     latest = as_datetime(some[0].arrived_at + skew)
     dated = ds.field(source.event_time) > pa.scalar(latest, INSTANT)
     columns = ["read_from", source.event_time]
@@ -156,11 +167,12 @@ def future_timestamps(
     place = ""
     if found is not None and found.num_rows:
         row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
-        place = f", the first dated {iso(row['time'])} ({row['read_from']})"
+        place = f", the first dated {format_instant(row['time'])} ({row['read_from']})"
     count = sum(a.future_timestamps for a in some)
     return (
         f"{count:,} {'event' if count == 1 else 'events'} of '{source.name}' "
-        f"{'is' if count == 1 else 'are'} dated more than {describe(skew)} after arrival{place}. "
+        f"{'is' if count == 1 else 'are'} dated more than {format_duration(skew)} after "
+        f"arrival{place}. "
         "They do not advance the watermark and are in no window; they are in the late tables, "
         "with the reason future_timestamp."
     )

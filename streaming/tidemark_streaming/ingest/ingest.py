@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, TidemarkError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
@@ -127,7 +127,7 @@ def follow(
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     source = connector.source
     outage = Outage(on_progress)
-    silence = Silence(None if source.heartbeat is None else duration(source.heartbeat))
+    silence = Silence(None if source.heartbeat is None else parse_duration(source.heartbeat))
     with (
         lock_ingest(warehouse, source) as lock,
         record_error(lock) as record,
@@ -237,7 +237,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     nothing.
     """
     if isinstance(source, DerivedSource):
-        ends = " and ".join(f"`tidemark close {base.name}`" for base in source.bases)
+        ends = " and ".join(f"`tidemark close {base.name}`" for base in source.base_sources)
         raise DefinitionError(
             f"'{source.name}' is computed from other sources, and ends after they end: run "
             f"{ends}, then `tidemark ingest {source.name}`."
@@ -337,7 +337,7 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     are not damaged. If the log does not exist, `_commit_pending` creates it when arrivals are
     accepted: an ingest that is refused creates nothing, so the definition can still be changed.
     """
-    for base in source.bases if isinstance(source, DerivedSource) else ():
+    for base in source.base_sources if isinstance(source, DerivedSource) else ():
         integrity.demand(warehouse, base)
     is_checked = integrity.demand(warehouse, source)
     # Fails if the secret key of a mask is missing, before any data is read.

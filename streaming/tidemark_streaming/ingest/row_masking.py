@@ -37,4 +37,4 @@ def mask_column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN4
         return rows[name]
     if isinstance(way, Drop):
         return pa.nulls(len(rows), rows.schema.field(name).type)
-    return way.protect(rows[name])
+    return way.protect_values(rows[name])

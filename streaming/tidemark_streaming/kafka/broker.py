@@ -26,7 +26,7 @@ from tidemark.engine.process import ProgressCallback, ignore_progress, summarize
 from tidemark_streaming.kafka.client import client_properties
 
 _HERE = Path(__file__).parent
-FOLDER = cache.folder("kafka")
+FOLDER = cache.cache_folder("kafka")
 """The folder of the broker's jars: one copy for every home."""
 
 _MEMORY = "512m"
@@ -55,11 +55,11 @@ def start(
     """
     broker = broker_process(settings)
     port = (settings.kafka_port, "broker", "kafka_port", "tidemark dev kafka down")
-    if broker.running_at(*port) is None:
+    if broker.find_running_at(*port) is None:
         check_free(settings.kafka_port, "kafka_port")
         java = find_java()
         on_progress("fetching the broker's jars" if not FOLDER.exists() else "starting")
-        paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
+        paths = jars.ensure_jars(java, FOLDER, pinned_jars(), settings.maven_repository)
         command = [
             java.command,
             f"-Xmx{_MEMORY}",
@@ -88,7 +88,7 @@ def main() -> None:
     if not FOLDER.exists():
         sys.stderr.write("setup: jars of the Kafka broker that tests start\n")
     try:
-        jars.ensure(find_java(), FOLDER, pinned_jars(), Settings().maven_repository)
+        jars.ensure_jars(find_java(), FOLDER, pinned_jars(), Settings().maven_repository)
     except TidemarkError as error:
         sys.exit(f"setup: {error}")
 

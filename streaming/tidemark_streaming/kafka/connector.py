@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
@@ -131,7 +131,7 @@ class KafkaConnector:
         if self.rows < 1:
             raise DefinitionError(f"{owner} needs `rows` of at least 1 (got {self.rows}).")
         if self.start not in ("earliest", "latest"):
-            instant(self.start)
+            parse_instant(self.start)
         check_secrets(self.client, owner)
         check(self.source, owner)
         # Validates the options now instead of at the first record.
@@ -292,7 +292,7 @@ class KafkaConnector:
     def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
         # All pieces of a poll have the poll's processing time. Without `waiting`, a partition might
         # count as idle although more of its records are in later pieces.
-        name_partition = PLACES.get(self.source.watermark.by or "")
+        name_partition = PLACES.get(self.source.watermark.group_column or "")
         waiting = dict.fromkeys(
             name_partition(*partition)
             for partition in position.unfinished_partitions(piece, ranges)
@@ -321,7 +321,7 @@ class KafkaConnector:
             return {}
         if self.start == "latest":
             return {(n, p): end for n, t in available.items() for p, (_, end) in t.offsets.items()}
-        return self._cluster.since(instant(self.start), available)
+        return self._cluster.since(parse_instant(self.start), available)
 
     def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
         """Return whether an arrival without records at the time `clock` advances the watermark."""

@@ -90,7 +90,7 @@ class Intake:
         names = SCHEMA.names if field_names is None else field_names
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
-                fields.append(_sample_fields(records, self._source.fields, self._payload))
+                fields.append(_sample_fields(records, self._source.record_fields, self._payload))
             rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
@@ -110,7 +110,7 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
     Args:
         correlation: the header that holds an event's correlation ID.
     """
-    ways = {name: way.change() for name, way in source.mask.items()}
+    ways = {name: way.create_change() for name, way in source.mask.items()}
     columns: dict[str, Any] = {
         "key": _protected_key(records["key"], source),
         "headers": [
@@ -139,7 +139,7 @@ def _protected_key(
     way = source.mask.get("kafka_key")
     if way is None:
         return keys
-    return way.protect(keys)
+    return way.protect_values(keys)
 
 
 def _protected_headers(

@@ -257,7 +257,7 @@ class Monitor:
         for source in self._reader.sources.values():
             names += [source.log_table, source.timeline_table, source.dead_letters_table]
         for transform in self._transforms.values():
-            names += transform.tables
+            names += transform.own_tables
         return list(dict.fromkeys(names))
 
     def _source(self, name: str, state: SourceState, time_micros: int) -> SourceOverview:
@@ -284,7 +284,7 @@ class Monitor:
         span = _Span.of(transform, snapshot.watermark)
         final, changing = tables.read_if_changed(
             (transform.name, "bars"),
-            [transform.table],
+            [transform.published_table],
             partial(_count_published, tables, transform, span, snapshot.watermark),
             also=snapshot.watermark,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.base.instants import BEGINNING, INFINITY, describe
+from tidemark.base.instants import BEGINNING, INFINITY, format_duration
 from tidemark.store import ledger
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.findings.polls import SinkOverview
@@ -213,9 +213,9 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
     return {
         "name": asset.name,
         "source": asset.source.name,
-        "follows": definition.follows,
+        "follows": definition.rolled_up_name,
         "windows": str(definition.window),
-        "lateness": describe(definition.allowed_lateness),
+        "lateness": format_duration(definition.allowed_lateness),
         "state": None if stream_state is None else stream_state.state,
         "failures": 0 if stream_state is None else stream_state.failures,
         "error": None if stream_state is None else stream_state.error,

@@ -12,7 +12,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, DefinitionError, summarize
+from tidemark.base.errors import DataError, DefinitionError, summarize_error
 from tidemark_streaming.payloads.avro_reader import Compiler, Input, Read, ResolutionError
 from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
@@ -216,4 +216,4 @@ def _load_schema(schema: str | Path) -> _Parsed:
 def _first_line(error: Exception) -> str:
     if isinstance(error, UnknownType):
         return f"unknown type {error}"
-    return summarize(error)
+    return summarize_error(error)

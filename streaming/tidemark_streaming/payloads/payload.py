@@ -230,7 +230,7 @@ def decode_protected(
             continue
         protected[name] = events.columns[fields[name]]
         if way := source.mask.get(name):
-            protected[name] = pa.chunked_array([way.protect(protected[name])])
+            protected[name] = pa.chunked_array([way.protect_values(protected[name])])
     return Decoded(protected, events.reasons, events.rows)
 
 

@@ -53,7 +53,7 @@ def follow(
     looked = time.monotonic()
     while not stop.is_set():
         try:
-            head = warehouse.find_head(transform.table)
+            head = warehouse.find_head(transform.published_table)
             rests = head == published_head and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
                 published = writer.publish()

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from tidemark.base.instants import EPOCH, iso
+from tidemark.base.instants import EPOCH, format_instant
 from tidemark.define.definition import Definition
 from tidemark_streaming.sink.panes import Pane
 
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
             return str(value)
         case datetime():
             if value.tzinfo:
-                return iso((value - EPOCH) // timedelta(microseconds=1))
+                return format_instant((value - EPOCH) // timedelta(microseconds=1))
             return str(value)
         case date():
             return value.isoformat()

@@ -124,7 +124,7 @@ class SinkWriter:
         return PublishResult(records, transactions, self._position)
 
     def _head(self) -> Head | None:
-        return self._warehouse.find_head(self._transform.table)
+        return self._warehouse.find_head(self._transform.published_table)
 
     def _ready_topic(self, *, any_database: bool) -> Topic:
         """Open the producer if necessary. Return the topic, recreated if it was deleted."""
@@ -182,7 +182,9 @@ class SinkWriter:
             return self._begin_epoch(topic)
         through = min(published.version + thresholds.TRANSACTION_VERSIONS, head.version)
         try:
-            feed = self._warehouse.load_changes(self._transform.table, published.version, through)
+            feed = self._warehouse.load_changes(
+                self._transform.published_table, published.version, through
+            )
         except HistoryExpiredError:
             return self._begin_epoch(topic)
         current_head = self._head()
@@ -205,7 +207,7 @@ class SinkWriter:
         """Begin a new epoch with the table as it is. Return the number of records."""
         # The ID of the state is read before the rows, as in `_publish_changes`.
         state = self._state.table_id() or ""
-        head, rows = self._warehouse.load_snapshot(self._transform.table)
+        head, rows = self._warehouse.load_snapshot(self._transform.published_table)
         self._check_columns(rows)
         begun_at = time.time_ns() // 1000
         epoch = begun_at if self._position is None else max(begun_at, self._position.epoch + 1)
@@ -282,14 +284,14 @@ class SinkWriter:
         spans = [(m.before.at.arrival, m.at.arrival) for m in out if m.recomputed is None]
         if published is None or not spans:
             return
-        span = clock.span(
+        span = clock.create_span(
             f"publish {asset.transform.name}",
             asset=asset.transform.name,
             topic=self.topic.name,
             records=count,
             run=published.run or "",
         )
-        telemetry.report(asset.log.traced_arrivals(spans[0][0], spans[-1][1]), span)
+        telemetry.report_work(asset.log.traced_arrivals(spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["commit_number"])
@@ -320,7 +322,7 @@ class SinkWriter:
         return any(m.changes_definition for m in since)
 
     def _version_id(self, version: int) -> str:
-        return self._warehouse.version_id(self._transform.table, version) or ""
+        return self._warehouse.version_id(self._transform.published_table, version) or ""
 
     @property
     def _state(self) -> State:
@@ -387,7 +389,7 @@ def has_version(warehouse: Warehouse, transform: Definition, position: Position)
     If the transaction log has lost the entry of the version since its publication, this is unknown,
     and the result is False.
     """
-    present = warehouse.version_id(transform.table, position.version) or ""
+    present = warehouse.version_id(transform.published_table, position.version) or ""
     return present == position.version_id
 
 
@@ -426,7 +428,7 @@ def sink_status(
     way = open_topic(transform, warehouse, patience)
     position = way.position()
     topic = way.find_topic()
-    head = warehouse.find_head(transform.table)
+    head = warehouse.find_head(transform.published_table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
     if position is not None and not (
@@ -437,7 +439,7 @@ def sink_status(
         position = None
     version = -1 if position is None else position.version
     behind = head.version - version
-    since = _commit_time(warehouse, transform.table, range(version + 1, head.version + 1))
+    since = _commit_time(warehouse, transform.published_table, range(version + 1, head.version + 1))
     run, committed_at = (None, None) if position is None else (position.run, position.at)
     return SinkStatus(name, version, behind, since, run, committed_at)
 

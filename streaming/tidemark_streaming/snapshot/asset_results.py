@@ -18,7 +18,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidemark.base.instants import INFINITY, iso
+from tidemark.base.instants import INFINITY, format_instant
 from tidemark.compute.affected.by_commit import can_repeat_rows, find_changes
 from tidemark.compute.affected.by_time import can_change
 from tidemark.compute.rollups import coverage_after
@@ -63,7 +63,7 @@ class AssetResults:
         state = self.tables.id(self.chain.asset.state_table)
         if state is None or not isinstance(self.chain.asset, RollUp):
             return state
-        table = self.tables.open(self.chain.asset.table)
+        table = self.tables.open(self.chain.asset.published_table)
         if table is None:
             return None
         metadata = table.metadata()
@@ -205,7 +205,7 @@ class AssetResults:
         """
         return self._refuse(
             f"run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
-            f"{iso(change.started)}) changed windows that '{self.name}' had read"
+            f"{format_instant(change.started)}) changed windows that '{self.name}' had read"
             + (f", and '{self.name}' has ended" if ended else "")
         )
 
@@ -226,10 +226,10 @@ class AssetResults:
         Empty for a chain with `rows="changes"`, and for an asset without expectations.
         """
         asset = self.chain.asset
-        if not asset.checks or self.chain.rows == "changes":
+        if not asset.all_expectations or self.chain.rows == "changes":
             return []
         released = text_field("quality") == "released"
-        rows = self.tables.read(asset.table, ["window_end", "quality"], released)
+        rows = self.tables.read(asset.published_table, ["window_end", "quality"], released)
         if rows is None:
             return []
         return to_micros(rows["window_end"])
@@ -244,11 +244,11 @@ class AssetResults:
         """
         asset = self.chain.asset
         bound = self._bound(watermark)
-        if self.chain.rows == "changes" or not asset.checks or bound is None:
+        if self.chain.rows == "changes" or not asset.all_expectations or bound is None:
             return False
         keys = list(asset.keys)
         published = self.tables.read(
-            asset.table,
+            asset.published_table,
             ["window_start", "window_end", *keys],
             ds.field("final") & (ds.field("window_end") <= instant(bound)),
         )

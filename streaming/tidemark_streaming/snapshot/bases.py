@@ -44,20 +44,20 @@ def read_bases(tables: Tables, source: DerivedSource) -> list[BaseSnapshot]:
     progress = Progress(source)
     silent_since = dict[str, int | None]()
     for base, number in taken.items():
-        table = next(b.timeline_table for b in source.bases if b.name == base)
+        table = next(b.timeline_table for b in source.base_sources if b.name == base)
         rows = tables.read(table, bounds=[at_least("arrival", number)])
         arrivals = [] if rows is None else read_arrivals(rows)
         for arrival in (a for a in arrivals if a.arrival == number):
             reached = effective_watermark(raised.get(base, ()), number, arrival.after)
-            progress.resume(base, reached, arrival.arrived_at, arrival.silent_since)
+            progress.resume_after(base, reached, arrival.arrived_at, arrival.silent_since)
             silent_since[base] = arrival.silent_since
     return [
         BaseSnapshot(
             name=base,
             watermark=watermark,
             silent_since=silent_since.get(base),
-            idle=base in progress.idle,
-            holds_back=base in progress.holding,
+            idle=base in progress.idle_bases,
+            holds_back=base in progress.holding_bases,
         )
         for base, watermark in progress.reached.items()
     ]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import QUARANTINED, Choice
 from tidemark.quality.results import TABLE, CheckResult
@@ -114,7 +114,7 @@ def read_quarantine(
     rows = [{**columns, **row} for row in stored]
 
     def matches(row: Mapping[str, Any]) -> bool:
-        start = instant(row["window_start"])
+        start = parse_instant(row["window_start"])
         return (chosen.start is None or start >= chosen.start) and (
             chosen.end is None or start < chosen.end
         )
@@ -176,10 +176,10 @@ def _read_published(
     snapshot: Snapshot, transform: Definition, places: Collection[Place], types: _Types
 ) -> dict[Place, Mapping[str, Any]]:
     """Return the published rows from the first to the last of some windows."""
-    keys = snapshot.tables.existing_columns(transform.table, transform.keys)
+    keys = snapshot.tables.existing_columns(transform.published_table, transform.keys)
     columns = [*keys, "commit_number", "quality"]
     starts = [start for start, _ in places]
-    rows = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
+    rows = snapshot.between(transform.published_table, columns, min(starts), max(starts) + 1)
     if rows is None:
         return {}
     published: dict[Place, Mapping[str, Any]] = {}
@@ -190,7 +190,7 @@ def _read_published(
 
 def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
-    tables = (transform.quarantine_table, transform.table)
+    tables = (transform.quarantine_table, transform.published_table)
     column_types = {name: kind for t in tables for name, kind in snapshot.tables.types(t).items()}
     return {key: column_types.get(key, pa.string()) for key in transform.keys}
 
@@ -198,7 +198,7 @@ def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
 def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
     """Return the windows that a result lists as failing, with the observed values."""
     return {
-        (instant(f["window_start"]), keys_of_json(f["keys"], types)): f["observed"]
+        (parse_instant(f["window_start"]), keys_of_json(f["keys"], types)): f["observed"]
         for f in result.failures
     }
 
@@ -213,7 +213,7 @@ def _was_valid_later(
     return any(
         r.commit_number > failed.commit_number
         and r.expectation == failed.expectation
-        and instant(r.window_from) <= window[0] < instant(r.window_to)
+        and parse_instant(r.window_from) <= window[0] < parse_instant(r.window_to)
         and len(r.failures) == r.rows_failed
         and window not in _failed_windows(r, types)
         for r in results
@@ -222,7 +222,7 @@ def _was_valid_later(
 
 def _place(row: Mapping[str, Any], types: _Types) -> Place:
     start = row["window_start"]
-    where = start if isinstance(start, int) else instant(start)
+    where = start if isinstance(start, int) else parse_instant(start)
     return where, keys_of_row(row, types)
 
 
@@ -251,7 +251,7 @@ class IntegrityFault:
         subject = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
             f"{self.asset}: {subject} {' and '.join(self.expectations)} since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is "
+            f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {format_instant(self.first)}; this is "
             f"{FAULT_TEXT}."
         )
 

@@ -7,12 +7,12 @@ events, the rows of the others wait for it, and nothing else shows why.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import INFINITY, parse_duration
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 
-PATIENCE = duration("1 hour")
+PATIENCE = parse_duration("1 hour")
 """How far the newest event of a base may be behind that of the other bases."""
 
 
@@ -57,7 +57,7 @@ def find_slow_base(
         bases: the progress of each base, by name.
     """
     look_back = source.derivation.look_back
-    for base, back in zip(source.bases, look_back, strict=True):
+    for base, back in zip(source.base_sources, look_back, strict=True):
         slow = bases[base.name]
         if not _limits(slow.watermark, back, watermark):
             continue
@@ -102,4 +102,4 @@ def _usual_delay(base: Source) -> int:
     chain = base.derivation if isinstance(base, DerivedSource) else None
     if not isinstance(chain, Chain) or chain.rows != "final":
         return 0
-    return chain.asset.window.max_extent + chain.wait
+    return chain.asset.window.max_extent + chain.settling_time

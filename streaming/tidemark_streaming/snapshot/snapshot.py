@@ -174,7 +174,9 @@ class Snapshot:
             if timeline.count
             else None,
             dead_letters=0 if derived else letters,
-            undeclared={name: last for name, last in undeclared if name not in source.fields},
+            undeclared={
+                name: last for name, last in undeclared if name not in source.record_fields
+            },
             lag_arrivals=self._lag_of_bases(source, timeline) if derived else {},
             unjoined=letters if derived else 0,
         )
@@ -250,7 +252,7 @@ class Snapshot:
         """Return the runs of an asset since it was created."""
         self._ledger.read(self.tables)
         name = transform.name
-        tables = [transform.state_table, transform.table, ledger.TABLE]
+        tables = [transform.state_table, transform.published_table, ledger.TABLE]
         table_id = self.tables.read_if_changed(
             (name, "table_id"), tables, lambda: self.table_id(name)
         )
@@ -464,10 +466,10 @@ class Snapshot:
         Return None otherwise, and for an asset that is not a roll-up.
         """
         name = transform.name
-        base = transform.follows
+        base = transform.rolled_up_name
         if base is None:
             return None
-        tables = [transform.state_table, transform.table, ledger.TABLE]
+        tables = [transform.state_table, transform.published_table, ledger.TABLE]
         is_unfollowed = self.tables.read_if_changed(
             (name, "unfollowed"), tables, lambda: self.unfollowed_rollups({name: base})
         )
@@ -485,13 +487,13 @@ class Snapshot:
         newest = timeline.newest_position
         step = None if newest is None else Step.of_position(newest)
         taken = {} if step is None else step.taken
-        counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}
+        counts = {base.name: self.arrivals_of(base.name).count for base in source.base_sources}
         lag = {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
         chain = source.derivation
         if isinstance(chain, Chain) and step is not None:
             lag[chain.asset.name] = self.tables.read_if_changed(
                 (source.name, "changed windows"),
-                [*chain.asset.tables, ledger.TABLE],
+                [*chain.asset.own_tables, ledger.TABLE],
                 lambda: self._count_changes(source, chain, step),
                 also=timeline.count,
             )

@@ -37,7 +37,7 @@ class SourceStep:
 def _taken_rows(source: Source, arrival: Arrival) -> tuple[str, int]:
     assert isinstance(source, DerivedSource)
     step = Step.of_position(arrival.position)
-    bases = {base.name: base for base in source.bases}
+    bases = {base.name: base for base in source.base_sources}
     return bases[step.base].log_table, step.arrival
 
 

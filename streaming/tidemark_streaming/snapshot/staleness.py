@@ -58,8 +58,8 @@ def _tables_of(source: Source) -> list[str]:
     """Return the tables on which the staleness of a source depends."""
     names: list[str] = [source.timeline_table]
     if isinstance(source, DerivedSource):
-        for base in source.bases:
+        for base in source.base_sources:
             names += _tables_of(base)
         if (asset := source.derivation.asset) is not None:
-            names += [asset.state_table, asset.table, ledger.TABLE]
+            names += [asset.state_table, asset.published_table, ledger.TABLE]
     return names

@@ -43,12 +43,12 @@ def count_published(tables: Tables, transform: Definition) -> _Published:
             return _Published()
         return _Published(rows.num_rows, total(rows["final"]), total(rows["late_events"]))
 
-    return tables.read_if_changed((transform.name, "published"), [transform.table], find)
+    return tables.read_if_changed((transform.name, "published"), [transform.published_table], find)
 
 
 def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
     """Read the end, the finality and the number of late events of each published row."""
-    return tables.read(transform.table, ["window_end", "final", "late_events"])
+    return tables.read(transform.published_table, ["window_end", "final", "late_events"])
 
 
 def count_open(tables: Tables, transform: Definition, watermark: int | None) -> Counter[int]:
@@ -57,8 +57,8 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
     The rows are counted in the state, because a window that has not fired is not published. A
     roll-up has no state: only the open windows that it has published early are counted.
     """
-    rolls_up = transform.follows is not None
-    table = transform.table if rolls_up else transform.state_table
+    rolls_up = transform.rolled_up_name is not None
+    table = transform.published_table if rolls_up else transform.state_table
 
     def find() -> Counter[int]:
         if watermark is not None and watermark >= INFINITY:

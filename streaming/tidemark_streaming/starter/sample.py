@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, summarize
+from tidemark.base.errors import DataError, summarize_error
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.store.rows import compute as pc
@@ -79,7 +79,7 @@ def read_sample(path: Path) -> Sample:
         raise DataError(f"There is no file '{path}'.") from None
     except (OSError, pa.ArrowException, UndecodableError) as error:
         raise DataError(
-            f"'{path}' can't be read as CSV with a header: {summarize(error)}."
+            f"'{path}' can't be read as CSV with a header: {summarize_error(error)}."
         ) from None
     rename = _new_names(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])

@@ -32,14 +32,14 @@ from tidemark.base.errors import (
     DefinitionChangedError,
     EngineError,
     EngineLostError,
-    summarize,
+    summarize_error,
 )
-from tidemark.base.settings import Settings, adopt
+from tidemark.base.settings import Settings, adopt_settings
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import base_transform
 from tidemark.engine.loss import describes_loss
-from tidemark.engine.project_code import carry, find_code
+from tidemark.engine.project_code import carry_code, find_code
 from tidemark.engine.worker_session import session_of
 from tidemark.run import takeover
 from tidemark.run.admission import ALL, Admission
@@ -124,7 +124,7 @@ def start(
         .load(warehouse.path_of(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
-        .foreachBatch(run if code is None else carry(code, run))
+        .foreachBatch(run if code is None else carry_code(code, run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with owned_by_process(warehouse.spark, watched), _polling(warehouse):
@@ -173,7 +173,7 @@ def failure_reason(failure: PySparkException) -> str:
         if refused is not None:
             return str(refused)
     if raised is None:
-        return f"{summarize(failure)}."
+        return f"{summarize_error(failure)}."
     return raised[0]
 
 
@@ -252,7 +252,7 @@ def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
             f"Source '{transform.source.name}' was never ingested: first run `tidemark ingest "
             f"{transform.source.name}`."
         )
-    if transform.follows is None:
+    if transform.rolled_up_name is None:
         return transform.source.timeline_table
     ledger.create(warehouse)
     return ledger.TABLE
@@ -260,17 +260,17 @@ def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
 
 def with_settings(run: _Run) -> _Run:
     """Return a function that runs in the engine's worker with the settings of this process."""
-    values = Settings().share()
+    values = Settings().export_values()
 
     def run_with_settings(batch: DataFrame, number: int) -> None:
-        adopt(values)
+        adopt_settings(values)
         run(batch, number)
 
     return run_with_settings
 
 
 def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
-    if transform.follows is not None:
+    if transform.rolled_up_name is not None:
         return _following(place, transform)
 
     # After this query's first run, a run by another definition means that this query is outdated.
@@ -321,7 +321,7 @@ def _following(place: Place, transform: Definition) -> _Run:
         # triggers the next batch.
         if state.table_id() is None:
             return
-        known = is_pinned or state.read_last_commit().definition == fingerprint(
+        known = is_pinned or state.read_last_commit().definition == compute_fingerprint(
             base_transform(transform)
         )
         incremental(warehouse, transform, pinned_definition=is_pinned)

@@ -28,7 +28,7 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
     """Refuse assets that the ingest of a source can't run."""
     names = {t.name for t in transforms}
     for transform in transforms:
-        base = transform.follows
+        base = transform.rolled_up_name
         if transform.source.name != source:
             raise DefinitionError(
                 f"'{transform.name}' is computed from source '{transform.source.name}', so the "
@@ -65,7 +65,7 @@ class Direct:
         on_run: Callable[[RunFacts], None] = lambda _: None,
         admission: Admission = ALL,
     ) -> None:
-        self._transforms = sorted(transforms, key=lambda t: t.follows is not None)
+        self._transforms = sorted(transforms, key=lambda t: t.rolled_up_name is not None)
         self._opened = opened
         self._on_run = on_run
         self._admission = admission
@@ -89,7 +89,7 @@ class Direct:
     def _run(self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals) -> None:
         name = transform.name
         # A roll-up processes everything that its base has processed.
-        admission = ALL if transform.follows is not None else self._admission
+        admission = ALL if transform.rolled_up_name is not None else self._admission
         more = True
         while more:
             facts = incremental(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.base.errors import EngineError, EngineLostError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import USER, reach
-from tidemark.engine.probe import DEADLINE, channel
+from tidemark.engine.connect import USER, reach_engine
+from tidemark.engine.probe import DEADLINE, create_channel
 from tidemark_streaming.streams import continuous
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
 
     from tidemark.engine.loss import is_loss
 
-    url = reach(settings)
-    builder = channel(url)
+    url = reach_engine(settings)
+    builder = create_channel(url)
     metadata = builder.metadata()
     with builder.toChannel() as open_, ThreadPoolExecutor(_AT_ONCE) as pool:
         stub = SparkConnectServiceStub(open_)

@@ -237,7 +237,7 @@ def _endings(
     for asset, stream in streams.items():
         if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
             continue
-        with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
+        with engine.visit_session(settings, continuous.session_id(settings, asset)) as spark:
             query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
             try:
                 failure = query.exception()

@@ -34,10 +34,10 @@ def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Setti
         # The engine's Python workers import the transforms' dependencies from the same paths as the
         # tests.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        engine.ensure(settings)
+        engine.ensure_engine(settings)
     yield settings
     if not is_reused:
-        engine.stop(settings)
+        engine.stop_engine(settings)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def tidemark_warehouse(tidemark_engine: "Settings") -> "Iterator[Warehouse]":
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
 
-    spark = engine.session(tidemark_engine)
+    spark = engine.connect_session(tidemark_engine)
     yield Warehouse(spark, tidemark_engine.warehouse, "tests", registered=False)
     spark.stop()
 

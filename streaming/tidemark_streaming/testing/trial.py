@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.draw.text import svg, text
@@ -232,7 +232,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         case list() | tuple():
             return [_plain(part) for part in value]
         case datetime():
-            return iso(instant(value))
+            return format_instant(parse_instant(value))
         case date() | Decimal():
             return str(value)
         case None | bool() | int() | float() | str():

@@ -9,14 +9,14 @@ from tidemark.base.settings import Settings
 from tidemark.engine.launch import cache, jars
 from tidemark.engine.launch.java import find_java
 
-FOLDER = cache.folder("object_store")
+FOLDER = cache.cache_folder("object_store")
 """The folder of the jars: one copy for all tests."""
 
 
 def fetch_store_jars() -> list[Path]:
     """Return the jars that the engine's image has too, after fetching those that are missing."""
     pinned = runpy.run_path(str(ROOT / "ops/container/engine_jars.py"))["OBJECT_STORE"]
-    return jars.ensure(find_java(), FOLDER, pinned, Settings().maven_repository)
+    return jars.ensure_jars(find_java(), FOLDER, pinned, Settings().maven_repository)
 
 
 def store_conf() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define import aggregates as agg
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -87,7 +87,7 @@ def land_minutes(folder: Path, first: int, last: int) -> None:
 
 
 def clock(seconds: int) -> str | None:
-    return iso((T0 + seconds) * 1_000_000)
+    return format_instant((T0 + seconds) * 1_000_000)
 
 
 def connector(folder: Path | str) -> FileConnector:

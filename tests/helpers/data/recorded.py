@@ -35,7 +35,7 @@ class Recorded:
         asset = self.asset
         self.marks.append(
             (
-                self.warehouse.newest_version(asset.table),
+                self.warehouse.newest_version(asset.published_table),
                 self.warehouse.newest_version(asset.panes_table),
             )
         )
@@ -68,7 +68,7 @@ class Played:
     @property
     def logs(self) -> tuple[Path, ...]:
         """The transaction logs of the published table and its panes."""
-        tables = (self.asset.table, self.asset.panes_table)
+        tables = (self.asset.published_table, self.asset.panes_table)
         return tuple(self.folder / self.database / table / "_delta_log" for table in tables)
 
     @property

@@ -10,7 +10,7 @@ from helpers.processes import forked
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.run import commit
 from tidemark.run.runner import incremental
 from tidemark.store.asset import Asset
@@ -80,7 +80,7 @@ def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told:
         script: gets the engine's address, the warehouse's location as JSON, and `told`.
         where: one of `PLACES`.
     """
-    told = (address(engine), json.dumps(warehouse.place), *told)
+    told = (engine_address(engine), json.dumps(warehouse.place), *told)
     ended = forked.run(script, told, os.environ | {FAIL_AT: where})
     assert ended in (0, -signal.SIGKILL)
     return ended != 0

@@ -44,7 +44,7 @@ def _read_stack(run_id: object) -> str:
     """Return the stack of the query's thread in the tests' engine."""
     home = Path(os.environ[HOMES]) / "engine"
     managed = managed_of(Settings(home=home))
-    record = managed.running()
+    record = managed.find_running()
     if record is None:
         return "the engine does not run"
     already_written = managed.log.stat().st_size

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY, as_datetime, instant
+from tidemark.base.instants import INFINITY, as_datetime, parse_instant
 from tidemark.define import aggregates as agg
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -200,8 +200,8 @@ def published(
 
     They are read without the engine, which is not needed for a few rows. `parity` uses the engine.
     """
-    rows = warehouse.load_rows(transform.table).to_pylist()
-    found = {(instant(r["window_start"]), r["sensor"]): r for r in rows}
+    rows = warehouse.load_rows(transform.published_table).to_pylist()
+    found = {(parse_instant(r["window_start"]), r["sensor"]): r for r in rows}
     assert len(found) == len(rows), "a window was published twice"
     for row in found.values():
         for name in ("window_start", "window_end", "sensor", "as_of", "commit_number", "quality"):

@@ -125,7 +125,7 @@ def event_log(home: Home, name: str) -> EventLog:
 def _read_event_log(home: Home, name: str) -> EventLog:
     source = home.loaded.source(name)
     rows = _rows(home, source)
-    added = source.derivation.added if isinstance(source, DerivedSource) else ()
+    added = source.derivation.added_columns if isinstance(source, DerivedSource) else ()
     columns = {column: kind.lower() for column, kind in source.columns.items()}
     arrivals = [
         Arrival(
@@ -172,7 +172,7 @@ def _check_derived(home: Home, name: str) -> str | None:
     if not recorded:
         return None
     steps = [Step.of_position(a.position) for a in recorded]
-    names = [base.name for base in source.bases]
+    names = [base.name for base in source.base_sources]
     logs = {base: event_log(home, base) for base in names}
     taken = [(names.index(s.base), s.arrival) for s in steps if s.change is None]
     if wrong := _check_steps(names, taken, logs):
@@ -187,7 +187,7 @@ def _check_derived(home: Home, name: str) -> str | None:
 def derive_node(home: Home, name: str, steps: Sequence[Step]) -> EventLog:
     """Return the event log of a node by its loaded definition over the logs of its bases."""
     node, source = home.loaded_project.nodes[name], home.loaded.derived[name]
-    names = [base.name for base in source.bases]
+    names = [base.name for base in source.base_sources]
     logs = {base: event_log(home, base) for base in names}
     taken = [(names.index(step.base), step.arrival) for step in steps]
     if node["kind"] == "row_asset":
@@ -340,20 +340,20 @@ def events_of(home: Home, asset: Definition) -> tuple[list[Event], dict[int, int
 def _check_asset(home: Home, name: str) -> str | None:
     asset = home.definitions.assets[name]
     node = home.nodes[name]
-    if not home.store.has_table(asset.table):
+    if not home.store.has_table(asset.published_table):
         return None
     at = Asset(home.store, asset)
     last = at.state.read_last_commit()
     if at.published_commit_number() < last.commit_number:
         return "a commit is not completely published"
-    columns = home.store.read_schema(asset.table).names
+    columns = home.store.read_schema(asset.published_table).names
     if missing := [c for c in (*asset.keys, *asset.aggregates) if c not in columns]:
         return f"the table lacks {missing}"
     through: dict[Bounds | None, int] = {None: last.after.at.arrival}
     for each in last.after.covers:
         through[each.start, each.end] = each.at.arrival
     expected = _windows(home, asset, through)
-    published = _published(home, asset, asset.table)
+    published = _published(home, asset, asset.published_table)
     quarantined = dict[Any, Row]()
     if home.store.has_table(asset.quarantine_table):
         quarantined = _published(home, asset, asset.quarantine_table)
@@ -361,12 +361,12 @@ def _check_asset(home: Home, name: str) -> str | None:
 
 
 def _windows(home: Home, asset: Definition, through: Mapping[Bounds | None, int]) -> Rows:
-    node, history = home.nodes[asset.name], home.history(asset.follows or asset.name)
+    node, history = home.nodes[asset.name], home.history(asset.rolled_up_name or asset.name)
     events, reached = events_of(home, asset)
-    if asset.follows is None:
+    if asset.rolled_up_name is None:
         latenesses = [*history.latenesses(), node["lateness"] * SECOND]
         return compute(node, events, history.admits, through, reached, latenesses)
-    return _roll_up(home.nodes[asset.follows], node, events, history, through, reached)
+    return _roll_up(home.nodes[asset.rolled_up_name], node, events, history, through, reached)
 
 
 def _roll_up(
@@ -459,19 +459,19 @@ def _check_sink(home: Home, name: str) -> str | None:
     The topic keeps the records of a table that was dropped, until the table is recreated.
     """
     asset = home.definitions.sinks[name]
-    if not home.store.has_table(asset.table):
+    if not home.store.has_table(asset.published_table):
         return None
     if wrong := _other_columns(home, asset):
         return wrong
     topic = home.topics.get(asset.name)
     if topic is None:
         return "nothing was published"
-    return topic_difference(asset, topic, home.store.load_rows(asset.table).to_pylist())
+    return topic_difference(asset, topic, home.store.load_rows(asset.published_table).to_pylist())
 
 
 def _other_columns(home: Home, asset: Definition) -> str | None:
     """Return that a published table was made by a definition with other columns, or None."""
-    existing = home.store.read_schema(asset.table).names
+    existing = home.store.read_schema(asset.published_table).names
     has_other_keys = "k" in existing and "k" not in asset.keys
     if {*asset.keys, *asset.aggregates} <= {*existing} and not has_other_keys:
         return None
@@ -499,13 +499,13 @@ def _check_chain(
 ) -> str | None:
     node = home.nodes[name]
     asset = home.definitions.assets[node["of"]]
-    if not home.store.has_table(asset.table):
+    if not home.store.has_table(asset.published_table):
         return "the table of its asset does not exist"
     if wrong := _other_columns(home, asset):
         return wrong
     columns = [*asset.keys, *asset.aggregates]
     published = dict[tuple[Any, ...], Row]()
-    for row in home.store.load_rows(asset.table).to_pylist():
+    for row in home.store.load_rows(asset.published_table).to_pylist():
         window = micros(row["window_start"]), micros(row["window_end"])
         published[(*window, *(row[c] for c in columns))] = row
     net = Counter[tuple[Any, ...]]()
@@ -525,7 +525,7 @@ def _check_chain(
             and results.commit == at.published_commit_number()
         )
         # Such a chain includes windows that are in quarantine.
-        computed = _published(home, asset, asset.table)
+        computed = _published(home, asset, asset.published_table)
         if home.store.has_table(asset.quarantine_table):
             computed |= _published(home, asset, asset.quarantine_table)
         current = {(*window, *(row[c] for c in columns)) for (window, _), row in computed.items()}
@@ -533,7 +533,7 @@ def _check_chain(
     else:
         reached = base.arrivals[steps[-1].arrival].after
         windows = {each[:2]: each for each in published}
-        latenesses = home.history(asset.follows or asset.name).latenesses()
+        latenesses = home.history(asset.rolled_up_name or asset.name).latenesses()
         bounds = {0, *latenesses} if not latenesses else set(latenesses)
         surely = {each for each in published if each[1] + max(bounds) <= reached}
         perhaps = {each for each in published if each[1] + min(bounds) <= reached}

@@ -132,7 +132,7 @@ def _asset(name: str, node: Part, source: Source, sink: KafkaSink | None) -> Win
         allowed_lateness=node["lateness"] * SECOND,
         aggregates=aggregates,
         function=_function(name, source, node["function"]),
-        expectations=() if node.get("most") is None else (between("n", most=node["most"]),),
+        expectations=() if node.get("most") is None else (between("n", max_value=node["most"]),),
         sink=sink,
         accumulation=None if sink is None else "retracting",
     )

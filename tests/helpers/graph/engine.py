@@ -11,7 +11,7 @@ from helpers.graph.mart import forget
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import prepare
+from tidemark.engine.connect import prepare_session
 from tidemark.engine.server import managed_of
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.run.simulate import small
@@ -38,19 +38,19 @@ class CaseEngine:
     def open(self) -> Warehouse:
         """Return the tables of the case in a new session, on a new engine if the last one died."""
         self._session.close()
-        spark_engine.ensure(self.settings)
-        spark = spark_engine.session(self.settings)
+        spark_engine.ensure_engine(self.settings)
+        spark = spark_engine.connect_session(self.settings)
         self._session.callback(spark.stop)
         store = self._session.enter_context(small(Warehouse(spark, *self._place, registered=False)))
         # `small` clones the session.
-        prepare(store.spark, self.settings)
+        prepare_session(store.spark, self.settings)
         self._store = store
         return store
 
     def address(self) -> str:
         """Return the engine's address, for a process that finds the tables in the catalog."""
         self._has_catalog = True
-        return spark_engine.ensure(self.settings)
+        return spark_engine.ensure_engine(self.settings)
 
     def close(self) -> None:
         # An error of the case is more important.
@@ -80,10 +80,10 @@ class CaseEngine:
                 self.kill()
 
     def is_running(self) -> bool:
-        return managed_of(self.settings).running() is not None
+        return managed_of(self.settings).find_running() is not None
 
     def kill(self) -> None:
-        record = managed_of(self.settings).running()
+        record = managed_of(self.settings).find_running()
         assert record is not None
         process = psutil.Process(record.pid)
         process.kill()

@@ -206,7 +206,7 @@ class Home:
             self._note_processed(asset)
 
     def _note_processed(self, asset: Definition) -> None:
-        if asset.follows is not None:
+        if asset.rolled_up_name is not None:
             return
         history = self.history(asset.name)
         last = Asset(self.store, asset).state.read_last_commit()
@@ -256,7 +256,7 @@ class Home:
             SinkWriter(self.store, self.definitions.sinks[name]).publish(reset=True)
         elif name in self.definitions.marts:
             self._build(name, full_refresh=True)
-        elif self.definitions.assets[name].follows is None:
+        elif self.definitions.assets[name].rolled_up_name is None:
             self.do_backfill({"node": name, "late": False})
 
     # Operations
@@ -435,8 +435,8 @@ class Home:
         ran = [
             a for a in assets if Asset(self.store, a).state.read_last_commit().commit_number >= 0
         ]
-        for asset in sorted(ran, key=lambda each: each.follows is not None):
-            if asset.follows is None:
+        for asset in sorted(ran, key=lambda each: each.rolled_up_name is not None):
+            if asset.rolled_up_name is None:
                 with self._recomputing(asset, lambda _: None, late=False):
                     runner.backfill(self.store, asset)
             else:
@@ -454,7 +454,7 @@ class Home:
         try:
             with ExitStack() as noting:
                 for asset in assets:
-                    if asset.follows is None:
+                    if asset.rolled_up_name is None:
                         noting.enter_context(self._recomputing(asset, _recorded, late=False))
                 erase_events(self.store, source, assets, where, derived=derived)
         finally:
@@ -509,7 +509,7 @@ class Home:
 
     def _update_mart(self, name: str) -> None:
         """Build a mart if its published table has changed since the last complete build."""
-        head = self.store.find_head(self.definitions.marts[name].table)
+        head = self.store.find_head(self.definitions.marts[name].published_table)
         if head is not None and self.current.get(name) != (head.table_id, head.version):
             self._build(name)
 
@@ -521,7 +521,7 @@ class Home:
         when_written: Callable[[], None] | None = None,
     ) -> None:
         assert self.engine is not None
-        table = self.definitions.marts[name].table
+        table = self.definitions.marts[name].published_table
         head = self.store.find_head(table)
         rows = [] if head is None else self.store.load_rows(table).to_pylist()
         self.current.pop(name, None)
@@ -598,12 +598,12 @@ class Home:
 
     def tables(self, name: str) -> Sequence[str]:
         if name in self.definitions.assets:
-            return self.definitions.assets[name].tables
+            return self.definitions.assets[name].own_tables
         if name in self.definitions.sinks or name in self.definitions.marts:
             return []
         source = self.definitions.source(name)
         tables = [source.timeline_table, source.log_table, source.dead_letters_table]
-        more = source.tables if isinstance(source, DerivedSource) else []
+        more = source.own_tables if isinstance(source, DerivedSource) else []
         return list(dict.fromkeys([*tables, *more]))
 
     def state_of(self, name: str) -> object:

@@ -120,7 +120,9 @@ def _write(folder: Path, marts: Mapping[str, Definition]) -> Path:
     """Write a dbt project with a model for each mart. Return its folder."""
     models = folder / "models"
     models.mkdir(parents=True, exist_ok=True)
-    tables = [{"name": str(name)} for name in dict.fromkeys(a.table for a in marts.values())]
+    tables = [
+        {"name": str(name)} for name in dict.fromkeys(a.published_table for a in marts.values())
+    ]
     source = {
         "name": "windows",
         "schema": "{{ env_var('TIDEMARK_DATABASE') }}",
@@ -131,7 +133,7 @@ def _write(folder: Path, marts: Mapping[str, Definition]) -> Path:
     (folder / "dbt_project.yml").write_text(yaml.safe_dump(_PROJECT))
     (models / "sources.yml").write_text(yaml.safe_dump(sources))
     for name, asset in marts.items():
-        (models / f"{name}.sql").write_text(_MODEL.replace("TABLE", asset.table))
+        (models / f"{name}.sql").write_text(_MODEL.replace("TABLE", asset.published_table))
     return folder
 
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.graph.case import EPOCH
 from helpers.kafka.rebuilt import Table
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.kafka_position import Topic
@@ -118,7 +118,7 @@ def topic_difference(
 
 
 def _window(asset: Definition, row: dict[str, Any]) -> tuple[Any, ...]:
-    bounds = [iso(_micros(row[column])) for column in ("window_start", "window_end")]
+    bounds = [format_instant(_micros(row[column])) for column in ("window_start", "window_end")]
     return (*bounds, *(row[key] for key in asset.keys))
 
 

@@ -90,7 +90,7 @@ def plain_rows(home: Home) -> Iterator[None]:
 
 def _compute(home: Home, source: DerivedSource, chunks: Sequence[Chunk]) -> pa.Table:
     name = source.side_of or source.name
-    for base in source.bases:
+    for base in source.base_sources:
         if not home.store.has_table(base.log_table):
             Log(home.store, base).ensure_tables()
     # The tables of a source are created when its first arrival is accepted.

@@ -42,7 +42,7 @@ class OwnBroker:
         self._process().resume()
 
     def _process(self) -> psutil.Process:
-        record = broker.broker_process(self.settings).running()
+        record = broker.broker_process(self.settings).find_running()
         assert record is not None
         return psutil.Process(record.pid)
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
 from tidemark_streaming.kafka import RECORD, KafkaConnector
@@ -134,4 +134,6 @@ def until(done: Callable[[], bool]) -> None:
 
 def clicks(*numbers: int) -> list[bytes]:
     """Return events with these numbers, each `n` seconds after `T0`."""
-    return [json.dumps({"at": iso((T0 + n) * 1_000_000), "n": n}).encode() for n in numbers]
+    return [
+        json.dumps({"at": format_instant((T0 + n) * 1_000_000), "n": n}).encode() for n in numbers
+    ]

@@ -43,7 +43,7 @@ def live_through(
             _live(store, scenario, chance)
             steps = Steps()
             for source in scenario.derived.values():
-                names = [base.name for base in source.bases]
+                names = [base.name for base in source.base_sources]
                 found = [Step.of_position(a.position) for a in Log(store, source).read_timeline()]
                 steps[source.name] = [(names.index(s.base), s.arrival) for s in found]
             equal = _is_equal(store, scenario)
@@ -99,7 +99,7 @@ def _nets_to_windows(warehouse: Warehouse, changes: DerivedSource) -> bool:
     order = [("arrival", "ascending"), ("position", "ascending")]
     rows = to_dicts(warehouse.load_rows(changes.log_table).sort_by(order))
     windows = to_dicts(
-        warehouse.load_rows(asset.table, columns=["window_start", "window_end", *values])
+        warehouse.load_rows(asset.published_table, columns=["window_start", "window_end", *values])
     )
     return net_rows(rows, values) == sorted((tuple(w.values()) for w in windows), key=str)
 
@@ -129,7 +129,7 @@ def _erase(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
     derived = list[DerivedSource]()
     for each in scenario.derived.values():
         names = {source.name, *(found.name for found in derived)}
-        if any(base.name in names for base in each.bases):
+        if any(base.name in names for base in each.base_sources):
             derived.append(each)
     names = {source.name, *(found.name for found in derived)}
     assets = [each for each in _assets(scenario) if each.source.name in names]

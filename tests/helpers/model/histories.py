@@ -95,7 +95,11 @@ class _Asset:
     def republish(self, count: int) -> None:
         asset = Asset(self.warehouse, self.scenario.transform)
         newest = asset.state.read_last_commit().commit_number
-        tables = (asset.transform.table, asset.transform.panes_table, asset.counting.late_table)
+        tables = (
+            asset.transform.published_table,
+            asset.transform.panes_table,
+            asset.counting.late_table,
+        )
         before = [self.warehouse.newest_version(table) for table in tables]
         for commit_number in range(max(newest - count + 1, 0), newest + 1):
             run.republish(asset, asset.state.read_commit(commit_number))

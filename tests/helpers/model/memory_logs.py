@@ -28,7 +28,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.planning import Planning
-from tidemark.engine.queries.requests import fetch, to_dataframe
+from tidemark.engine.queries.requests import fetch_dataframe, to_dataframe
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.dead_letters import DEAD
@@ -112,7 +112,7 @@ class MemoryWarehouse:
         """Do nothing: `replace_rows` creates the table."""
 
     def replace_rows(self, rows: DataFrame, table: str, *_: object) -> None:
-        self.tables[table] = fetch(rows)
+        self.tables[table] = fetch_dataframe(rows)
 
     def find_head(self, _: str) -> None:
         """Return nothing: no event is ever erased from these event logs."""
@@ -164,7 +164,7 @@ class MemoryLogs:
                 self._store_windows(source.derivation.asset, self.oracle[source.name].windows)
             rows = list[Row]()
             for commit in commits:
-                rows += fetch(self.rows_of(source, commit)).to_pylist()
+                rows += fetch_dataframe(self.rows_of(source, commit)).to_pylist()
                 positions = [chunk.position for chunk in commit.chunks]
                 read_steps(cast(Warehouse, self.warehouse), source, positions).prepare_following()
             self.append(source, rows)
@@ -175,7 +175,7 @@ class MemoryLogs:
         Its timeline then has the steps and watermarks, but nothing about its rows. The oracle
         follows the same steps.
         """
-        bases = [self.timelines[base.name] for base in source.bases]
+        bases = [self.timelines[base.name] for base in source.base_sources]
         given, timeline, commits = [0] * len(bases), list[Arrival](), list[Commit]()
         # With the greatest progress, all arrivals are taken at once.
         greatest = self._chance.choice([2 + max(map(len, bases)) // 4, 1_000])
@@ -186,7 +186,7 @@ class MemoryLogs:
                 continue
             here = {
                 base.name: rows[:n]
-                for base, rows, n in zip(source.bases, bases, given, strict=True)
+                for base, rows, n in zip(source.base_sources, bases, given, strict=True)
             }
             chunks = MemoryConnector(source, timelines=here).pending(timeline)
             while chunks:
@@ -213,7 +213,7 @@ class MemoryLogs:
 
     def steps(self, source: DerivedSource) -> list[tuple[int, int]]:
         """Return the steps as the oracle takes them."""
-        names = [base.name for base in source.bases]
+        names = [base.name for base in source.base_sources]
         found = [Step.of_position(a.position) for a in self.timelines[source.name]]
         return [(names.index(step.base), step.arrival) for step in found]
 
@@ -328,7 +328,7 @@ class MemoryLogs:
             }
             for row in windows
         ]
-        self.warehouse.tables[asset.table] = pa.table(
+        self.warehouse.tables[asset.published_table] = pa.table(
             {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
         )
 
@@ -347,7 +347,7 @@ class MemoryLogs:
         found = list[Row]()
         for letter in self.letters[source.name]:
             base, _, place = letter["read_from"].partition(" ")
-            own = next(b for b in source.bases if b.name == base)
+            own = next(b for b in source.base_sources if b.name == base)
             rows = self.warehouse.tables[own.log_table].to_pylist()
             row = next(r for r in rows if f"{r['arrival']}#{r['position']}" == place)
             reason = letter["reason"].removesuffix(f" in {base}")

@@ -18,10 +18,10 @@ import psutil
 
 from tidemark.engine.conf import as_properties
 from tidemark.engine.launch import jars
-from tidemark.engine.launch.command import TOKEN, _spark_home, pyspark_home, submit
+from tidemark.engine.launch.command import TOKEN, _spark_home, pyspark_home, submit_command
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
-from tidemark.engine.probe import Answer, probe
+from tidemark.engine.probe import Answer, probe_engine
 
 _START_SECONDS = 180.0
 
@@ -77,7 +77,7 @@ class OwnEngine:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        command = submit(find_java(), self._arguments())
+        command = submit_command(find_java(), self._arguments())
         if self.hidden:
             command = [*_hide(self.folder / "empty", self.hidden), *command]
         with (self.folder / "server.log").open("a") as log:
@@ -86,7 +86,7 @@ class OwnEngine:
             )
         parameters = "" if self.token is None else f"/;token={self.token}"
         deadline = monotonic() + _START_SECONDS
-        while probe(self.address + parameters, 1) is not Answer.READY:
+        while probe_engine(self.address + parameters, 1) is not Answer.READY:
             assert self.process.poll() is None, self.log[-5000:]
             assert monotonic() < deadline
             sleep(0.2)
@@ -114,7 +114,7 @@ class OwnEngine:
         self.executors()[0].send_signal(signal.SIGKILL)
 
     def _arguments(self) -> list[str]:
-        class_path = os.pathsep.join(map(str, [*jars.ensure(find_java()), *self.extra_jars]))
+        class_path = os.pathsep.join(map(str, [*jars.ensure_jars(find_java()), *self.extra_jars]))
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": self.port,

@@ -117,7 +117,7 @@ class Interruption:
         for home in self._homes.iterdir():
             for name in ("daemon", "webserver", "watch", "kafka"):
                 spark_engine.ManagedProcess(home, name).stop()
-            spark_engine.stop(Settings(home=home))
+            spark_engine.stop_engine(Settings(home=home))
         shutil.rmtree(self._homes, ignore_errors=True)
 
     def _marked(self) -> Iterator[psutil.Process]:

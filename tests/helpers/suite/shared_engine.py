@@ -24,10 +24,10 @@ def start_or_join(settings: Settings, home: Path) -> Settings:
         home: the worker's own home.
     """
     with lock_folder(settings.home / "workers"):
-        record = managed_of(settings).running()
+        record = managed_of(settings).find_running()
         port = settings.engine_port if record is None else record.port
         settings = settings.model_copy(update={"engine_port": port})
-        engine.ensure(settings)
+        engine.ensure_engine(settings)
     for name in (*_COPIED, *_LINKED):
         (home / name).parent.mkdir(mode=0o700, exist_ok=True)
     for name in _COPIED:

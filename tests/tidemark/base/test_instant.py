@@ -9,10 +9,10 @@ from tidemark.base.instants import (
     BEGINNING,
     INFINITY,
     as_datetime,
-    describe,
-    duration,
-    instant,
-    iso,
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
 )
 
 
@@ -29,13 +29,13 @@ from tidemark.base.instants import (
     ],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, micros: int) -> None:
-    assert duration(text) == micros
+    assert parse_duration(text) == micros
 
 
 @pytest.mark.parametrize("text", ["", "soon", "3", "hours", "1 month", "1 hour 30 minutes"])
 def test_an_invalid_duration_is_refused_with_the_units(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not a duration: write a number and one of micro"):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -48,21 +48,21 @@ def test_an_invalid_duration_is_refused_with_the_units(text: str) -> None:
     ],
 )
 def test_an_instant_without_an_offset_is_utc(text: str | datetime, micros: int) -> None:
-    assert instant(text) == micros
-    assert isinstance(instant(text), int)
+    assert parse_instant(text) == micros
+    assert isinstance(parse_instant(text), int)
 
 
 def test_an_invalid_instant_is_refused() -> None:
     with pytest.raises(DefinitionError, match="'yesterday' is not a date or time: write ISO 8601"):
-        instant("yesterday")
+        parse_instant("yesterday")
 
 
 def test_instants_are_written_as_text() -> None:
-    assert iso(None) is None
-    assert iso(BEGINNING) is None
-    assert iso(INFINITY) == "+infinity"
-    assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
-    assert iso(-1_000_000) == "1969-12-31T23:59:59Z"
+    assert format_instant(None) is None
+    assert format_instant(BEGINNING) is None
+    assert format_instant(INFINITY) == "+infinity"
+    assert format_instant(1_500_000) == "1970-01-01T00:00:01.500000Z"
+    assert format_instant(-1_000_000) == "1969-12-31T23:59:59Z"
     assert as_datetime(INFINITY) == datetime.max.replace(tzinfo=UTC)
 
 
@@ -70,4 +70,4 @@ def test_instants_are_written_as_text() -> None:
     "text", ["3 hours", "1 day", "90 seconds", "1 microsecond", "0 seconds", "36 hours"]
 )
 def test_a_duration_is_described_as_it_was_written(text: str) -> None:
-    assert describe(duration(text)) == text
+    assert format_duration(parse_duration(text)) == text

@@ -17,7 +17,7 @@ from tidemark.base.project import python_path
 from tidemark.base.settings import FILE, Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.launch.cache import lock_folder
-from tidemark.engine.server import stop
+from tidemark.engine.server import stop_engine
 from tidemark_streaming.base import foreground
 from tidemark_streaming.dbt.marts import Marts
 from tidemark_streaming.home import orchestrator
@@ -45,7 +45,7 @@ def used(tmp_path: Path) -> Settings:
         process = ManagedProcess(home, "process")
         process.start(("sleep", "60"), 1, os.environ, tmp_path)
         process.stop()
-        stop(settings)
+        stop_engine(settings)
     return settings
 
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import duration, instant
+from tidemark.base.instants import parse_duration, parse_instant
 from tidemark.charts import picture
 from tidemark.store.event_log.arrival import Arrival
 
-HOUR = duration("1 hour")
-T0 = instant("2013-01-01")
+HOUR = parse_duration("1 hour")
+T0 = parse_instant("2013-01-01")
 
 
 def timeline(count: int) -> list[Arrival]:
@@ -82,20 +82,20 @@ def assert_whole(saved: picture.Picture) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 12])
 def test_arrivals_are_drawn_against_the_watermark(tmp_path: Path, count: int) -> None:
-    chart = picture.arrivals(
+    chart = picture.arrivals_chart(
         events(count), timeline(count), title="Arrivals", allowed_lateness=3 * HOUR
     )
-    assert_whole(picture.save(chart, tmp_path / "new" / "folder", "arrivals"))
+    assert_whole(picture.save_chart(chart, tmp_path / "new" / "folder", "arrivals"))
 
 
 @pytest.mark.parametrize("count", [1, 70])
 def test_late_loss_is_drawn_by_day(tmp_path: Path, count: int) -> None:
-    chart = picture.late_loss(days(count), title="Late loss", allowed_lateness=3 * HOUR)
-    assert_whole(picture.save(chart, tmp_path, "late_loss"))
+    chart = picture.late_loss_chart(days(count), title="Late loss", allowed_lateness=3 * HOUR)
+    assert_whole(picture.save_chart(chart, tmp_path, "late_loss"))
 
 
 def test_the_too_late_line_lags_by_the_allowed_lateness() -> None:
-    chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=2 * HOUR)
+    chart = picture.arrivals_chart(events(3), timeline(3), title="", allowed_lateness=2 * HOUR)
     lines = drawn(chart, 1)
     (near,), (far,) = (
         set(lines[lines["line"] == name]["event"].tail(1)) for name in lines["line"].unique()
@@ -104,7 +104,7 @@ def test_the_too_late_line_lags_by_the_allowed_lateness() -> None:
 
 
 def test_each_event_is_drawn_within_its_arrival() -> None:
-    chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=0)
+    chart = picture.arrivals_chart(events(3), timeline(3), title="", allowed_lateness=0)
     rows = drawn(chart, 0)
     for number, arrival in enumerate(timeline(3)):
         at = rows[rows["arrival"] == number]["at"]
@@ -115,6 +115,6 @@ def test_each_event_is_drawn_within_its_arrival() -> None:
 
 def test_a_chart_without_data_is_refused() -> None:
     with pytest.raises(DataError, match="no event to draw"):
-        picture.arrivals(events(0), [], title="", allowed_lateness=0)
+        picture.arrivals_chart(events(0), [], title="", allowed_lateness=0)
     with pytest.raises(DataError, match="no published window"):
-        picture.late_loss(days(0), title="", allowed_lateness=0)
+        picture.late_loss_chart(days(0), title="", allowed_lateness=0)

@@ -20,7 +20,7 @@ from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
@@ -161,7 +161,7 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
     assert seen[(False, False)] > 300
     # A plain cluster may be classified as not plain: it is then replayed, at a small cost.
     assert seen[(False, True)] < 0.1 * seen[(True, True)]
-    in_memory = fetch(frame)
+    in_memory = fetch_dataframe(frame)
     for number in range(len(histories)):
         of_sensor = in_memory.filter(pc.equal(in_memory["sensor"], number))
         assert clusters.are_all_plain(of_sensor, VISITS) == (number not in replayed)

@@ -29,7 +29,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.firings import Count, EachArrival, Never
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Global, Session
-from tidemark.engine.queries.requests import fetch, to_dataframe
+from tidemark.engine.queries.requests import fetch_dataframe, to_dataframe
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Cause, Increment, Replacement
@@ -191,7 +191,9 @@ CAUSES = (Cause.BACKFILL, Cause.CORRECTION, Cause.ERASURE, Cause.BACKFILL)
 def assert_same_rows(rows: pa.Table, engines: DataFrame) -> None:
     names = [n for n in rows.column_names if n not in ("as_of", "commit_number", "quality")]
     assert {SLACK, IS_DELETED} < {*names}
-    fetched = fetch(engines.withColumn("revision", F.col("revision").cast("int")).select(names))
+    fetched = fetch_dataframe(
+        engines.withColumn("revision", F.col("revision").cast("int")).select(names)
+    )
     for name in {*names} - {SLACK}:
         assert rows.schema.field(name).type == fetched.schema.field(name).type, name
     assert ordered(rows.select(names)) == ordered(fetched)
@@ -217,7 +219,7 @@ def test_rows_computed_in_memory_equal_the_engines(shared: Warehouse, case: int)
     every_partial = to_dataframe(warehouse.spark, partials)
     engines = aligned.finish_windows(every_partial, transform, log, now)
     assert_same_rows(replaced, engines.withColumn(IS_DELETED, F.lit(False)))
-    keys = fetch(
+    keys = fetch_dataframe(
         to_dataframe(warehouse.spark, found).select(keys_as_json(transform.keys).alias("keys"))
     )
     assert in_memory.keys_as_json(found, transform.keys) == keys["keys"].combine_chunks()
@@ -284,7 +286,7 @@ def test_unusual_values_equal_the_engines(shared: Warehouse, column: str) -> Non
     log = Log(shared, transform.source)
     rows = aligned.compute_changes(to_dataframe(shared.spark, partials), transform, log, now, then)
     told = [*transform.by_window, column]
-    assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
+    assert repr(ordered(found.select(told))) == repr(ordered(fetch_dataframe(rows.select(told))))
 
 
 def test_keys_are_written_as_json() -> None:
@@ -307,7 +309,9 @@ def test_keys_with_any_character_are_written_as_by_the_engine(spark: SparkSessio
     """Texts that the engine writes otherwise are left to it, and so are all rows with them."""
     characters = [*map(chr, range(0x250)), "\u2028", "\ufeff", "\uffff", "\U0001f600", "\\u001f"]
     rows = pa.table({"k": [f"a{c}b" for c in characters]})
-    texts = fetch(to_dataframe(spark, rows).select("k", keys_as_json(["k"]).alias("json")))
+    texts = fetch_dataframe(
+        to_dataframe(spark, rows).select("k", keys_as_json(["k"]).alias("json"))
+    )
     by_engine = dict(zip(*texts.to_pydict().values(), strict=True))
     assert len(by_engine) == len(characters)
     for n, text in enumerate(rows["k"].to_pylist()):
@@ -371,12 +375,12 @@ def test_a_small_increment_sends_one_query(
     asked: list[int] = []
 
     def counted(rows: DataFrame) -> pa.Table:
-        found = fetch(rows)
+        found = fetch_dataframe(rows)
         asked.append(found.num_rows)
         return found
 
     asset = renamed(replace(PER_MINUTE, allowed_lateness=60 * MINUTE), "asks_once")
-    monkeypatch.setattr("tidemark.compute.materialize.fetch", counted)
+    monkeypatch.setattr("tidemark.compute.materialize.fetch_dataframe", counted)
     done = run_all(logged, asset, 1)
     # An event without a time goes to the late table, which takes two more queries.
     assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
@@ -408,7 +412,9 @@ def test_an_own_aggregate_that_declares_its_arrow_merge_needs_no_engine(
     assert in_memory_rows == []
     columns = [*declared.by_window, *aggregates, "events", "late_events", "revision", "timing"]
     rows = [
-        fetch(logged.read_frame(asset.table).select(columns).orderBy(*declared.by_window))
+        fetch_dataframe(
+            logged.read_frame(asset.published_table).select(columns).orderBy(*declared.by_window)
+        )
         for asset in (declared, undeclared)
     ]
     assert rows[0].num_rows > 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers.data.support import PER_MINUTE, same
 from helpers.model.oracle import simulate
-from tidemark.base.instants import INFINITY, as_datetime, instant, iso
+from tidemark.base.instants import INFINITY, as_datetime, format_instant, parse_instant
 from tidemark.compute import in_memory
 from tidemark.define import aggregates as agg
 from tidemark.define.classification import LATE, ON_TIME, TOO_LATE
@@ -200,7 +200,11 @@ def told(rows: pa.Table, names: Iterable[str]) -> list[dict[str, Any]]:
     """Return the columns of rows that the oracle has, in the form in which it has them."""
     found: list[dict[str, Any]] = []
     for row in rows.to_pylist():
-        bounds = {name: iso(instant(row[name])) for name in names if name.startswith("window_")}
+        bounds = {
+            name: format_instant(parse_instant(row[name]))
+            for name in names
+            if name.startswith("window_")
+        }
         found.append({name: row[name] for name in names} | bounds)
     return found
 

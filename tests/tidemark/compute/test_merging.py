@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from helpers.model.oracle import simulate
 from helpers.model.random_scenarios import ABSENT, SESSIONS, scenarios
-from tidemark.base.instants import INFINITY, iso
+from tidemark.base.instants import INFINITY, format_instant
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
@@ -112,7 +112,7 @@ def test_replayed_fragments_fire_like_single_events(told: dict[str, Any]) -> Non
         replay = Replay([f for f, _ in parts], transform.trigger, transform.allowed_lateness)
         for firing in replay.through(end[0].number, end[0].reached):
             events = sum(parts[i][1] for i in firing.members)
-            row = (key, iso(firing.start), iso(firing.end), events)
+            row = (key, format_instant(firing.start), format_instant(firing.end), events)
             found[(*row, firing.pane, TIMING[firing.phase])] += 1
             standing[row] += firing in replay.live()
     want = simulate(told)

@@ -68,7 +68,10 @@ def logged(shared: Warehouse) -> Warehouse:
 
 def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, ...]]:
     return Counter(
-        map(tuple, warehouse.read_frame(asset.table).drop("commit_number", "as_of").collect())
+        map(
+            tuple,
+            warehouse.read_frame(asset.published_table).drop("commit_number", "as_of").collect(),
+        )
     )
 
 
@@ -147,5 +150,5 @@ def test_all_sessions_stay_open_without_a_watermark(warehouse: Warehouse) -> Non
     asset = replace(VISITS, source=source)
     for _ in range(3):
         incremental(warehouse, asset, limit=1)
-    found = warehouse.read_frame(asset.table).select("n").collect()
+    found = warehouse.read_frame(asset.published_table).select("n").collect()
     assert sorted(r["n"] for r in found) == [1, 2]

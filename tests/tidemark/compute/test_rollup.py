@@ -77,7 +77,7 @@ def direct(warehouse: Warehouse, asset: Definition, late_events: str = "exclude"
 
 
 def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
-    return in_order(warehouse.read_frame(asset.table))
+    return in_order(warehouse.read_frame(asset.published_table))
 
 
 def in_order(found: DataFrame) -> list[Any]:
@@ -97,7 +97,10 @@ def test_runs_of_any_size_equal_the_direct_computation(logged: Warehouse) -> Non
     assert rows(logged, stepwise) == direct(logged, base)
     assert incremental(logged, stepwise) is None
     # Late events fired five-minute windows again that were already published.
-    fired = {(r["timing"], r["revision"] > 0) for r in logged.read_frame(stepwise.table).collect()}
+    fired = {
+        (r["timing"], r["revision"] > 0)
+        for r in logged.read_frame(stepwise.published_table).collect()
+    }
     assert ("LATE", True) in fired
 
     some = ["n", "about", "median"]
@@ -111,11 +114,13 @@ def test_runs_of_any_size_equal_the_direct_computation(logged: Warehouse) -> Non
 @pytest.mark.slow
 def test_a_roll_up_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
     base = renamed(BASE, "followed")
-    whole = larger(base, expectations=(q.between("n", most=30), q.matches_log()))
+    whole = larger(base, expectations=(q.between("n", max_value=30), q.matches_log()))
     first = T0 - T0 % (5 * MINUTE)
     backfill(logged, base, first - 2 * MINUTE, first + 7 * MINUTE)
     incremental(logged, whole)
-    starts = logged.read_frame(whole.table).select(F.unix_micros("window_start")).distinct()
+    starts = (
+        logged.read_frame(whole.published_table).select(F.unix_micros("window_start")).distinct()
+    )
     assert [r[0] for r in starts.collect()] == [first], "a part of a window was published"
     incremental(logged, base, limit=3)
     backfill(logged, base, *minutes(2, 4))
@@ -137,7 +142,7 @@ def test_a_roll_up_follows_backfills_and_corrections_of_its_base(logged: Warehou
     withheld = logged.read_frame(whole.quarantine_table).collect()
     assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
     assert {f["expectation"] for r in withheld for f in r["failed_expectations"]} == {
-        "between(n, most=30)"
+        "between(n, max_value=30)"
     }
 
 

@@ -83,7 +83,7 @@ def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
     """
     of_window = list(asset.by_window)
     withheld = warehouse.load_rows(asset.quarantine_table)
-    published = warehouse.load_rows(asset.table).join(
+    published = warehouse.load_rows(asset.published_table).join(
         withheld.select(of_window), of_window, join_type="left anti"
     )
     return [

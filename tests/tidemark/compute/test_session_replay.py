@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.model.oracle import simulate
-from tidemark.base.instants import INFINITY, as_datetime, iso
+from tidemark.base.instants import INFINITY, as_datetime, format_instant
 from tidemark.compute.lifecycle.session_replay import Firing, Fragment, Replay
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
 from tidemark.define.triggers import firings
@@ -86,7 +86,10 @@ def fragments(
     """Yield the number of each event that counts, and its fragment."""
     moments, number = list(timeline(history)), 0
     for n, (arrival, moment) in enumerate(zip(history, moments, strict=True)):
-        sides = [due(moments, moment.clock, side.clock) for side in (trigger.early, trigger.late)]
+        sides = [
+            due(moments, moment.clock, side.clock_interval)
+            for side in (trigger.early, trigger.late)
+        ]
         facts = (micros(moment.before), micros(moment.after), *sides[0], *sides[1])
         for position, at in enumerate(arrival.events):
             if moment.before is None or moment.before < at + GAP + lateness:
@@ -148,7 +151,13 @@ def test_replayed_firings_equal_the_oracles(
     def told(firing: Firing, members: tuple[int, ...]) -> tuple[Any, ...]:
         ids = sorted(numbered[i][0] for i in members)
         timing = TIMING[firing.phase]
-        return iso(firing.start), iso(firing.end), firing.pane, timing, str(ids)
+        return (
+            format_instant(firing.start),
+            format_instant(firing.end),
+            firing.pane,
+            timing,
+            str(ids),
+        )
 
     def row(found: dict[str, Any], pane: str) -> tuple[Any, ...]:
         start, end, timing = found["window_start"], found["window_end"], found["timing"]

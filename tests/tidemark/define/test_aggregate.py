@@ -228,7 +228,7 @@ def found(spark: SparkSession) -> dict[str, list[Any]]:
     rows = frame(spark, EVENTS).cache()
     try:
         results = {name: answers(split(rows)) for name, split in SPLITS.items()}
-        with Planner(spark).planning(Planning.SOME):
+        with Planner(spark).use_planning(Planning.SOME):
             return {**results, SHARED: answers(SPLITS["by hash"](rows))}
     finally:
         rows.unpersist()
@@ -463,7 +463,7 @@ def test_means_of_decimals_of_any_size_are_exact(spark: SparkSession) -> None:
         means = [mean.finish(F.col(n)).alias(n) for n, mean in own.items()]
         found = partials.groupBy("case").agg(*merges).select("case", *means)
         assert dict(found.dtypes) == {"case": "int", **types}
-        with Planner(spark).planning(planning):
+        with Planner(spark).use_planning(planning):
             results = found.collect()
         for row in results:
             for n, (_, _, decimals) in SIZES.items():
@@ -485,7 +485,7 @@ def test_only_the_fields_that_a_type_needs_are_computed(
     own = {"total": agg.sum("x"), "average": agg.mean("x")}
     parts = frame(spark, EVENTS).groupBy("i").agg(*(a.partial().alias(n) for n, a in own.items()))
     merged = parts.groupBy().agg(*(a.merge(F.col(n)).alias(n) for n, a in own.items()))
-    with Planner(spark).planning(planning):
+    with Planner(spark).use_planning(planning):
         merged.explain()
     merging, counting = (
         Counter(re.findall(r"partial_(\w+)", line))

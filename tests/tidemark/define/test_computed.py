@@ -7,8 +7,8 @@ import pytest
 
 from helpers.data.support import PER_MINUTE, READINGS
 from tidemark.base.errors import DefinitionError
-from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.identity.parts import Effect, combined_effect, compare_parts, parts
+from tidemark.define.identity.fingerprint import compute_fingerprint
+from tidemark.define.identity.parts import Effect, combined_effect, compare_parts, describe_parts
 from tidemark.define.source import Source
 from tidemark.define.watermarks import MonotonicTimestamps
 
@@ -30,9 +30,9 @@ PLAIN = replace(SOURCE, computed={}, transient_fields={})
 def test_only_the_columns_that_are_not_computed_are_read_from_the_data() -> None:
     named = replace(SOURCE, columns={"at": "TIMESTAMP", "x": "INT"}, rename={"`X.1`": "x"})
     assert named.record_columns == {"x": "INT", **PAYLOAD}
-    assert named.fields == {"X.1": "INT", **PAYLOAD}
+    assert named.record_fields == {"X.1": "INT", **PAYLOAD}
     plain = replace(PLAIN, columns={"at": "TIMESTAMP", "a.b": "INT"})
-    assert plain.fields == plain.record_columns == plain.columns
+    assert plain.record_fields == plain.record_columns == plain.columns
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_path_in_rename_is_refused_with_the_way_to_read_it(path: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         replace(PLAIN, rename={path: "at"})
     quoted = replace(PLAIN, rename={f"`{path}`": "at"})
-    assert quoted.fields == {path: "TIMESTAMP"}
+    assert quoted.record_fields == {path: "TIMESTAMP"}
 
 
 def test_the_expressions_identify_a_definition() -> None:
@@ -70,8 +70,8 @@ def test_the_expressions_identify_a_definition() -> None:
     upper = replace(READINGS, columns=columns, computed={"unit": "upper(sensor)"})
     lower = replace(READINGS, columns=columns, computed={"unit": "lower(sensor)"})
     plain, first, second = (replace(PER_MINUTE, source=s) for s in (READINGS, upper, lower))
-    assert len({fingerprint(asset) for asset in (plain, first, second)}) == len("123")
-    changes = compare_parts(parts(first), second)
+    assert len({compute_fingerprint(asset) for asset in (plain, first, second)}) == len("123")
+    changes = compare_parts(describe_parts(first), second)
     assert [change.part for change in changes] == ["source"]
     assert "unit = lower(sensor)" in str(changes[0])
     assert combined_effect(changes) is Effect.FORWARD

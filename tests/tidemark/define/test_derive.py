@@ -8,14 +8,14 @@ import pytest
 
 from helpers.suite.pages import fences
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import INFINITY, parse_duration
 from tidemark.define import aggregates as agg
 from tidemark.define.derived.asof_join import asof_join
 from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.derived.union import union
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform, windowed_asset
 from tidemark.define.uniqueness import Deduplicate
@@ -100,7 +100,7 @@ def test_the_columns_of_a_union() -> None:
     }
 
 
-MINUTE = duration("1 minute")
+MINUTE = parse_duration("1 minute")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ MINUTE = duration("1 minute")
 def test_the_watermark_stays_behind_the_bases(given: dict[str, Any], back: tuple[int, int]) -> None:
     found = join(**{**GIVEN, **given})
     assert found.derivation.look_back == back
-    time = duration("100 days")
+    time = parse_duration("100 days")
     assert found.watermark_of([time, time]) == time - max(back)
     assert found.watermark_of([time, None]) is None
     assert found.watermark_of([INFINITY, time]) == time - back[1]
@@ -173,7 +173,7 @@ def test_the_columns_and_the_watermark_of_an_as_of_join() -> None:
     }
     assert found.event_time == "at"
     assert found.derivation.look_back == (0, 2 * MINUTE)
-    assert [table.role.value for table in found.tables] == [
+    assert [table.role.value for table in found.own_tables] == [
         *("event log", "timeline", "dead-letter table", "versions table"),
     ]
 
@@ -273,13 +273,15 @@ def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
     assert defined["located_payments"] == sources.located_payments
     assert defined["movements"] == sources.movements
     assert defined["payments_in_cents"].columns == sources.payments_in_cents.columns
-    assert fingerprint(defined["unpaid_hourly"]) == fingerprint(transforms.unpaid_hourly)
+    assert compute_fingerprint(defined["unpaid_hourly"]) == compute_fingerprint(
+        transforms.unpaid_hourly
+    )
 
 
 def test_the_code_of_the_page_about_chains() -> None:
     defined = defined_by("docs/chains.md")
     for name in ("orders_hourly", "busiest_hours"):
-        assert fingerprint(defined[name]) == fingerprint(getattr(transforms, name))
+        assert compute_fingerprint(defined[name]) == compute_fingerprint(getattr(transforms, name))
     assert defined["hours"].columns == transforms.hours.columns
 
 
@@ -288,7 +290,7 @@ def counted(**given: Any) -> WindowedTransform:  # noqa: ANN401
     options: dict[str, Any] = {
         "keys": ("id",),
         "window": Tumbling("1 hour"),
-        "allowed_lateness": duration("5 minutes"),
+        "allowed_lateness": parse_duration("5 minutes"),
         "aggregates": {"n": agg.count()},
         **given,
     }
@@ -329,8 +331,8 @@ def test_the_columns_of_a_chain() -> None:
         "window_last": "timestamp",
     }
     assert found.event_time == "window_last"
-    assert found.inputs == [asset.table]
-    assert found.bases == (ORDERS,)
+    assert found.input_tables == [asset.published_table]
+    assert found.base_sources == (ORDERS,)
 
 
 def test_a_chain_of_changes() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from helpers.data.support import PER_MINUTE, READINGS
 from tidemark import expect as q
 from tidemark.define import aggregates as agg
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Count, Every, Trigger
@@ -50,8 +50,8 @@ class OfMine(Tumbling):
     def __init__(self, size: str) -> None:
         super().__init__(size)
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        return super().assign(rows, event_time)
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
+        return super().assign_windows(rows, event_time)
 
 
 MADE = replace(
@@ -70,7 +70,11 @@ MADE = replace(
         ),
         "best": agg.top_k("sensor", 2, max_values=50),
     },
-    expectations=(q.between("most", most=0.9), q.matches_log(), q.volume_within(0.3, "yesterday")),
+    expectations=(
+        q.between("most", max_value=0.9),
+        q.matches_log(),
+        q.volume_within(0.3, "yesterday"),
+    ),
     trigger=Trigger(early=Every("10 seconds")),
     deduplicate=Deduplicate("sensor", "1 minute"),
 )
@@ -118,7 +122,7 @@ def compiled(text: str, name: str = "f") -> FunctionType:
     ids=lambda _: "",
 )
 def test_each_part_of_a_definition_is_in_its_fingerprint(changed: WindowedTransform) -> None:
-    assert fingerprint(changed) != fingerprint(PER_MINUTE)
+    assert compute_fingerprint(changed) != compute_fingerprint(PER_MINUTE)
 
 
 def test_details_of_parts_change_the_fingerprint() -> None:
@@ -129,9 +133,9 @@ def test_details_of_parts_change_the_fingerprint() -> None:
             q.matches_log(level="warning"),
             q.max_change_after_close(0.1),
             q.max_change_after_close(0.2),
-            q.between("most", most=1),
-            q.between("most", most=1.0),
-            q.between("most", most=1, mostly=0.5),
+            q.between("most", max_value=1),
+            q.between("most", max_value=1.0),
+            q.between("most", max_value=1, mostly=0.5),
         )
     ]
     given += [
@@ -150,7 +154,7 @@ def test_details_of_parts_change_the_fingerprint() -> None:
             agg.Aggregate("sum(value)", lambda: F.lit(2), F.sum, lambda p: p),
         )
     ]
-    assert len({fingerprint(t) for t in given}) == len(given)
+    assert len({compute_fingerprint(t) for t in given}) == len(given)
 
 
 def test_changes_without_effect_on_results_keep_the_fingerprint() -> None:
@@ -166,7 +170,7 @@ def test_changes_without_effect_on_results_keep_the_fingerprint() -> None:
         ),
         aggregates={n: PER_MINUTE.aggregates[n] for n in sorted(PER_MINUTE.aggregates)},
     )
-    assert fingerprint(same) == fingerprint(PER_MINUTE)
+    assert compute_fingerprint(same) == compute_fingerprint(PER_MINUTE)
 
 
 TEXT = """
@@ -182,7 +186,7 @@ def f(rows):
 
 def test_a_function_is_identified_by_its_code_and_references() -> None:
     def of(text: str) -> str:
-        return fingerprint(replace(PER_MINUTE, function=compiled(text)))
+        return compute_fingerprint(replace(PER_MINUTE, function=compiled(text)))
 
     told = TEXT.replace("(rows):", '(rows):\n    "Told."').replace(
         "LEAST = 1", "# Few\n\nLEAST = 1"
@@ -203,13 +207,17 @@ def test_a_function_is_identified_by_its_code_and_references() -> None:
 def test_mutually_recursive_functions_have_a_fingerprint() -> None:
     text = "def f(rows):\n    return g(rows)\ndef g(rows):\n    return f(rows) if rows else f\n"
     first = replace(PER_MINUTE, function=compiled(text))
-    assert fingerprint(first) == fingerprint(replace(PER_MINUTE, function=compiled(text)))
+    assert compute_fingerprint(first) == compute_fingerprint(
+        replace(PER_MINUTE, function=compiled(text))
+    )
 
 
 def test_a_roll_ups_fingerprint_changes_with_its_base() -> None:
     changed = replace(WHOLE, base=replace(PER_MINUTE, function=prepare))
-    assert fingerprint(changed) != fingerprint(WHOLE)
-    assert fingerprint(replace(WHOLE, window=Tumbling("10 minutes"))) != fingerprint(WHOLE)
+    assert compute_fingerprint(changed) != compute_fingerprint(WHOLE)
+    assert compute_fingerprint(
+        replace(WHOLE, window=Tumbling("10 minutes"))
+    ) != compute_fingerprint(WHOLE)
 
 
 ELSEWHERE = """
@@ -238,4 +246,4 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
             capture_output=True,
             check=True,
         ).stdout.decode()
-        assert told.split() == [fingerprint(t) for t in ours] * 2
+        assert told.split() == [compute_fingerprint(t) for t in ours] * 2

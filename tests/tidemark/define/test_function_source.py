@@ -16,7 +16,7 @@ import pytest
 from pyspark import cloudpickle
 
 from tidemark.define.identity import function_source
-from tidemark.define.identity.fingerprint import digest
+from tidemark.define.identity.fingerprint import compute_digest
 from tidemark.define.identity.function_source import describe_source
 
 ZOO = '''
@@ -228,7 +228,7 @@ def test_a_file_that_has_changed_since_it_was_loaded_does_not_count(zoo: Path) -
     linecache.clearcache()
     assert describe_source(plain) is None
     changed = load(zoo).plain
-    assert digest(plain) != digest(changed)
+    assert compute_digest(plain) != compute_digest(changed)
 
 
 def test_a_sent_function_is_described_where_its_source_is_missing(zoo: Path) -> None:

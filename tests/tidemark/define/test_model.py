@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY, instant
-from tidemark.define.classification import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
+from tidemark.base.instants import INFINITY, parse_instant
+from tidemark.define.classification import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, classify_lateness
 from tidemark.define.windows import Tumbling
 
 
@@ -24,16 +24,16 @@ from tidemark.define.windows import Tumbling
 def test_a_tumbling_window_includes_its_start_and_excludes_its_end(
     spark: SparkSession, event: str, start: str, window: Tumbling
 ) -> None:
-    rows = spark.createDataFrame([(instant(event),)], "t BIGINT")
-    assigned = window.assign(rows.select(F.timestamp_micros("t").alias("ts")), "ts")
+    rows = spark.createDataFrame([(parse_instant(event),)], "t BIGINT")
+    assigned = window.assign_windows(rows.select(F.timestamp_micros("t").alias("ts")), "ts")
     found = assigned.select(F.unix_micros("window_start"), F.unix_micros("window_end")).first()
     assert found is not None
-    assert tuple(found) == (instant(start), instant(start) + window.size)
+    assert tuple(found) == (parse_instant(start), parse_instant(start) + window.size)
 
 
 def test_an_event_without_a_time_has_no_window(spark: SparkSession) -> None:
     rows = spark.sql("SELECT CAST(NULL AS TIMESTAMP) ts")
-    found = Tumbling("1 minute").assign(rows, "ts").first()
+    found = Tumbling("1 minute").assign_windows(rows, "ts").first()
     assert found is not None
     assert (found["window_start"], found["window_end"]) == (None, None)
 
@@ -57,7 +57,9 @@ def test_lateness_is_classified_at_its_boundaries(
     spark: SparkSession, end: int | None, watermark: int | None, lateness: int, want: int
 ) -> None:
     rows = spark.createDataFrame([(end, watermark)], "e BIGINT, w BIGINT")
-    judged = rows.select(verdict(F.timestamp_micros("e"), F.timestamp_micros("w"), lateness))
+    judged = rows.select(
+        classify_lateness(F.timestamp_micros("e"), F.timestamp_micros("w"), lateness)
+    )
     found = judged.first()
     assert found is not None
     assert found[0] == want

@@ -43,8 +43,8 @@ PRICED = asof_join(
 def started(source: DerivedSource) -> Progress:
     """Return the progress after one arrival of each base, whose watermarks are at 1, 2, 3 hours."""
     progress = Progress(source)
-    for number, base in enumerate(source.bases):
-        assert progress.take(base.name, (number + 1) * HOUR, 0, None) is None
+    for number, base in enumerate(source.base_sources):
+        assert progress.take_arrival(base.name, (number + 1) * HOUR, 0, None) is None
     return progress
 
 
@@ -53,13 +53,13 @@ def test_several_silent_bases_follow_the_only_one_that_is_active(active: str) ->
     progress = started(ALL)
     silent = [base.name for base in BASES if base.name != active]
     for hour in range(4, 26):
-        progress.take(active, hour * HOUR, hour * HOUR, None)
+        progress.take_arrival(active, hour * HOUR, hour * HOUR, None)
         for base in silent:
-            progress.take(base, None, hour * HOUR + 1, 0)
+            progress.take_arrival(base, None, hour * HOUR + 1, 0)
         # Both have become silent before the second heartbeat of either.
         if hour > 4:
-            assert progress.watermark == hour * HOUR
-            assert progress.idle == set(silent)
+            assert progress.derived_watermark == hour * HOUR
+            assert progress.idle_bases == set(silent)
     assert progress.silent_since is None
 
 
@@ -68,47 +68,47 @@ def test_if_all_bases_are_silent_each_reaches_the_newest_watermark(order: tuple[
     progress = started(ALL)
     for clock in (HOUR, 2 * HOUR):
         for number, base in enumerate(order):
-            progress.take(base, None, clock, number)
+            progress.take_arrival(base, None, clock, number)
     assert progress.reached == dict.fromkeys(progress.reached, 3 * HOUR)
     assert progress.silent_since == 2
     # A base with data is not idle, and holds the others back again.
-    progress.take("orders", 3 * HOUR, 3 * HOUR, None)
-    progress.take("rates", 4 * HOUR, 3 * HOUR, None)
-    assert (progress.idle, progress.silent_since) == ({"clicks"}, None)
-    assert progress.take("clicks", None, 4 * HOUR, 0) is None
-    assert progress.watermark == 3 * HOUR
+    progress.take_arrival("orders", 3 * HOUR, 3 * HOUR, None)
+    progress.take_arrival("rates", 4 * HOUR, 3 * HOUR, None)
+    assert (progress.idle_bases, progress.silent_since) == ({"clicks"}, None)
+    assert progress.take_arrival("clicks", None, 4 * HOUR, 0) is None
+    assert progress.derived_watermark == 3 * HOUR
 
 
 def test_a_base_that_has_ended_neither_holds_back_nor_raises_others() -> None:
     progress = started(ALL)
-    progress.take("rates", INFINITY, HOUR, None)
-    assert progress.take("clicks", None, HOUR, 0) == 2 * HOUR
-    progress.take("orders", INFINITY, HOUR, None)
-    assert progress.take("clicks", None, 2 * HOUR, 0) is None
-    assert progress.watermark == 2 * HOUR
-    assert (progress.silent_since, progress.holding) == (0, ("clicks",))
-    progress.take("clicks", INFINITY, HOUR, None)
-    assert (progress.silent_since, progress.holding) == (None, ())
+    progress.take_arrival("rates", INFINITY, HOUR, None)
+    assert progress.take_arrival("clicks", None, HOUR, 0) == 2 * HOUR
+    progress.take_arrival("orders", INFINITY, HOUR, None)
+    assert progress.take_arrival("clicks", None, 2 * HOUR, 0) is None
+    assert progress.derived_watermark == 2 * HOUR
+    assert (progress.silent_since, progress.holding_bases) == (0, ("clicks",))
+    progress.take_arrival("clicks", INFINITY, HOUR, None)
+    assert (progress.silent_since, progress.holding_bases) == (None, ())
 
 
 def test_a_base_without_events_holds_back_until_it_is_silent() -> None:
     progress = Progress(ALL)
-    progress.take("clicks", HOUR, 0, None)
-    progress.take("orders", 2 * HOUR, 0, None)
-    assert (progress.watermark, progress.holding) == (None, ("rates",))
-    assert progress.take("rates", None, 9 * MINUTE, 0) is None
-    assert progress.take("rates", None, 10 * MINUTE, 0) == HOUR
-    assert progress.holding == ("clicks", "rates")
+    progress.take_arrival("clicks", HOUR, 0, None)
+    progress.take_arrival("orders", 2 * HOUR, 0, None)
+    assert (progress.derived_watermark, progress.holding_bases) == (None, ("rates",))
+    assert progress.take_arrival("rates", None, 9 * MINUTE, 0) is None
+    assert progress.take_arrival("rates", None, 10 * MINUTE, 0) == HOUR
+    assert progress.holding_bases == ("clicks", "rates")
 
 
 def test_versions_that_change_rarely_do_not_hold_back_an_as_of_join() -> None:
     progress = started(PRICED)
-    progress.take("orders", 9 * HOUR, 9 * HOUR, None)
-    assert progress.holding == ("rates",)
-    assert progress.take("rates", None, 9 * HOUR, 0) == 9 * HOUR
+    progress.take_arrival("orders", 9 * HOUR, 9 * HOUR, None)
+    assert progress.holding_bases == ("rates",)
+    assert progress.take_arrival("rates", None, 9 * HOUR, 0) == 9 * HOUR
     # Without its own heartbeat, it does not follow the orders.
-    progress.take("orders", 11 * HOUR, 9 * HOUR, None)
-    assert (progress.watermark, progress.holding) == (9 * HOUR, ("rates",))
+    progress.take_arrival("orders", 11 * HOUR, 9 * HOUR, None)
+    assert (progress.derived_watermark, progress.holding_bases) == (9 * HOUR, ("rates",))
 
 
 def test_the_base_whose_wait_is_longest_holds_back_a_join() -> None:
@@ -123,9 +123,9 @@ def test_the_base_whose_wait_is_longest_holds_back_a_join() -> None:
         rename={"orders.at": "ordered_at"},
     )
     progress = Progress(pairs)
-    progress.take("clicks", 5 * HOUR, 0, None)
-    progress.take("orders", 5 * HOUR + 30 * MINUTE, 0, None)
-    assert progress.holding == ("orders",)
+    progress.take_arrival("clicks", 5 * HOUR, 0, None)
+    progress.take_arrival("orders", 5 * HOUR + 30 * MINUTE, 0, None)
+    assert progress.holding_bases == ("orders",)
 
 
 def test_a_derived_base_has_heartbeats_if_all_its_bases_have() -> None:

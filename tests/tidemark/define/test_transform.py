@@ -32,7 +32,7 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
         """How many readings there are."""
         return readings
 
-    assert counted.name == counted.table == "counted"
+    assert counted.name == counted.published_table == "counted"
     assert counted.description == "How many readings there are."
     assert counted.allowed_lateness == 2 * MINUTE
     assert str(counted.window) == "tumbling 1 minute"
@@ -149,7 +149,7 @@ def test_a_function_that_drops_arrival_columns_is_refused(spark: SparkSession) -
     few = replace(PER_MINUTE, function=lambda rows: rows.select("ts", "sensor", "value"))
     rows = spark.sql("SELECT timestamp_micros(0) ts, 'a' sensor, 1.0 value")
     with pytest.raises(DefinitionError, match=r"'per_minute'.* has no column 'arrival'"):
-        few.prepare(rows)
+        few.prepare_rows(rows)
 
 
 def test_sums_of_unsupported_types_are_refused_before_a_run(

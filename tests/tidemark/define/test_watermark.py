@@ -196,12 +196,12 @@ def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back() -> N
     arrivals = [(0, {"b": 900, None: 30}), (20, {None: 50}), (60, {"a": 70}), (100, {})]
     watermark, state = steps(strategy, arrivals)[-1]
     assert watermark == 40
-    assert strategy.partitions(state, 100) == [
+    assert strategy.list_partitions(state, 100) == [
         Partition(None, 40, 20, idle=False),
         Partition("a", 60, 60, idle=False),
         Partition("b", 890, 0, idle=True),
     ]
-    assert strategy.partitions(None, 0) == []
+    assert strategy.list_partitions(None, 0) == []
 
 
 def test_the_state_keeps_an_idle_partition_that_is_ahead() -> None:
@@ -265,7 +265,7 @@ def test_a_punctuated_watermark_needs_an_expression() -> None:
 def test_a_source_must_have_its_watermarks_column() -> None:
     columns = {"ts": "timestamp", "sensor": "string"}
     strategy = PerPartition("sensor", "1 hour")
-    assert Source("s", columns, "ts", strategy).watermark.by == "sensor"
+    assert Source("s", columns, "ts", strategy).watermark.group_column == "sensor"
     with pytest.raises(DefinitionError, match="'s': its watermark uses the column 'shard',"):
         Source("s", columns, "ts", PerPartition("shard", "1 hour"))
 
@@ -289,6 +289,6 @@ def test_the_documented_custom_strategy_works() -> None:
     names: dict[str, Any] = {"Watermark": Watermark, "forward": forward, "F": F}
     exec("from __future__ import annotations\n" + dedent(text), names)
     strategy: Watermark = names["OneArrivalBehind"]()
-    assert strategy.by is None
+    assert strategy.group_column is None
     assert after(strategy, 5, 9, None, 7, 12) == [None, 5, 9, 9, 9]
     assert Source("s", {"ts": "timestamp"}, "ts", strategy).watermark is strategy

@@ -122,4 +122,4 @@ def test_a_trigger_is_described(trigger: Trigger, text: str) -> None:
 def test_a_calendar_window_contains_others_if_none_crosses_its_bounds(
     outer: Window, inner: Window, contained: bool
 ) -> None:
-    assert outer.contains(inner) is contained
+    assert outer.contains_windows(inner) is contained

@@ -33,7 +33,7 @@ from tidemark.base.errors import EngineLostError
 from tidemark.base.settings import Settings
 from tidemark.engine import channel, reachability
 from tidemark.engine.channel import Channel, open_session
-from tidemark.engine.connect import prepare, visit
+from tidemark.engine.connect import prepare_session, visit_session
 from tidemark.engine.loss import has_lost_engine, is_closed, is_loss
 from tidemark.engine.probe import demand_still_ready
 from tidemark.engine.queries.planning import Planner, Planning
@@ -199,7 +199,7 @@ def test_the_end_of_a_context_does_not_hide_the_error_that_ended_it(
         engine.fault = FAULTS[fault]
         raise ending
 
-    with pytest.raises(ending), Planner(spark).planning(Planning.FEW):
+    with pytest.raises(ending), Planner(spark).use_planning(Planning.FEW):
         lose()
 
 
@@ -245,7 +245,7 @@ def test_a_generator_of_an_interrupted_work_is_closed_silently(
     monkeypatch.setattr(sys, "unraisablehook", lambda raised: ignored.append(raised.exc_value))
 
     def work() -> Iterator[int]:
-        with Planner(spark).planning(Planning.FEW):
+        with Planner(spark).use_planning(Planning.FEW):
             yield 1
 
     working = work()
@@ -333,10 +333,10 @@ def test_only_an_engine_elsewhere_is_watched_and_only_as_long_as_its_session(
         return any(thread.name == name for thread in threading.enumerate())
 
     _, local = session
-    prepare(local, Settings())
+    prepare_session(local, Settings())
     local_name = f"watch of {Settings().engine_address.removeprefix('sc://')}"
     assert all(thread.name != local_name for thread in threading.enumerate())
-    with visit(settings, str(uuid4())):
+    with visit_session(settings, str(uuid4())):
         assert is_watched()
     deadline = time.monotonic() + 60
     while is_watched():

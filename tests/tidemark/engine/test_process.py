@@ -58,7 +58,7 @@ def gone(pid: int) -> bool:
 
 def test_a_process_is_found_by_its_home(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, SLEEP, tmp_path)
-    assert ManagedProcess(tmp_path, "sleeper").running() == record
+    assert ManagedProcess(tmp_path, "sleeper").find_running() == record
     assert record.port == 1234
     assert os.getsid(record.pid) != os.getsid(0)
 
@@ -90,7 +90,7 @@ def test_orphans_of_a_killed_process_are_killed(managed: ManagedProcess, tmp_pat
     managed.kill_orphans()
     assert not gone(child), "its parent lives"
     os.kill(record.pid, signal.SIGKILL)
-    wait_for(lambda: managed.running() is None)
+    wait_for(lambda: managed.find_running() is None)
     managed.kill_orphans()
     wait_for(lambda: gone(child))
     assert gone(child)
@@ -101,7 +101,7 @@ def test_a_process_group_with_a_number_that_was_used_before_is_left_alone(
 ) -> None:
     record = start(managed, SLEEP, tmp_path)
     os.kill(record.pid, signal.SIGKILL)
-    wait_for(lambda: managed.running() is None)
+    wait_for(lambda: managed.find_running() is None)
     with subprocess.Popen(SLEEP, start_new_session=True) as other:
         changed = {**json.loads(managed._file.read_text()), "group": other.pid}
         managed._file.write_text(json.dumps(changed))
@@ -116,10 +116,10 @@ def test_a_process_that_survives_its_kill_is_reported_and_stays_known(
     record = start(managed, SLEEP, tmp_path)
     monkeypatch.setattr("tidemark.engine.process._KILL_SECONDS", 0.2)
     with monkeypatch.context() as during:
-        during.setattr("tidemark.engine.process._signal", lambda *_: None)
+        during.setattr("tidemark.engine.process._signal_group", lambda *_: None)
         with pytest.raises(EngineError, match=f"sleeper, process {record.pid}, was killed, but"):
             managed.stop(deadline=0.2)
-    assert managed.running() == record
+    assert managed.find_running() == record
     assert managed.stop() is True
 
 
@@ -176,8 +176,8 @@ def test_a_process_inherits_no_open_file(managed: ManagedProcess, tmp_path: Path
 def test_a_killed_process_is_detected(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, SLEEP, tmp_path)
     os.kill(record.pid, signal.SIGKILL)
-    wait_for(lambda: managed.running() is None)
-    assert managed.running() is None
+    wait_for(lambda: managed.find_running() is None)
+    assert managed.find_running() is None
     assert managed.read_record() == record
 
 
@@ -189,9 +189,9 @@ def test_a_pid_reused_by_another_process_is_left_alone(
     file = tmp_path / "pids" / "sleeper.json"
     file.write_text(json.dumps({**vars(record), "birth": "another"}))
     try:
-        assert managed.running() is None
+        assert managed.find_running() is None
         assert managed.stop() is False
-        assert stranger.running() == record
+        assert stranger.find_running() == record
     finally:
         stranger.stop()
 
@@ -204,7 +204,7 @@ def test_a_process_is_recognized_after_a_clock_change(
     record = start(managed, SLEEP, tmp_path)
     shift_clock(monkeypatch, hours)
     assert abs(psutil.Process(record.pid).create_time() - record.began) > 3000
-    assert managed.running() == record
+    assert managed.find_running() == record
     assert managed.stop() is True
     assert gone(record.pid)
 
@@ -212,7 +212,7 @@ def test_a_process_is_recognized_after_a_clock_change(
 def test_a_partially_written_pid_file_is_ignored(managed: ManagedProcess, tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids" / "sleeper.json").write_text('{"pid": 1')
-    assert managed.running() is None
+    assert managed.find_running() is None
 
 
 def test_the_previous_log_is_kept(managed: ManagedProcess, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_log_masks_secrets_and_loses_no_line(managed: ManagedProcess, tmp_pa
     says = 'trap "echo bye $SECRET; exit" TERM; echo "at sc://here/;token=$SECRET"; sleep 60 & wait'
     env = {**os.environ, "SECRET": "s3cr-t_"}
     record = managed.start(("/bin/sh", "-c", says), 0, env, tmp_path, masked="SECRET")
-    assert managed.running() == record
+    assert managed.find_running() == record
     wait_for(lambda: "token" in managed.log.read_text())
     assert managed.stop() is True
     wait_for(lambda: "bye" in managed.log.read_text())
@@ -265,7 +265,7 @@ def test_a_missing_program_is_named_in_the_last_log_lines(
 ) -> None:
     with contextlib.suppress(EngineError):
         start(managed, ("/nowhere/program",), tmp_path)
-    wait_for(lambda: managed.running() is None)
+    wait_for(lambda: managed.find_running() is None)
     assert "/nowhere/program: not found" in managed.last_log_lines()
 
 

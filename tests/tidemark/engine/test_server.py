@@ -97,7 +97,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
     ]
     told = [asker.communicate()[0] for asker in askers]
     yield settings, told
-    spark_engine.stop(settings)
+    spark_engine.stop_engine(settings)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def own(started: tuple[Settings, list[str]]) -> Settings:
 
 
 def pid_of(settings: Settings) -> int:
-    record = managed_of(settings).running()
+    record = managed_of(settings).find_running()
     assert record is not None
     return record.pid
 
@@ -124,8 +124,8 @@ def test_an_engine_continues_after_the_machine_was_asleep(tmp_path: Path) -> Non
             "spark.network.timeoutInterval": "1s",
         },
     )
-    spark_engine.ensure(settings)
-    spark = spark_engine.session(settings)
+    spark_engine.ensure_engine(settings)
+    spark = spark_engine.connect_session(settings)
     try:
         process = psutil.Process(pid_of(settings))
         process.suspend()
@@ -138,7 +138,7 @@ def test_an_engine_continues_after_the_machine_was_asleep(tmp_path: Path) -> Non
         assert spark.range(3).count() == 3
     finally:
         spark.stop()
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)
 
 
 def test_two_processes_that_start_at_once_share_one_server(
@@ -146,7 +146,7 @@ def test_two_processes_that_start_at_once_share_one_server(
 ) -> None:
     settings, told = started
     assert sorted("Starting the Spark engine" in lines for lines in told) == [False, True], told
-    assert spark_engine.status(settings).answer is Answer.READY
+    assert spark_engine.read_status(settings).answer is Answer.READY
     marker = f"@{settings.home}/scratch/"
     servers = [p for p in psutil.process_iter(["cmdline"]) if marker in str(p.info["cmdline"])]
     assert [server.pid for server in servers] == [pid_of(settings)]
@@ -154,7 +154,7 @@ def test_two_processes_that_start_at_once_share_one_server(
 
 @pytest.mark.nightly
 def test_classes_load_from_the_archive_if_one_exists(own: Settings) -> None:
-    if not archive.options(find_java(), jars.class_path(find_java())):
+    if not archive.archive_options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
     loaded = (own.home / "classes.log").read_text().splitlines()
     taken = [line for line in loaded if line.endswith("source: shared objects file (top)")]
@@ -174,7 +174,7 @@ def test_java_runs_the_server_without_a_script(own: Settings) -> None:
 def test_ensure_does_nothing_if_the_server_runs(own: Settings) -> None:
     before = pid_of(own)
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
+    spark_engine.ensure_engine(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines == []
     assert pid_of(own) == before
 
@@ -195,14 +195,14 @@ def test_the_command_line_hides_the_token(own: Settings) -> None:
 
 
 def test_sessions_use_utc_and_ansi_mode(own: Settings) -> None:
-    session = spark_engine.session(own)
+    session = spark_engine.connect_session(own)
     assert session.conf.get("spark.sql.session.timeZone") == "UTC"
     assert session.conf.get("spark.sql.ansi.enabled") == "true"
     session.stop()
 
 
 def test_status_reports_address_pid_start_and_memory(own: Settings) -> None:
-    status = spark_engine.status(own)
+    status = spark_engine.read_status(own)
     assert status.embedded
     assert status.address == f"sc://localhost:{own.engine_port}"
     assert status.pid == pid_of(own)
@@ -215,36 +215,36 @@ def test_status_reports_address_pid_start_and_memory(own: Settings) -> None:
 def test_another_port_than_the_running_servers_is_refused(own: Settings) -> None:
     other = own.model_copy(update={"engine_port": free_port()})
     with pytest.raises(EngineError, match=rf"runs on port {own.engine_port}, .*`tidemark down`"):
-        spark_engine.ensure(other)
+        spark_engine.ensure_engine(other)
 
 
 def test_a_killed_server_restarts_with_its_tables(own: Settings) -> None:
     before = pid_of(own)
-    session = spark_engine.session(own)
+    session = spark_engine.connect_session(own)
     session.sql("CREATE TABLE kept USING delta AS SELECT 7 AS n")
     process = psutil.Process(before)
     process.kill()
     assert left([process]) == []
     session.client.close()
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
+    spark_engine.ensure_engine(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines[0] == "The engine died: restarting it"
     assert lines.index("meanwhile") == len(lines) - 2, "done before the engine answered"
     assert pid_of(own) != before
-    session = spark_engine.session(own)
+    session = spark_engine.connect_session(own)
     assert session.table("kept").collect()[0].n == 7
     session.stop()
 
 
 def test_a_server_that_is_killed_while_it_starts_is_started_again(own: Settings) -> None:
-    spark_engine.stop(own)
+    spark_engine.stop_engine(own)
     killed, lines = list[int](), list[str]()
 
     def kill() -> None:
         killed.append(pid_of(own))
         psutil.Process(killed[0]).kill()
 
-    spark_engine.ensure(own, lines.append, kill)
+    spark_engine.ensure_engine(own, lines.append, kill)
     assert len(killed) == 1
     assert pid_of(own) != killed[0]
     assert lines.count("The engine exited while it was starting: starting it again") == 1
@@ -264,7 +264,7 @@ def test_each_event_counts_once_after_all_processes_were_killed(
     ) as follower:
         assert follower.stdout is not None
         assert any(line == "3\n" for line in follower.stdout)
-        session = spark_engine.session(own)
+        session = spark_engine.connect_session(own)
         incremental(Warehouse(session, *place, registered=False), BY_MINUTE)
         land_minutes(landing, 4, 8)
         engine = psutil.Process(pid_of(own))
@@ -272,8 +272,8 @@ def test_each_event_counts_once_after_all_processes_were_killed(
         follower.kill()
     assert left([engine]) == []
     session.client.close()
-    spark_engine.ensure(own)
-    session = spark_engine.session(own)
+    spark_engine.ensure_engine(own)
+    session = spark_engine.connect_session(own)
     warehouse = Warehouse(session, *place, registered=False)
     list(ingest(warehouse, connector(landing)))
     run_all(warehouse, BY_MINUTE)
@@ -285,7 +285,7 @@ def test_each_event_counts_once_after_all_processes_were_killed(
 
 @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
 def test_a_client_of_a_dead_server_fails_without_hanging(own: Settings) -> None:
-    session = spark_engine.session(own)
+    session = spark_engine.connect_session(own)
     client = subprocess.run(
         [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=180
     )
@@ -293,7 +293,7 @@ def test_a_client_of_a_dead_server_fails_without_hanging(own: Settings) -> None:
     with pytest.raises(EngineLostError):
         session.range(1).count()
     session.client.close()
-    spark_engine.ensure(own)
+    spark_engine.ensure_engine(own)
 
 
 @pytest.mark.nightly
@@ -302,7 +302,7 @@ def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatc
     before = pid_of(own)
     os.kill(before, signal.SIGSTOP)
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append)
+    spark_engine.ensure_engine(own, lines.append)
     assert lines[0] == "The engine is running but does not answer: restarting it"
     assert pid_of(own) != before
     assert not psutil.pid_exists(before)
@@ -311,12 +311,12 @@ def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatc
 def test_stopping_frees_the_port_and_leaves_no_process(own: Settings) -> None:
     server = psutil.Process(pid_of(own))
     family = [server, *server.children(recursive=True)]
-    assert spark_engine.stop(own) is True
+    assert spark_engine.stop_engine(own) is True
     assert left(family) == []
     with socket.socket() as client:
         assert client.connect_ex(("127.0.0.1", own.engine_port)) != 0
-    assert spark_engine.stop(own) is False
-    assert spark_engine.status(own).answer is Answer.SILENT
+    assert spark_engine.stop_engine(own) is False
+    assert spark_engine.read_status(own).answer is Answer.SILENT
 
 
 def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
@@ -325,22 +325,22 @@ def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(EngineError, match=rf"^Port {port} .*TIDEMARK_ENGINE_PORT"):
-            spark_engine.ensure(Settings(home=tmp_path, engine_port=port))
+            spark_engine.ensure_engine(Settings(home=tmp_path, engine_port=port))
 
 
 def test_a_server_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, engine_port=free_port(), engine_memory="1m")
     with pytest.raises(EngineError, match=r"exited while it was starting: .*heap.*engine.log"):
-        spark_engine.ensure(settings)
+        spark_engine.ensure_engine(settings)
 
 
 def test_an_unwritable_home_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     settings = Settings(home=tmp_path / "file" / "home", engine_port=free_port())
     with pytest.raises(EngineError, match=r"can't write in its home .*TIDEMARK_HOME"):
-        spark_engine.ensure(settings)
+        spark_engine.ensure_engine(settings)
 
 
 def test_stopping_an_unused_home_creates_no_folder(tmp_path: Path) -> None:
-    assert spark_engine.stop(Settings(home=tmp_path / "none")) is False
+    assert spark_engine.stop_engine(Settings(home=tmp_path / "none")) is False
     assert not (tmp_path / "none").exists()

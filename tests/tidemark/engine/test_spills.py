@@ -62,8 +62,8 @@ def test_task_results_are_not_spilled_to_disk(
     )
     watch = Watch(settings.home / "scratch")
     try:
-        spark_engine.ensure(settings)
-        spark = spark_engine.session(settings)
+        spark_engine.ensure_engine(settings)
+        spark = spark_engine.connect_session(settings)
         value = F.concat(F.lit(MARK), F.sha2(F.col("id").cast("string"), 512))
         rows = spark.range(0, ROWS, 1, 8).select(value.alias("value"))
         watch.start()
@@ -72,5 +72,5 @@ def test_task_results_are_not_spilled_to_disk(
         spark.stop()
     finally:
         watch.ended.set()
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)
     assert bool(watch.plain) is aside

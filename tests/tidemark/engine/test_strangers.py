@@ -26,7 +26,7 @@ BLOCKS = [f"broadcast_{n}_piece0" for n in range(40)]
 
 def listening(settings: Settings) -> dict[int, str]:
     """Return the ports on which the engine and its workers listen, each with its address."""
-    record = managed_of(settings).running()
+    record = managed_of(settings).find_running()
     assert record is not None
     engine = psutil.Process(record.pid)
     processes = (engine, *engine.children(recursive=True))

@@ -51,7 +51,7 @@ def refused(settings: Settings) -> str:
     """Return the error message of a refused engine, which must come soon and hide the token."""
     begun = time.monotonic()
     with pytest.raises(EngineError) as raised:
-        spark_engine.ensure(settings)
+        spark_engine.ensure_engine(settings)
     assert time.monotonic() - begun < 10 + PATIENCE
     sentence = str(raised.value)
     assert "\n" not in sentence

@@ -27,11 +27,11 @@ from tidemark.store.warehouse import Warehouse
 POINTS = commit.STEPS[1:]
 """The fail points of a run that has stored its commit but not finished publishing it."""
 
-HALF = (q.between("n", most=8), q.between("n", most=7, level="warning"))
+HALF = (q.between("n", max_value=8), q.between("n", max_value=7, level="warning"))
 EXPECTATIONS = {
     "half": HALF,
-    "all pass": (q.between("n", most=1000),),
-    "all fail": (q.between("n", most=0),),
+    "all pass": (q.between("n", max_value=1000),),
+    "all fail": (q.between("n", max_value=0),),
     "none": (),
 }
 ASSETS = {name: replace(PER_MINUTE, expectations=some) for name, some in EXPECTATIONS.items()}
@@ -66,7 +66,7 @@ def windows(warehouse: Warehouse, asset: WindowedTransform) -> Windows:
 
     results = [r for r in rows(TABLE) if r["asset"] == asset.name]
     return Windows(
-        {place(r): str(r["quality"]) for r in rows(asset.table)},
+        {place(r): str(r["quality"]) for r in rows(asset.published_table)},
         frozenset(place(r) for r in rows(asset.quarantine_table)),
         frozenset(
             (str(r["expectation"]), bool(r["success"]), int(str(r["rows_failed"]))) for r in results

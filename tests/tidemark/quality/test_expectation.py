@@ -11,7 +11,7 @@ import pytest
 from helpers.data.support import PER_MINUTE
 from tidemark import expect as q
 from tidemark.base.errors import DefinitionError
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.windows import Session
 from tidemark.expect import Expectation
 
@@ -96,8 +96,8 @@ def test_descriptions_do_not_change_the_fingerprint() -> None:
     plain = replace(PER_MINUTE, expectations=(q.not_null("n"),))
     told = replace(PER_MINUTE, expectations=(q.not_null("n", description="A minute.", notes="x"),))
     other = replace(PER_MINUTE, expectations=(q.not_null("n", mostly=0.5),))
-    assert fingerprint(plain) == fingerprint(told)
-    assert fingerprint(plain) != fingerprint(other)
+    assert compute_fingerprint(plain) == compute_fingerprint(told)
+    assert compute_fingerprint(plain) != compute_fingerprint(other)
 
 
 def test_a_row_condition_written_for_spark_is_refused(gxe: Any) -> None:  # noqa: ANN401

@@ -140,7 +140,7 @@ def test_each_data_fault_is_found_by_its_expectation(logged: Warehouse, mode: st
     assert found["matches_log()"] == found["unique_key()"] == set()
     withheld = windows(logged, asset.quarantine_table)
     assert {s for _, s in withheld} == {None, "stuck", "shifted", "twice"}
-    published = windows(logged, asset.table)
+    published = windows(logged, asset.published_table)
     assert {(m, "well") for m in every} <= published
     assert published.isdisjoint(withheld)
 
@@ -206,7 +206,7 @@ def test_a_window_with_two_rows_is_detected(
     compute(logged, asset, mode)
     assert failing(logged, asset.name)["unique_key()"] == {(0, "a"), (0, "b")}
     assert windows(logged, asset.quarantine_table) == {(0, "a"), (0, "b")}
-    assert len(windows(logged, asset.table)) == 2 * MINUTES - 2
+    assert len(windows(logged, asset.published_table)) == 2 * MINUTES - 2
 
 
 @pytest.mark.parametrize("mode", mostly_nightly(["incremental", "backfill"]))
@@ -220,7 +220,12 @@ def test_a_closed_window_that_changes_keeps_its_last_valid_row(
     ingest(warehouse, READINGS, [sound(3, "a")])
     compute(warehouse, asset, mode)
     assert failing(warehouse, asset.name) == {"max_change_after_close(0.5, events)": {(3, "a")}}
-    (row,) = warehouse.read_frame(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
+    (row,) = (
+        warehouse.read_frame(asset.published_table)
+        .where("sensor = 'a'")
+        .where(at_minute(3))
+        .collect()
+    )
     assert (row["n"], row["quality"]) == (3, "passed")
     (held,) = warehouse.read_frame(asset.quarantine_table).collect()
     assert (held["n"], held["failed_expectations"][0]["observed"]) == (6, "6.0 after 3.0")

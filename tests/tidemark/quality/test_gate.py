@@ -37,7 +37,7 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-BELOW_5 = replace(PER_MINUTE, expectations=(q.between("most", most=5),))
+BELOW_5 = replace(PER_MINUTE, expectations=(q.between("most", max_value=5),))
 
 
 def reading(minute: float, sensor: str, value: float) -> Event:
@@ -86,7 +86,7 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
     (held,) = warehouse.read_frame("per_minute_quarantine").collect()
     assert [f.asDict() for f in held["failed_expectations"]] == [
         {
-            "expectation": "between(most, most=5)",
+            "expectation": "between(most, max_value=5)",
             "level": "error",
             "observed": "9",
             "expected": "at most 5",
@@ -104,13 +104,13 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
     assert parity(warehouse, BELOW_5).equal
 
     # With another limit, a quarantined window passes and leaves the quarantine.
-    wider = replace(BELOW_5, expectations=(q.between("most", most=8.5),))
+    wider = replace(BELOW_5, expectations=(q.between("most", max_value=8.5),))
     facts = backfill(warehouse, wider)
     assert (facts.windows, facts.quarantined) == (3, 1)
     assert (1, "b", 2, 8.0, "passed") in published(warehouse)
     assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined")]
     ingest(warehouse, READINGS, [])
-    incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", most=10),)))
+    incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", max_value=10),)))
     assert [r[:2] for r in published(warehouse)] == [
         *[(0, "a"), (0, "b"), (1, "a"), (1, "b"), (3, "a")]
     ]
@@ -181,7 +181,9 @@ def test_a_backfill_by_another_definition_keeps_no_earlier_row(
     ingest(
         warehouse, READINGS, [[reading(0.2, "a", 1), reading(0.4, "b", 9), reading(1.2, "a", 1)]]
     )
-    before = incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", most=10),)))
+    before = incremental(
+        warehouse, replace(BELOW_5, expectations=(q.between("most", max_value=10),))
+    )
     assert before is not None
     assert (before.windows, before.quarantined) == (3, 0)
     column = "lowest" if "aggregates" in changes else "most"
@@ -201,7 +203,7 @@ def test_warnings_publish_and_a_row_set_fails_as_a_whole(
     warned = replace(
         PER_MINUTE,
         expectations=(
-            q.between("most", most=5, level="warning"),
+            q.between("most", max_value=5, level="warning"),
             gxe.ExpectColumnMeanToBeBetween(column="most", max_value=10, severity="warning"),
         ),
     )
@@ -263,7 +265,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
     found = check_results(warehouse, "per_minute")
     assert [(r.expectation, r.success) for r in found] == [
-        ("between(most, most=5)", False),
+        ("between(most, max_value=5)", False),
         ("max_change_after_close(0.1, events)", True),
         ("matches_log()", True),
     ]

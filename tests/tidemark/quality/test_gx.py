@@ -159,7 +159,7 @@ def test_neighboring_values_change_no_result(data: st.DataObject) -> None:
     allowed = data.draw(st.lists(drawn | st.sampled_from(BOUNDS[column]), max_size=3))
     cases = [
         (between(column, bound), passes_between(column, bound, None)),
-        (between(column, most=bound), passes_between(column, None, bound)),
+        (between(column, max_value=bound), passes_between(column, None, bound)),
         (one_of(column, allowed), passes_one_of(column, allowed)),
         (not_null(column), lambda v: v is not None),
     ]
@@ -210,7 +210,7 @@ def adapted_between(column: str) -> General:
 
 
 def test_each_thread_validates_its_own_rows() -> None:
-    expectation = between("n", most=0)
+    expectation = between("n", max_value=0)
     assert isinstance(expectation, General)
 
     def judged(number: int) -> set[int]:
@@ -335,7 +335,7 @@ def test_instants_of_any_time_zone_and_dates_as_text_are_compared(gxe: Any) -> N
     assert failing(
         rows,
         [
-            between("time", least=noon),
+            between("time", min_value=noon),
             one_of("time", [noon, "no time"]),
             not_null("day", row_condition=column("time") >= noon),
             as_expectation(gxe.ExpectColumnValuesToBeNull(column="day", row_condition=since)),

@@ -45,8 +45,8 @@ def test_each_expectation_is_drawn_as_a_strip_of_runs(tmp_path: Path, runs: int)
         for commit_number in range(runs)
         for expectation, level in (("matches_log()", "error"), ("between(n, 1, 2)", "warning"))
     ]
-    chart = picture_checks.history(results, title="What was expected")
-    saved = picture.save(chart, tmp_path, "history")
+    chart = picture_checks.history_chart(results, title="What was expected")
+    saved = picture.save_chart(chart, tmp_path, "history")
     assert saved.png.stat().st_size > 20_000
     table = chart.data
     assert isinstance(table, pd.DataFrame)
@@ -56,4 +56,4 @@ def test_each_expectation_is_drawn_as_a_strip_of_runs(tmp_path: Path, runs: int)
 
 def test_a_chart_without_results_is_refused() -> None:
     with pytest.raises(DataError, match="no expectation result to draw"):
-        picture_checks.history([], title="")
+        picture_checks.history_chart([], title="")

@@ -19,7 +19,7 @@ from helpers.data.support import (
     some_arrivals,
 )
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Session, Sliding, Window
 from tidemark.run.correction import Correction
@@ -44,7 +44,7 @@ def changed(old: Rows, new: Rows) -> set[tuple[int, str | None, str]]:
 
 
 def listed(done: Correction) -> set[tuple[int, str | None, str]]:
-    return {(instant(c.window_start), c.keys["sensor"], c.column) for c in done.changes}
+    return {(parse_instant(c.window_start), c.keys["sensor"], c.column) for c in done.changes}
 
 
 def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
@@ -77,7 +77,7 @@ def test_a_correction_counts_too_late_events_and_reports_changes(logged: Warehou
     assert done.windows == len({(c.window_start, str(c.keys)) for c in done.changes})
     assert done.facts.mode == "correction"
     counts = {
-        (instant(c.window_start), c.keys["sensor"]): (c.before, c.after)
+        (parse_instant(c.window_start), c.keys["sensor"]): (c.before, c.after)
         for c in done.changes
         if c.column == "n"
     }
@@ -97,7 +97,9 @@ def test_a_correction_writes_only_windows_that_lack_events(logged: Warehouse) ->
     run_all(logged, asset, 4)
     done = correct(logged, asset)
     assert done is not None
-    written = logged.read_frame(asset.table).where(f"commit_number = {done.facts.commit_number}")
+    written = logged.read_frame(asset.published_table).where(
+        f"commit_number = {done.facts.commit_number}"
+    )
     lost = changed(reference(ARRIVALS), reference(ARRIVALS, complete=True))
     starts = {r[0] for r in written.select(F.unix_micros("window_start")).collect()}
     assert starts == {start for start, _, _ in lost}
@@ -161,10 +163,10 @@ def test_corrected_sliding_and_session_windows_equal_a_complete_backfill(
     )
     run_all(logged, asset, 4)
     backfill(logged, filled, late_events="include")
-    before, want = rows(logged, asset.table), rows(logged, filled.table)
+    before, want = rows(logged, asset.published_table), rows(logged, filled.published_table)
     done = correct(logged, asset)
     assert done is not None
-    assert rows(logged, asset.table) == want != before
+    assert rows(logged, asset.published_table) == want != before
     assert rows(logged, asset.panes_table) == rows(logged, filled.panes_table)
     same = len(set(before) & set(want))
     assert max(len(before), len(want)) - same <= done.windows

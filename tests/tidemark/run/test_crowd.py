@@ -18,7 +18,7 @@ from helpers.data.support import PER_MINUTE, READINGS, T0, ingest, minutes, refe
 from tidemark import expect as q
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
@@ -30,7 +30,9 @@ from tidemark.verify.parity import parity
 pytestmark = pytest.mark.slow
 
 MOST = 6
-CROWD = replace(PER_MINUTE, name="crowd", expectations=(q.matches_log(), q.between("n", most=MOST)))
+CROWD = replace(
+    PER_MINUTE, name="crowd", expectations=(q.matches_log(), q.between("n", max_value=MOST))
+)
 STEPS = ("state", "published", "ledger")
 ARRIVALS = some_arrivals(count=2 * len(STEPS), size=30)
 _DYING = """
@@ -74,7 +76,7 @@ def crowd(warehouse: Warehouse, engine: Settings) -> Iterator[list[Callable[[], 
     with ExitStack() as sessions:
 
         def alone(work: Callable[[Warehouse], None]) -> Callable[[], None]:
-            spark = SparkSession.builder.remote(address(engine)).create()
+            spark = SparkSession.builder.remote(engine_address(engine)).create()
             sessions.callback(spark.stop)
             return lambda: work(Warehouse(spark, *warehouse.place))
 
@@ -106,7 +108,7 @@ def test_concurrent_runs_kills_and_releases_lose_and_double_nothing(
         window: (row["n"], row["events"], row["late_events"], True)
         for window, row in by_window.items()
     }
-    out = warehouse.load_rows(CROWD.table).select(["n", "quality"]).to_pylist()
+    out = warehouse.load_rows(CROWD.published_table).select(["n", "quality"]).to_pylist()
     assert {r["quality"] for r in out if r["n"] > MOST} <= {quarantine.RELEASED}
     assert parity(warehouse, CROWD).equal
     done = [

@@ -17,7 +17,7 @@ from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DefinitionChangedError
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.run import commit, runner
 from tidemark.run.runner import incremental
 from tidemark.store.catalog import Catalog
@@ -57,9 +57,9 @@ def test_an_unpublished_commit_is_published_without_new_arrivals(
 ) -> None:
     """Finding 14."""
     _left_behind(warehouse, monkeypatch)
-    before = warehouse.newest_version(PER_MINUTE.table)
+    before = warehouse.newest_version(PER_MINUTE.published_table)
     assert incremental(warehouse, PER_MINUTE) is None
-    assert warehouse.newest_version(PER_MINUTE.table) > before
+    assert warehouse.newest_version(PER_MINUTE.published_table) > before
     assert parity(warehouse, PER_MINUTE).equal
 
 
@@ -107,7 +107,7 @@ def test_a_stream_with_an_earlier_definition_stops_without_writing(
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[2:3], ends=False)
     incremental(warehouse, changed)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
-    tables = [PER_MINUTE.table, PER_MINUTE.state_table]
+    tables = [PER_MINUTE.published_table, PER_MINUTE.state_table]
     before = [warehouse.newest_version(table) for table in tables]
     with pytest.raises(DefinitionChangedError, match=r"an earlier definition of .*, so it ends"):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
@@ -140,7 +140,7 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
         passed = judge(batch, rows)
         if batch.transform is FIVE and not judged:
-            judged.append(fetch(frame(warehouse.spark, rows)))
+            judged.append(fetch_dataframe(frame(warehouse.spark, rows)))
             ingest(warehouse, base.source, ARRIVALS[3:])
             incremental(warehouse, base)
         return passed
@@ -149,7 +149,9 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     incremental(warehouse, FIVE)
     told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
     published = (
-        warehouse.load_rows(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()
+        warehouse.load_rows(FIVE.published_table)
+        .select(["window_start", "sensor", "events"])
+        .to_pylist()
     )
     order = lambda row: (row["window_start"], str(row["sensor"]))  # noqa: E731
     assert sorted(published, key=order) == sorted(told, key=order)

@@ -72,12 +72,12 @@ def test_runs_of_many_events_reach_parity(warehouse: Warehouse, asset: WindowedT
     assert parity(warehouse, asset).wrong == 0
     if asset.window == PER_MINUTE.window:
         assert published(warehouse, asset) == reference(ARRIVALS)
-    before = warehouse.load_rows(asset.table).num_rows
+    before = warehouse.load_rows(asset.published_table).num_rows
     backfill(warehouse, asset, T0, T0 + 2 * MINUTE)
     assert parity(warehouse, asset).wrong == 0
     backfill(warehouse, asset)
     assert parity(warehouse, asset).wrong == 0
-    assert warehouse.load_rows(asset.table).num_rows == before
+    assert warehouse.load_rows(asset.published_table).num_rows == before
     correct(warehouse, asset)
     if asset.window != SESSIONS.window:
         # A session of the streamed result may be part of a larger one in the complete result.
@@ -93,6 +93,6 @@ def test_runs_of_many_events_reach_parity(warehouse: Warehouse, asset: WindowedT
 def test_computed_files_are_committed_as_they_are(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     backfill(warehouse, PLAIN)
-    for table in (PLAIN.state_table, PLAIN.table):
+    for table in (PLAIN.state_table, PLAIN.published_table):
         assert all("/part-" in file for file in _files(warehouse, table)), table
     assert warehouse.read_frame(PLAIN.state_table).where(f"{MARKER} IS NOT NULL").count() == 1

@@ -31,7 +31,7 @@ from tidemark.compute.lifecycle import session
 from tidemark.define import aggregates as agg
 from tidemark.define.helper_columns import ADMITTED
 from tidemark.define.windows import Session
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.run import compute as compute_step
 from tidemark.run import window_rows
 from tidemark.run.runner import backfill, incremental
@@ -168,7 +168,7 @@ def test_a_stream_and_a_concurrent_backfill_reach_parity(
     logged: Warehouse, engine: Settings
 ) -> None:
     asset = renamed(PER_MINUTE, "at_once")
-    other = Warehouse(SparkSession.builder.remote(address(engine)).create(), *logged.place)
+    other = Warehouse(SparkSession.builder.remote(engine_address(engine)).create(), *logged.place)
     side = threading.Thread(target=backfill, args=(other, asset, *minutes(0, 4)))
     side.start()
     run_all(logged, asset, 2)

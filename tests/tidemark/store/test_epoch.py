@@ -133,7 +133,7 @@ def commit(asset: Asset, number: int = 0) -> None:
 
 
 def write_windows(asset: Asset, number: int) -> None:
-    store, table = asset.warehouse, asset.transform.table
+    store, table = asset.warehouse, asset.transform.published_table
     store.ensure_table(table, WINDOWS)
     store.append_rows(WINDOWS, table, asset.app, number, epoch=asset.epoch)
 
@@ -184,7 +184,7 @@ def test_a_run_whose_tables_an_erasure_has_deleted_can_not_recreate_them(
 ) -> None:
     """An erasure deletes the tables of rebuilds, and a next rebuild may have begun already."""
     create_log(store)
-    side = PER_MINUTE.side("rebuild")
+    side = PER_MINUTE.with_side_tables("rebuild")
     run = Asset(store, side)
     run.table_id = run.state.ensure_table(PARTIALS)
     erase(other)

@@ -80,9 +80,9 @@ def test_each_dependent_follows_its_bases(order: list[str], data: st.DataObject)
 @given(LINKS)
 def test_properties_keep_the_bases(links: dict[str, set[str]]) -> None:
     for table in tables_of(links):
-        copied = TableName.of(str(table), table.properties)
+        copied = TableName.from_properties(str(table), table.table_properties)
         assert copied is not None
-        assert (copied.identity, copied.bases) == (table.identity, table.bases)
+        assert (copied.table_identity, copied.bases) == (table.table_identity, table.bases)
         assert pickle.loads(pickle.dumps(table)).bases == table.bases
 
 
@@ -90,9 +90,9 @@ def test_tables_of_definitions_that_are_not_loaded_are_found(
     store: Warehouse, tmp_path: Path
 ) -> None:
     definitions = (PER_MINUTE, DAILY, OF_BOTH, OF_WINDOWS)
-    names = [t for source in (READINGS, OTHERS, BOTH, WINDOWS) for t in source.tables]
-    names += [t for definition in definitions for t in definition.tables]
-    names += PER_MINUTE.side("vip").tables
+    names = [t for source in (READINGS, OTHERS, BOTH, WINDOWS) for t in source.own_tables]
+    names += [t for definition in definitions for t in definition.own_tables]
+    names += PER_MINUTE.with_side_tables("vip").own_tables
     for name in names:
         store.ensure_table(name, COLUMNS)
     (tmp_path / "tidemark" / "broken" / "_delta_log").mkdir(parents=True)
@@ -117,16 +117,16 @@ def test_an_as_of_join_reads_both_sides() -> None:
     rates = replace(own, name="rates")
     renamed = {"rates.ts": "rated_at"}
     joined = asof_join(name="joined", left=own, right=rates, on=["sensor"], rename=renamed)
-    assert {t.bases for t in joined.tables} == {("source own", "source rates")}
+    assert {t.bases for t in joined.own_tables} == {("source own", "source rates")}
 
 
 def test_a_changed_definition_changes_the_bases(store: Warehouse, tmp_path: Path) -> None:
     moved = replace(PER_MINUTE, source=BOTH)
     folder = str(tmp_path / "tidemark")
     for definition, base in ((PER_MINUTE, "readings"), (moved, "both")):
-        store.ensure_table(definition.table, COLUMNS)
+        store.ensure_table(definition.published_table, COLUMNS)
         (node,) = Graph.of_folder(folder).nodes.values()
         assert node.bases == (f"source {base}",)
-    version = store.newest_version(moved.table)
-    store.ensure_table(moved.table, COLUMNS)
-    assert store.newest_version(moved.table) == version
+    version = store.newest_version(moved.published_table)
+    store.ensure_table(moved.published_table, COLUMNS)
+    assert store.newest_version(moved.published_table) == version

@@ -72,7 +72,7 @@ FACTS_OF_A_RUN = RunFacts(
 )
 TABLES = (
     *(SOURCE.log_table, SOURCE.timeline_table),
-    *(ASSET.state_table, ASSET.table, ASSET.quarantine_table, ASSET.late_table),
+    *(ASSET.state_table, ASSET.published_table, ASSET.quarantine_table, ASSET.late_table),
     *(LEDGER, CHECKS),
 )
 
@@ -153,7 +153,7 @@ def run(store: Warehouse, number: int) -> None:
     marker = Increment(commit_number=number, after=Coverage(position))
     partials = PARTIALS.set_column(0, "commit_number", [[number]])
     asset.state.store_commit(partials, marker, asset.epoch)
-    for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
+    for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.published_table):
         store.ensure_table(table, WINDOWS)
         store.append_rows(WINDOWS, table, asset.app, number)
     facts = replace(
@@ -163,7 +163,7 @@ def run(store: Warehouse, number: int) -> None:
         from_arrival=number - 1,
         through_arrival=number,
     )
-    ledger.append(store, facts, [*ASSET.tables, CHECKS])
+    ledger.append(store, facts, [*ASSET.own_tables, CHECKS])
 
 
 def create_store(place: str) -> Warehouse:
@@ -315,7 +315,7 @@ def test_a_lost_commit_is_found_in_an_object_store() -> None:
         folder = store.path_of("").rstrip("/")
         assert check(folder, [SOURCE], [ASSET]) == []
         system, path = file_system(folder)
-        for table in (SOURCE.log_table, ASSET.table):
+        for table in (SOURCE.log_table, ASSET.published_table):
             log = FileSelector(f"{path}/{table}/_delta_log")
             names = sorted(entry.path for entry in system.get_file_info(log))
             texts = {name: system.open_input_file(name).read() for name in names}
@@ -330,7 +330,9 @@ def write_entry(system: FileSystem, path: str, content: bytes) -> None:
         entry.write(content)
 
 
-@pytest.mark.parametrize("table", [ASSET.state_table, ASSET.table, SOURCE.log_table], ids=str)
+@pytest.mark.parametrize(
+    "table", [ASSET.state_table, ASSET.published_table, SOURCE.log_table], ids=str
+)
 def test_a_table_that_is_restored_under_a_running_process_is_found(
     moments: list[Path], home: Path, table: str
 ) -> None:
@@ -369,15 +371,15 @@ def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     app = Asset(store, ASSET).app
     # As a release: the window enters the published table, then leaves the quarantine.
-    store.append_rows(WINDOWS, ASSET.table)
-    vouches = integrity.vouched_versions(store, app, [ASSET.table])
+    store.append_rows(WINDOWS, ASSET.published_table)
+    vouches = integrity.vouched_versions(store, app, [ASSET.published_table])
     store.append_rows(WINDOWS.slice(0, 0), ASSET.quarantine_table, vouches=vouches)
     if followed:
         arrive(store, 4)
         run(store, 4)
     assert checked(home) == []
     for _ in range(1 + followed):
-        without_commit(home / ASSET.table)
+        without_commit(home / ASSET.published_table)
     lacks = f"lacks windows that were released from '{ASSET.quarantine_table}'"
     assert any(lacks in damage.problem for damage in check(str(home), [SOURCE], [ASSET]))
 
@@ -387,18 +389,18 @@ def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     columns = pa.table({"n": pa.array([1], pa.int64())})
     generation = {rollup_generation.PROPERTY: rollup_generation.initial_generation(hourly)}
-    store.ensure_table(hourly.table, columns, extra_properties=generation)
+    store.ensure_table(hourly.published_table, columns, extra_properties=generation)
     asset = Asset(store, hourly)
     for number in (2, 3):
-        store.append_rows(columns, hourly.table, asset.app, number)
+        store.append_rows(columns, hourly.published_table, asset.app, number)
         facts = replace(
             FACTS_OF_A_RUN, asset=hourly.name, table_id=str(asset.table_id), commit_number=number
         )
-        ledger.append(store, facts, [*hourly.tables, CHECKS])
+        ledger.append(store, facts, [*hourly.own_tables, CHECKS])
     assert check(str(home), [SOURCE], [hourly, ASSET]) == []
-    without_commit(home / hourly.table)
+    without_commit(home / hourly.published_table)
     assert [(d.table, d.asset) for d in check(str(home), [SOURCE], [hourly, ASSET])] == [
-        (hourly.table, hourly.name)
+        (hourly.published_table, hourly.name)
     ]
 
 
@@ -419,7 +421,7 @@ def test_two_tables_that_lack_a_commit_are_found(home: Path, tables: tuple[str, 
     for table in tables:
         without_commit(home / table)
     # The ledger also lacks commits that were not fully published: the next run completes them.
-    healed = {LEDGER, CHECKS, ASSET.table, ASSET.quarantine_table, ASSET.late_table}
+    healed = {LEDGER, CHECKS, ASSET.published_table, ASSET.quarantine_table, ASSET.late_table}
     if set(tables) == {SOURCE.log_table, SOURCE.timeline_table}:
         # The same as a source that was restored from an earlier copy.
         assert checked(home) == []
@@ -431,14 +433,16 @@ def test_two_tables_that_lack_a_commit_are_found(home: Path, tables: tuple[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("table", [ASSET.state_table, ASSET.table, ASSET.late_table], ids=str)
+@pytest.mark.parametrize(
+    "table", [ASSET.state_table, ASSET.published_table, ASSET.late_table], ids=str
+)
 def test_an_asset_with_damaged_tables_can_be_dropped_and_computed_again(
     home: Path, table: str, damage: Callable[[Path], None]
 ) -> None:
     damage(home / table)
     assert checked(home)
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
-    assert table in drop_owner(store, ASSET.table.owner, ASSET.tables)
+    assert table in drop_owner(store, ASSET.published_table.owner, ASSET.own_tables)
     assert checked(home) == []
     run(store, 0)
     assert checked(home) == []
@@ -529,7 +533,7 @@ def kept_readings(readings: Any) -> Any:  # noqa: ANN401
 
 
 def test_rows_that_a_derived_source_has_read_are_not_deleted_either(home: Path) -> None:
-    drop_owner(open_store(home), ASSET.table.owner, ASSET.tables)
+    drop_owner(open_store(home), ASSET.published_table.owner, ASSET.own_tables)
     store = open_store(home)
     newest = Log(store, SOURCE).find_last_arrival()
     assert newest is not None
@@ -551,7 +555,7 @@ def test_an_unfinished_promotion_of_a_source_is_not_damage(home: Path) -> None:
     store = open_store(home)
     shutil.rmtree(home / SOURCE.timeline_table)
     assert checked(home) == [SOURCE.timeline_table]
-    operations.begin(store, operations.Kind.PROMOTE, tables_of.source(SOURCE.name))
+    operations.begin(store, operations.Kind.PROMOTE, tables_of.source_owner(SOURCE.name))
     assert checked(home) == []
     with pytest.raises(DataError, match=r"`tidemark rebuild readings --promote`, begun at"):
         arrive(open_store(home), 0)

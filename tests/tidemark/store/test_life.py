@@ -49,14 +49,14 @@ def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[l
 
 
 def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
-    found = warehouse.read_frame(asset.table).drop("commit_number", "as_of", "quality")
+    found = warehouse.read_frame(asset.published_table).drop("commit_number", "as_of", "quality")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
 def test_a_dropped_asset_leaves_only_its_ledger_rows(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "gone")
     incremental(logged, asset)
-    own = asset.tables
+    own = asset.own_tables
     there = [table for table in own if logged.has_table(table)]
     assert set(there) == set(own) - {asset.panes_table, asset.quarantine_table}
     assert drop_asset(logged, asset) == there
@@ -104,22 +104,25 @@ def test_a_killed_run_of_a_recreated_asset_is_completed(
 def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "read")
     run_all(logged, asset, 1)
-    assert logged.read_with_engine(asset.table).count() == len(reference(ARRIVALS))
-    assert logged.read_change_feed(asset.table, -1).count() > 0
-    place = f"`{logged.database}`.`{asset.table}`"
+    assert logged.read_with_engine(asset.published_table).count() == len(reference(ARRIVALS))
+    assert logged.read_change_feed(asset.published_table, -1).count() > 0
+    place = f"`{logged.database}`.`{asset.published_table}`"
     assert logged.spark.table(place).count() == len(reference(ARRIVALS))
     drop_asset(logged, asset)
     incremental(logged, asset, limit=3)
-    some = logged.load_rows(asset.table).num_rows
+    some = logged.load_rows(asset.published_table).num_rows
     assert 0 < some < len(reference(ARRIVALS))
-    assert logged.read_with_engine(asset.table).count() == some
+    assert logged.read_with_engine(asset.published_table).count() == some
     assert logged.spark.table(place).count() == some
-    assert logged.read_change_feed(asset.table, -1).where("_change_type = 'insert'").count() >= some
+    assert (
+        logged.read_change_feed(asset.published_table, -1).where("_change_type = 'insert'").count()
+        >= some
+    )
 
 
 @pytest.mark.nightly
 def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> None:
-    asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", most=1_000),))
+    asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", max_value=1_000),))
     run_all(logged, asset, 2)
     drop_asset(logged, asset)
     facts = incremental(logged, asset)
@@ -171,7 +174,7 @@ def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -
     run_all(logged, base, 3)
     incremental(logged, whole)
     before = rows(logged, whole)
-    assert drop_asset(logged, whole) == [whole.table]
+    assert drop_asset(logged, whole) == [whole.published_table]
     assert logged.has_table(base.state_table)
     facts = incremental(logged, whole)
     assert facts is not None

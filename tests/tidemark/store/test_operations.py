@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> str:
 
 def create(store: Warehouse, *owners: Source | Definition) -> None:
     for owner in owners:
-        for table in owner.tables:
+        for table in owner.own_tables:
             store.ensure_table(table, COLUMNS)
 
 
@@ -77,12 +77,12 @@ def test_operations_on_others_and_erasures_block_nothing(store: Warehouse) -> No
 
 
 def test_a_drop_finds_all_tables_of_the_owner_and_only_those(store: Warehouse) -> None:
-    side = PER_MINUTE.side("rebuild")
+    side = PER_MINUTE.with_side_tables("rebuild")
     create(store, PER_MINUTE, side, HOURLY, READINGS)
     dropped = drop_owner(store, ASSET)
-    assert sorted(dropped) == sorted({*PER_MINUTE.tables, *side.tables})
+    assert sorted(dropped) == sorted({*PER_MINUTE.own_tables, *side.own_tables})
     assert not any(store.has_table(table) for table in dropped)
-    assert all(store.has_table(table) for table in (*HOURLY.tables, *READINGS.tables))
+    assert all(store.has_table(table) for table in (*HOURLY.own_tables, *READINGS.own_tables))
     assert drop_owner(store, ASSET) == []
 
 
@@ -105,7 +105,7 @@ def test_an_interrupted_drop_is_completed(
     assert order[0] == "per_minute_state"
     with pytest.raises(DataError, match="`tidemark drop per_minute`"):
         integrity.demand(store, READINGS, PER_MINUTE)
-    assert len(drop_owner(store, ASSET)) == len(PER_MINUTE.tables) - 2
+    assert len(drop_owner(store, ASSET)) == len(PER_MINUTE.own_tables) - 2
     assert operations.find_unfinished(folder) == []
 
 

@@ -86,14 +86,14 @@ def test_names_are_refused_exactly_if_two_tables_share_one(
     sources: list[str], assets: list[str]
 ) -> None:
     found = known(sources, assets)
-    names = [*SYSTEM_TABLES, *{(str(t), t.identity): t for t in found.tables()}.values()]
+    names = [*SYSTEM_TABLES, *{(str(t), t.table_identity): t for t in found.tables()}.values()]
     assert clash(found) == (len({*map(str, names)}) < len(names))
 
 
 @pytest.mark.parametrize("again", [copy, deepcopy, lambda n: pickle.loads(pickle.dumps(n))])
 def test_a_name_keeps_its_owner(again: Callable[[TableName], TableName]) -> None:
-    name = PER_MINUTE.side("vip").state_table
-    assert (again(name), again(name).identity) == (name, name.identity)
+    name = PER_MINUTE.with_side_tables("vip").state_table
+    assert (again(name), again(name).table_identity) == (name, name.table_identity)
 
 
 @pytest.fixture
@@ -107,24 +107,30 @@ def test_a_writer_refuses_a_table_of_another_owner(store: Warehouse) -> None:
     store.ensure_table(READINGS.log_table, COLUMNS)
     for _ in range(2):
         with pytest.raises(DefinitionError, match="event log of source 'readings'"):
-            store.ensure_table(asset.table, COLUMNS)
+            store.ensure_table(asset.published_table, COLUMNS)
     with pytest.raises(DefinitionError, match="rename the asset"):
         drop_asset(store, asset)
     store.ensure_table("someones", COLUMNS)
     with pytest.raises(DefinitionError, match="does not belong to Tidemark"):
-        store.ensure_table(replace(PER_MINUTE, name="someones").table, COLUMNS)
+        store.ensure_table(replace(PER_MINUTE, name="someones").published_table, COLUMNS)
     assert store.has_table(READINGS.log_table)
 
 
 def test_side_tables_are_found_by_their_owner(store: Warehouse) -> None:
     vip = replace(PER_MINUTE, name="per_minute__vip")
-    side = PER_MINUTE.side("new")
-    for table in (PER_MINUTE.table, vip.table, vip.state_table, side.table, side.state_table):
+    side = PER_MINUTE.with_side_tables("new")
+    for table in (
+        PER_MINUTE.published_table,
+        vip.published_table,
+        vip.state_table,
+        side.published_table,
+        side.state_table,
+    ):
         store.ensure_table(table, COLUMNS)
-    owned = [t for t in own_tables(store) if t.owner == PER_MINUTE.table.owner]
+    owned = [t for t in own_tables(store) if t.owner == PER_MINUTE.published_table.owner]
     assert [str(t) for t in owned if t.side] == ["per_minute__new", "per_minute__new_state"]
     assert [str(t) for t in owned if not t.side] == ["per_minute"]
     with pytest.raises(
         DefinitionError, match=r"side tables 'per_minute__vip'.*share one namespace"
     ):
-        store.ensure_table(PER_MINUTE.side("vip").table, COLUMNS)
+        store.ensure_table(PER_MINUTE.with_side_tables("vip").published_table, COLUMNS)

@@ -21,7 +21,7 @@ from helpers.data.support import (
 )
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -133,7 +133,7 @@ def test_the_windows_that_would_change_are_reported(made: Warehouse) -> None:
     """The number equals the windows that a backfill with the new definition changes."""
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
     found = compute_changes(made, less)
-    rows = made.load_rows(PER_MINUTE.table).to_pylist()
+    rows = made.load_rows(PER_MINUTE.published_table).to_pylist()
     odd = [r for r in rows if r["high"] != r["n"]]
     assert odd
     assert found.rows == {"changed": len(odd)}
@@ -141,7 +141,9 @@ def test_the_windows_that_would_change_are_reported(made: Warehouse) -> None:
     assert found.windows == len(rows)
     starts = [r["window_start"] for r in odd]
     assert (found.earliest, found.latest) == tuple(
-        f"{iso(s)}"[:-1] + ".000000Z" if "." not in f"{iso(s)}" else iso(s)
+        f"{format_instant(s)}"[:-1] + ".000000Z"
+        if "." not in f"{format_instant(s)}"
+        else format_instant(s)
         for s in (int(s.timestamp()) * 1_000_000 for s in (min(starts), max(starts)))
     )
     (first, *_) = found.examples
@@ -160,8 +162,8 @@ def test_a_range_limits_the_windows_that_are_compared(made: Warehouse) -> None:
 @pytest.mark.slow
 def test_other_keys_replace_all_rows(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, keys=()))
-    starts = {r["window_start"] for r in made.load_rows(PER_MINUTE.table).to_pylist()}
-    count = made.load_rows(PER_MINUTE.table).num_rows
+    starts = {r["window_start"] for r in made.load_rows(PER_MINUTE.published_table).to_pylist()}
+    count = made.load_rows(PER_MINUTE.published_table).num_rows
     assert found.rows == {"new": len(starts), "removed": count}
 
 
@@ -177,7 +179,7 @@ def test_a_new_column_is_reported_without_value_changes(made: Warehouse) -> None
 @pytest.mark.parametrize("name", ["window", "keys", "aggregates", "accumulation"])
 def test_runs_are_refused_if_the_tables_need_a_rebuild(made: Warehouse, name: str) -> None:
     now, (told, *_), _ = CHANGED[name]
-    tables = [PER_MINUTE.table, PER_MINUTE.state_table]
+    tables = [PER_MINUTE.published_table, PER_MINUTE.state_table]
     before = [made.newest_version(table) for table in tables]
     for work in (incremental, correct, lambda w, t: backfill(w, t, *minutes(0, 1))):
         with pytest.raises(StaleError) as refused:
@@ -199,10 +201,10 @@ def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
     later = replace(PER_MINUTE, function=halved)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, later, monkeypatch)
-    version = warehouse.newest_version(PER_MINUTE.table)
+    version = warehouse.newest_version(PER_MINUTE.published_table)
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
-    assert warehouse.newest_version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.published_table) == version
 
 
 # Many runs.

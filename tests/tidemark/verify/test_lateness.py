@@ -8,7 +8,7 @@ import pytest
 
 from helpers.data.support import MINUTE, READINGS, T0, Event, ingest, some_arrivals
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
@@ -51,7 +51,7 @@ def test_a_candidate_bound_loses_events_behind_its_watermark(warehouse: Warehous
         source = replace(READINGS, name=f"bound_{bound[0]}", watermark=BoundedOutOfOrderness(bound))
         ingest(warehouse, source, arrivals)
         behind = Log(warehouse, source).read_events(-1, 5).where("ts < watermark").count()
-        assert found[duration(bound)] == behind
+        assert found[parse_duration(bound)] == behind
 
 
 def test_a_log_without_events_is_refused(warehouse: Warehouse) -> None:

@@ -32,7 +32,7 @@ def streamed(shared: Warehouse) -> Warehouse:
 
 
 def change(warehouse: Warehouse, statement: str) -> None:
-    path = f"delta.`{warehouse.path_of(PER_MINUTE.table)}`"
+    path = f"delta.`{warehouse.path_of(PER_MINUTE.published_table)}`"
     warehouse.spark.sql(statement.format(table=path)).collect()
 
 
@@ -55,9 +55,9 @@ def test_each_injected_difference_is_found_and_named(streamed: Warehouse) -> Non
 
     change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
     change(streamed, f"DELETE FROM {{table}} WHERE {WINDOW} AND sensor IS NULL")
-    twin = streamed.read_frame(PER_MINUTE.table).where(f"{WINDOW} AND sensor = 'b'")
+    twin = streamed.read_frame(PER_MINUTE.published_table).where(f"{WINDOW} AND sensor = 'b'")
     ghost = twin.withColumn("sensor", F.lit("ghost"))
-    ghost.write.format("delta").mode("append").save(streamed.path_of(PER_MINUTE.table))
+    ghost.write.format("delta").mode("append").save(streamed.path_of(PER_MINUTE.published_table))
     assert found(streamed) == [
         ("value", START, "a", "total"),
         ("extra", START, "ghost", None),

@@ -28,7 +28,7 @@ from tidemark.verify.tap import find_step, list_steps, tap
 
 ARRIVALS = some_arrivals()
 ALL = 10_000
-GATED = replace(PER_MINUTE, expectations=(q.between("n", most=12),), accumulation="discarding")
+GATED = replace(PER_MINUTE, expectations=(q.between("n", max_value=12),), accumulation="discarding")
 
 
 def tapped(
@@ -95,7 +95,7 @@ def test_each_step_shows_the_rows_that_passed_it(
     facts = backfill(logged, asset, *minutes(0, 3))
     check(logged, asset, facts)
     for step, table in (
-        ("published", asset.table),
+        ("published", asset.published_table),
         ("quarantined", asset.quarantine_table),
         ("panes", asset.panes_table),
     ):

@@ -43,7 +43,7 @@ def below_9(rows: DataFrame) -> DataFrame:
     return rows.where("value < 9")
 
 
-GATED = replace(PER_MINUTE, expectations=(q.between("most", most=5),))
+GATED = replace(PER_MINUTE, expectations=(q.between("most", max_value=5),))
 PAIRS = rollup(of=GATED, name="pairs", window=Tumbling("2 minutes"))
 BELOW_9 = replace(PER_MINUTE, name="below_9", function=below_9)
 SESSIONS = replace(PER_MINUTE, name="sessions", window=Session("2 minutes"))

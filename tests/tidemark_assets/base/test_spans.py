@@ -6,7 +6,7 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.windows import Tumbling
 from tidemark_assets.base.spans import find_closed_partitions, spans
 
@@ -34,7 +34,7 @@ def test_each_instant_is_in_one_partition(zone: str) -> None:
         dg.DailyPartitionsDefinition(start, timezone=zone, hour_offset=2),
     ):
         for day in ZONES[zone]:
-            first = instant(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
+            first = parse_instant(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
             last = first + 72 * HOUR
             found = spans(partitions, first, last)
             assert len({span.key for span in found}) == len(found)
@@ -56,5 +56,5 @@ def test_the_newest_partition_follows_its_end_offset_and_time_zone() -> None:
     for zone in ("UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"):
         for offset in (0, 1):
             days = dg.DailyPartitionsDefinition("2026-01-01", timezone=zone, end_offset=offset)
-            newest = spans(days, 0, instant(now))[-1]
-            assert newest.start <= instant(now - timedelta(days=1 - offset)) < newest.end
+            newest = spans(days, 0, parse_instant(now))[-1]
+            assert newest.start <= parse_instant(now - timedelta(days=1 - offset)) < newest.end

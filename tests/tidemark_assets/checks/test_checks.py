@@ -22,7 +22,7 @@ from helpers.data.support import READINGS, T0, Event, check_results, ingest
 from helpers.suite.scrapes import scraped, value
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.run.change.rebuild import promote, rebuild, roll_back
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
@@ -152,7 +152,7 @@ def test_releasing_a_window_materializes_its_partition(platform: Platform) -> No
     assert [e.partition for e in released] == ["2023-11-15"]
     assert causes(platform.instance, platform.definitions, "gated", "2023-11-15") == []
     tags = released[0].step_materialization_data.materialization.tags or {}
-    assert tags[CODE_VERSION_TAG] == fingerprint(gated)
+    assert tags[CODE_VERSION_TAG] == compute_fingerprint(gated)
     row = platform.warehouse.read_frame("gated").where("most = 9").collect()
     assert [r["quality"] for r in row] == ["released"]
     assert newest(platform, BETWEEN).passed
@@ -166,7 +166,7 @@ def stands(settings: Settings, check: str = BETWEEN) -> tuple[bool, str]:
     return found[check].passed, found[check].description or ""
 
 
-FIVE = "between(most, most=5)"
+FIVE = "between(most, max_value=5)"
 FAILED = "1 failed, the first at 2023-11-14T22:17:00Z: `9`"
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from helpers.dagster.shown import shown
 from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.support import PER_MINUTE
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import record
@@ -21,7 +21,7 @@ from tidemark_assets.checks import comparisons
 from tidemark_assets.sensors.partitions import partitions_reporter
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
-DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
+DAY = [parse_instant(f"2013-01-0{day}") for day in range(1, 6)]
 EQUAL = ParityReport("per_minute", as_of=7, windows=10, lost=2, total=0, differences=[])
 
 

@@ -56,7 +56,7 @@ def test_incremental_runs_equal_one_batch_computation(
 def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
     """Return the windows including too-late events, ordered by window and keys."""
     backfill(warehouse, transform, late_events="include")
-    rows = warehouse.read_frame(transform.table).toPandas()
+    rows = warehouse.read_frame(transform.published_table).toPandas()
     for bound in ("window_start", "window_end"):
         rows[bound] = rows[bound].dt.tz_localize("UTC")
     return rows.sort_values(transform.by_window, ignore_index=True)

@@ -16,7 +16,7 @@ from helpers.data.support import (
     reference,
     some_arrivals,
 )
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.expect import between
@@ -76,7 +76,9 @@ def test_a_nightly_run_verifies_recent_days_then_adds_late_events(
     assert checks(night(here, instance)) == [("parity", True, lost)]
     assert not parity(warehouse, PER_MINUTE).equal
     path = warehouse.path_of("per_minute")
-    warehouse.spark.sql(f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{iso(T0)}'")
+    warehouse.spark.sql(
+        f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{format_instant(T0)}'"
+    )
     assert checks(night(here, instance))[0][1] is False
 
 
@@ -85,7 +87,7 @@ def test_a_nightly_run_reports_expectations(
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS)
-    judged = replace(PER_MINUTE, expectations=(between("n", most=0),))
+    judged = replace(PER_MINUTE, expectations=(between("n", max_value=0),))
     incremental(warehouse, judged)
     result = night(here, instance, transform=judged)
     assert result.success

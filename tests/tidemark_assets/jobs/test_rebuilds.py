@@ -38,7 +38,7 @@ from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest as ingest_from
 
 ARRIVALS = some_arrivals(count=4, size=24)
-KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.table), CURRENT)
+KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.published_table), CURRENT)
 
 
 def launch(
@@ -90,7 +90,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
     before = published(warehouse, PER_MINUTE)
-    version = warehouse.newest_version(PER_MINUTE.table)
+    version = warehouse.newest_version(PER_MINUTE.published_table)
 
     looked = told(launch(here, instance, "some_diff", "some_previews", None))
     assert re.search(r"\| per_minute \| \d+ new, \d+ removed of \d+ \| 20.* \|", looked["changes"])
@@ -103,7 +103,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     )
     assert "| sensor=" in said["changes of per_minute"]
     assert looked.keys() - {"changes"} == said.keys() - {"rebuilt"}
-    assert warehouse.newest_version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.published_table) == version
     passed, description = judged(instance)
     assert not passed
     assert description is not None

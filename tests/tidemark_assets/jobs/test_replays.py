@@ -7,7 +7,7 @@ import pytest
 
 from helpers.dagster.shown import shown
 from helpers.data.support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.ports import free_port
@@ -86,17 +86,17 @@ def test_a_replay_starts_at_an_arrival_or_an_instant(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
-    version = warehouse.newest_version(PER_MINUTE.table)
-    came = iso(Log(warehouse, READINGS).read_timeline()[2].arrived_at)
+    version = warehouse.newest_version(PER_MINUTE.published_table)
+    came = format_instant(Log(warehouse, READINGS).read_timeline()[2].arrived_at)
 
     beside = said(launch(here, instance, from_instant=came, into="tried"))
     assert beside.startswith("| per_minute | per_minute__tried | 2 to 4 | ")
     assert " | from 20" in beside
-    assert warehouse.newest_version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.published_table) == version
 
     within = said(launch(here, instance, from_arrival=2))
     assert within == beside.replace("per_minute__tried", "per_minute")
-    assert warehouse.newest_version(PER_MINUTE.table) > version
+    assert warehouse.newest_version(PER_MINUTE.published_table) > version
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
     late = said(launch(here, instance, from_arrival=9))

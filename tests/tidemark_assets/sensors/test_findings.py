@@ -23,7 +23,7 @@ from helpers.suite.alerts import (
     selector,
 )
 from helpers.suite.scrapes import Values, scraped
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.base.settings import Settings
 from tidemark.store import operations
 from tidemark_assets.base.cells import literal
@@ -39,7 +39,7 @@ from tidemark_streaming.streams import desired_streams
 from till.sources import paid_orders
 
 DOMAINS = ("till", "gated", "walled")
-HOUR = duration("1 hour")
+HOUR = parse_duration("1 hour")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from helpers.dagster.staleness import causes
 from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.support import PER_MINUTE
 from helpers.data.tables import arrive, publish, ran
-from tidemark.base.instants import duration, instant
+from tidemark.base.instants import parse_duration, parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
 from tidemark_assets.base.names import PLAIN, with_prefix
@@ -24,8 +24,8 @@ from tidemark_assets.tables.windows import CARRY_ON
 
 HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
-HOUR = duration("1 hour")
-DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
+HOUR = parse_duration("1 hour")
+DAY = [parse_instant(f"2013-01-0{day}") for day in range(1, 6)]
 
 
 def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
@@ -338,7 +338,13 @@ def test_a_command_line_backfill_is_reported_by_day(
 def test_windows_outside_all_partitions_are_not_reported(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    run(settings, 0, instant("2015-01-01"), instant("2012-12-31"), instant("2014-06-01"))
+    run(
+        settings,
+        0,
+        parse_instant("2015-01-01"),
+        parse_instant("2012-12-31"),
+        parse_instant("2014-06-01"),
+    )
     assert reports(instance, settings).skipped() == "hourly: 0 partitions reported"
 
 

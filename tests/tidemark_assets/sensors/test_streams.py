@@ -212,7 +212,7 @@ def test_a_stopped_stream_is_restarted_until_its_stop_job(
     through(here, 1)
 
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
-    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
+    with spark_engine.visit_session(here, continuous.session_id(here, "per_minute")) as spark:
         store = Warehouse(spark, here.warehouse, here.database)
         assert continuous.stop(store, PER_MINUTE)
     assert ticks.skipped() == (
@@ -227,7 +227,7 @@ def test_a_stopped_stream_is_restarted_until_its_stop_job(
 
     assert job(here, instance, "some_stop_streams").success
     assert ticks.skipped() == "No stream should be running."
-    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
+    with spark_engine.visit_session(here, continuous.session_id(here, "per_minute")) as spark:
         assert not spark.streams.active
     states = [(o["stream"], o["restarts"]) for o in observed(instance)]
     assert states == [("running", 0), ("waiting", 0), ("starting", 0), ("running", 1)]
@@ -342,7 +342,10 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
     found = queries.running(here, ["per_minute", "third", "other"])
     assert list(found) == ["per_minute", "other"]
     sessions = [continuous.session_id(here, asset) for asset in found]
-    with spark_engine.visit(here, sessions[0]) as one, spark_engine.visit(here, sessions[1]) as two:
+    with (
+        spark_engine.visit_session(here, sessions[0]) as one,
+        spark_engine.visit_session(here, sessions[1]) as two,
+    ):
         assert [[q.runId for q in s.streams.active] for s in (one, two)] == [
             [found["per_minute"].run],
             [found["other"].run],

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helpers.dagster.staleness import causes
 from helpers.dagster.steps import OnTestSession
 from helpers.dagster.ticks import of_part
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
@@ -158,12 +158,12 @@ def test_a_partition_range_is_one_run_that_equals_a_backfill(platform: Platform)
 
     days = [recorded(platform, WINDOWS, f"2013-01-0{day}") for day in (1, 2, 3)]
     events = [day["events in windows"] for day in days]
-    tables = [departures_hourly.table, *departures_hourly.late_tables]
+    tables = [departures_hourly.published_table, *departures_hourly.late_tables]
     published = {table: rows(warehouse, table) for table in tables}
     assert sum(events) == warehouse.read_frame(WINDOWS).agg({"events": "sum"}).collect()[0][0]
     # `reported=True` marks the run as Dagster's, so the window sensor does not report it.
-    end = instant("2013-01-04")
-    backfill(warehouse, departures_hourly, instant(first), end, reported=True)
+    end = parse_instant("2013-01-04")
+    backfill(warehouse, departures_hourly, parse_instant(first), end, reported=True)
     assert {table: rows(warehouse, table) for table in tables} == published
 
 
@@ -233,7 +233,7 @@ def test_a_session_backfill_reports_every_day_it_computed(platform: Platform) ->
 
 
 def test_a_new_york_month_is_one_partition(platform: Platform) -> None:
-    name, panes = carrier_months.table, carrier_months.panes_table
+    name, panes = carrier_months.published_table, carrier_months.panes_table
     assert platform.materialize(name, partition_key="2013-01-01").success
     warehouse = platform.resource.warehouse
     facts = recorded(platform, name, "2013-01-01")
@@ -283,7 +283,7 @@ def test_run_events_never_contain_the_token(platform: Platform, engine: Settings
 
 def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> None:
     warehouse = platform.resource.warehouse
-    backfill(warehouse, departures_hourly, instant("2013-01-02"), instant("2013-01-03"))
+    backfill(warehouse, departures_hourly, parse_instant("2013-01-02"), parse_instant("2013-01-03"))
     result = platform.materialize(DAILY, partition_key="2013-01-02")
     assert result.success
     day = F.to_date("window_start") == "2013-01-02"
@@ -305,8 +305,8 @@ def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> Non
 def test_a_partition_without_events_between_others_is_empty(platform: Platform) -> None:
     """Dagster 17745, 34219: a day on which nothing happened is computed like any other."""
     settings = platform.resource.settings
-    header = ",".join(flights.fields)
-    later = "2013-01-08T00:00:00Z" + "," * (len(flights.fields) - 1)
+    header = ",".join(flights.record_fields)
+    later = "2013-01-08T00:00:00Z" + "," * (len(flights.record_fields) - 1)
     (Path(settings.landing) / "flights" / "later.csv").write_text(f"{header}\n{later}\n")
     assert platform.materialize(LOG).success
     assert platform.materialize(WINDOWS, partition_key="2013-01-06").success

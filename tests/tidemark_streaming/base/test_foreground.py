@@ -94,5 +94,5 @@ def test_inspecting_a_lock_does_not_block_it(tmp_path: Path) -> None:
     with path.open() as looks, path.open() as takes:
         fcntl.flock(looks, fcntl.LOCK_SH)
         threading.Timer(0.5, fcntl.flock, (looks, fcntl.LOCK_UN)).start()
-        assert locks.take(takes.fileno())
-        assert not locks.take(looks.fileno()), "it is another's"
+        assert locks.take_lock(takes.fileno())
+        assert not locks.take_lock(looks.fileno()), "it is another's"

@@ -61,11 +61,11 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Let a test set the receiver of traces, and shut down the exporter afterwards."""
     for name in (*telemetry.RECEIVERS, "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
-    telemetry._provider.cache_clear()
+    telemetry._span_provider.cache_clear()
     yield monkeypatch
-    if telemetry._provider.cache_info().currsize:
-        telemetry._provider().shutdown()
-    telemetry._provider.cache_clear()
+    if telemetry._span_provider.cache_info().currsize:
+        telemetry._span_provider().shutdown()
+    telemetry._span_provider.cache_clear()
 
 
 @pytest.fixture
@@ -141,15 +141,15 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     (rolled,) = run_all(warehouse, replace(by_hour, base=asset))
     backfill(warehouse, asset)
     published = SinkWriter(warehouse, asset).publish()
-    telemetry.flush()
+    telemetry.flush_spans()
 
     traces = receiver.traces()
     arrivals = Log(warehouse, SOURCE).traced_arrivals(-1, 3)
-    assert list(traces) == [a.ids[0] for a in arrivals]
+    assert list(traces) == [a.trace_ids[0] for a in arrivals]
     assert receiver.services == {"tidemark"}
     for arrival, spans in zip(arrivals, traces.values(), strict=True):
         (root,) = [span for span in spans if not span.parent_span_id]
-        assert (root.name, int.from_bytes(root.span_id)) == ("ingest sensors", arrival.ids[1])
+        assert (root.name, int.from_bytes(root.span_id)) == ("ingest sensors", arrival.trace_ids[1])
         assert (value(root, "source"), value(root, "arrival")) == ("sensors", arrival.number)
         below = {span.name: span for span in within(root, spans)}
         ingested = ["read", "decode", "write"]
@@ -174,11 +174,11 @@ def test_only_the_newest_of_many_arrivals_are_traced(receiver: Receiver) -> None
     many = [
         telemetry.TracedArrival("here", "s", n, n) for n in range(telemetry.MAX_TRACED_ARRIVALS + 5)
     ]
-    telemetry.report(many, telemetry.Span("work", 1, 2))
-    telemetry.flush()
-    assert set(receiver.traces()) == {a.ids[0] for a in many[5:]}
-    assert len({a.ids[0] for a in many}) == len(many)
-    assert replace(many[0], at=7).ids != many[0].ids, "of a log that was made anew"
+    telemetry.report_work(many, telemetry.Span("work", 1, 2))
+    telemetry.flush_spans()
+    assert set(receiver.traces()) == {a.trace_ids[0] for a in many[5:]}
+    assert len({a.trace_ids[0] for a in many}) == len(many)
+    assert replace(many[0], at=7).trace_ids != many[0].trace_ids, "of a log that was made anew"
 
 
 def test_an_unreachable_receiver_does_not_stop_the_work(
@@ -187,8 +187,8 @@ def test_an_unreachable_receiver_does_not_stop_the_work(
     one, work = [telemetry.TracedArrival("here", "s", 0, 0)], telemetry.Span("work", 1, 2)
     sending.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     sending.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    telemetry.report(one, work)
-    telemetry.flush()
+    telemetry.report_work(one, work)
+    telemetry.flush_spans()
     assert "Failed to export" in caplog.text
 
 

@@ -34,12 +34,12 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
 def test_parity_reports_and_records_quarantined_windows(store: Warehouse) -> None:
     found = json.loads(call("parity", "gated", "--json").stdout)
     assert (found["equal"], found["windows"], found["quarantined"]) == (True, 5, 1)
-    assert found["quarantined_by"] == {"between(most, most=5)": 1}
+    assert found["quarantined_by"] == {"between(most, max_value=5)": 1}
     said = " ".join(call("parity", "gated", "--from", "2023-11-15").stdout.split())
     assert said.startswith("equal: 3 rows of 'gated'")
     assert (
         "Of these, 1 is in quarantine and not published, because of expectation between(most, "
-        "most=5) (1). `tidemark quarantine list gated` shows why." in said
+        "max_value=5) (1). `tidemark quarantine list gated` shows why." in said
     )
     before = " ".join(call("parity", "gated", "--to", "2023-11-15").stdout.split())
     assert "in quarantine" not in before
@@ -54,7 +54,7 @@ def test_the_demo_continues_if_values_explain_the_quarantine(
     check_parity(store, gated)
     said = " ".join(capsys.readouterr().out.split())
     assert "1 is in quarantine and not published" in said
-    assert "because of expectation between(most, most=5) (1)" in said
+    assert "because of expectation between(most, max_value=5) (1)" in said
 
 
 def test_the_demo_fails_on_a_fault_of_tidemark(

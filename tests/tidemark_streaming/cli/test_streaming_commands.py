@@ -168,14 +168,14 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert process.returncode == 130
     assert "has stopped" in said
     assert "Traceback" not in said
-    session = spark_engine.session(here, session_id(here, ASSET))
+    session = spark_engine.connect_session(here, session_id(here, ASSET))
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
 def test_a_stream_of_a_killed_process_is_replaced(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = spark_engine.session(here, session_id(here, ASSET))
+    session = spark_engine.connect_session(here, session_id(here, ASSET))
     store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
     for _ in range(2):
         with streaming() as process:

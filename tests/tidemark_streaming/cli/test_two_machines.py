@@ -13,7 +13,7 @@ import pytest
 
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, STREAM
 from tidemark_streaming.ingest.ingest_record import is_ingesting
@@ -73,7 +73,7 @@ def machine(
     environment = {
         **os.environ,
         "TIDEMARK_HOME": str(tmp_path / name),
-        "TIDEMARK_REMOTE": address(shared),
+        "TIDEMARK_REMOTE": engine_address(shared),
         "TIDEMARK_WAREHOUSE": shared.warehouse,
         "TIDEMARK_LANDING": str(shared.landing),
     }

@@ -32,7 +32,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
@@ -116,7 +116,7 @@ def test_windows_are_equal_for_any_batch_size(
     found = []
     for place in (warehouse, whole):
         incremental(place, PER_SHOP)
-        rows = place.load_rows(PER_SHOP.table).to_pylist()
+        rows = place.load_rows(PER_SHOP.published_table).to_pylist()
         found.append(sorted(tuple(map(str, row.values())) for row in rows))
     assert found[0] == found[1]
     assert found[0]
@@ -376,7 +376,14 @@ def test_after_a_kill_in_a_commit_each_version_is_ingested_once(
     connector = DeltaConnector(ORDERS, str(path))
     file.write_bytes(cloudpickle.dumps(connector))
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(file), address(engine), json.dumps(warehouse.place)],
+        [
+            sys.executable,
+            "-c",
+            KILLED,
+            str(file),
+            engine_address(engine),
+            json.dumps(warehouse.place),
+        ],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TIDEMARK_FAIL_AT": "timeline"},
         timeout=120,
         check=False,

@@ -22,7 +22,7 @@ from helpers.model.join_oracle import BaseArrival, derived_watermarks
 from helpers.model.telling import LONG
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import INFINITY, iso
+from tidemark.base.instants import INFINITY, format_instant
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
@@ -200,7 +200,7 @@ def change_at_random(
 ) -> None:
     """Change windows without an arrival, or not at all."""
     what = chance.random()
-    if what < 0.3 and warehouse.has_table(transform.table):
+    if what < 0.3 and warehouse.has_table(transform.published_table):
         correct(warehouse, transform)
     elif what < 0.6:
         late_events = chance.choice(["include", "include", "exclude"])
@@ -267,7 +267,12 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
 
     names = ("t", "k", "v")
     items = [
-        {"rows": [dict(zip(names, (iso(row[0]), *row[1:]), strict=True)) for row in one.rows]}
+        {
+            "rows": [
+                dict(zip(names, (format_instant(row[0]), *row[1:]), strict=True))
+                for row in one.rows
+            ]
+        }
         for one in arrivals[:-1]
     ]
     columns = dict(zip(names, ("timestamp", "string", "int"), strict=True))
@@ -290,7 +295,7 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
     found = [
         (
             r["arrival"],
-            *(iso(r["window_first"]), iso(r["window_last"] + 1)),
+            *(format_instant(r["window_first"]), format_instant(r["window_last"] + 1)),
             *(r["k"], r["retraction"], r["n"], r["v"]),
         )
         for r in rows
@@ -301,7 +306,7 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
             assert (row["arrival"], row["k"]) == (following["arrival"], following["k"])
     base = Log(warehouse, ORDERS).read_timeline()
     assert [a.after for a in Log(warehouse, first).read_timeline()] == [a.after for a in base]
-    windows = warehouse.load_rows(tens.table)
+    windows = warehouse.load_rows(tens.published_table)
     starts = to_micros(windows["window_start"])
     assert {
         (start, row["k"]): (row["n"], row["v"])
@@ -340,7 +345,7 @@ def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
 
 
 def published(warehouse: Warehouse, transform: WindowedTransform) -> list[tuple[Any, ...]]:
-    table = warehouse.load_rows(transform.table)
+    table = warehouse.load_rows(transform.published_table)
     bounds = (to_micros(table[name]) for name in ("window_start", "window_end"))
     rows = zip(*bounds, table.to_pylist(), strict=True)
     return [(start, end, row["k"], row["n"], row["v"]) for start, end, row in rows]
@@ -411,14 +416,14 @@ def test_a_chain_refuses_windows_that_changed_without_an_arrival(
     with pytest.raises(DataError, match=r"run \w{8} of 'fives' \(a (correction|backfill), ") as no:
         take(warehouse, hours)
     assert "changed windows that 'hours' had read. Run `tidemark rebuild hours`" in str(no.value)
-    for table in hours.tables:
+    for table in hours.own_tables:
         warehouse.drop_table(table)
     assert take(warehouse, hours) == 2
     assert [r["n"] for r in rows_of(warehouse, hours)] == [2, 1]
     arrive(warehouse, *arrivals)
     incremental(warehouse, fives)
     assert take(warehouse, hours) == 1
-    for table in fives.tables:
+    for table in fives.own_tables:
         warehouse.drop_table(table)
     incremental(warehouse, fives)
     with pytest.raises(DataError, match=r"'fives' no longer has the run .*, or it was dropped"):
@@ -586,14 +591,14 @@ def test_each_stage_of_a_chain_adds_one_small_ingest_and_one_small_run(
             if isinstance(stage, DerivedSource):
                 assert take(warehouse, stage) == 1
             else:
-                before = [version(warehouse, table) for table in stage.tables]
+                before = [version(warehouse, table) for table in stage.own_tables]
                 incremental(warehouse, stage)
-                after = [version(warehouse, table) for table in stage.tables]
+                after = [version(warehouse, table) for table in stage.own_tables]
                 # A commit of the state, and one of the windows; the first run creates the tables.
                 changed = [new - old for old, new in zip(before, after, strict=True)]
                 assert sum(changed) == 2 or number == 0
             assert queries == 1
-    assert [row["n"] for row in warehouse.load_rows(twenties.table).to_pylist()] == [1, 1]
+    assert [row["n"] for row in warehouse.load_rows(twenties.published_table).to_pylist()] == [1, 1]
 
 
 def version(warehouse: Warehouse, table: str) -> int:
@@ -630,7 +635,7 @@ def test_a_declared_type_that_is_not_that_of_the_asset(warehouse: Warehouse) -> 
     with pytest.raises(DefinitionError, match=r"Specify types=\{'n': 'bigint'\}"):
         take(warehouse, hours)
     # The refusal created nothing that would refuse the corrected definition.
-    assert not any(warehouse.has_table(table) for table in hours.tables)
+    assert not any(warehouse.has_table(table) for table in hours.own_tables)
     assert take(warehouse, chain(name="hours", of=fives, types={"n": "BIGINT"})) == 2
 
 

@@ -176,7 +176,7 @@ def by_definition(
 ) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
     definition = source.derivation
     assert isinstance(definition, Join)
-    names = [base.name for base in source.bases]
+    names = [base.name for base in source.base_sources]
     timeline = Log(warehouse, source).read_timeline()
     assert timeline[-1].after == INFINITY
     found = [Step.of_position(a.position) for a in timeline]
@@ -185,7 +185,7 @@ def by_definition(
             BaseArrival([dict(zip(["t", "k", "id"], r, strict=True)) for r in one.rows], b, a)
             for one, (b, a) in zip(given, marks(warehouse, base), strict=True)
         ]
-        for base, given in zip(source.bases, arrivals, strict=True)
+        for base, given in zip(source.base_sources, arrivals, strict=True)
     ]
     joined, unjoined = join_by_definition(
         [(names.index(step.base), step.arrival) for step in found],
@@ -432,7 +432,7 @@ class Chains:
         for number in range(size):
             name = f"stage_{number}"
             tumbling = [each for each in assets if isinstance(each.window, Tumbling)]
-            countable = [each for each in tumbling if each.follows is None]
+            countable = [each for each in tumbling if each.rolled_up_name is None]
             possible = ["asset", "union", *(["chain"] * 2 if assets else [])]
             kind = chance.choice([*possible, *(["roll-up"] if countable else [])])
             if kind == "union":
@@ -497,7 +497,7 @@ class Chains:
 def reads(source: DerivedSource, other: Source) -> bool:
     return any(
         base.name == other.name or (isinstance(base, DerivedSource) and reads(base, other))
-        for base in source.bases
+        for base in source.base_sources
     )
 
 
@@ -568,7 +568,7 @@ def test_an_erasure_of_a_chain_needs_its_asset(warehouse: Warehouse) -> None:
     shop.fill(warehouse, [[*orders, more], []])
     rows = warehouse.load_rows(final.log_table).to_pylist()
     assert sorted(row["newest"] for row in rows) == ["o1", "o3"]
-    for table in fives.tables:
+    for table in fives.own_tables:
         warehouse.drop_table(table)
     with pytest.raises(DataError, match="'final' is stale: 'fives' no longer has the run"):
         shop.erase(warehouse, ORDERS, "o1")
@@ -587,11 +587,11 @@ def test_an_erasure_is_refused_if_a_definition_below_is_not_loaded(warehouse: Wa
                 known.erase(warehouse, ORDERS, "o1", dry_run=dry_run)
     assert warehouse.load_rows(ORDERS.log_table).num_rows == 2
     # The tables of a rebuild that was not promoted have the events, too.
-    side = moved.side("rebuild")
+    side = moved.with_side_tables("rebuild")
     connector = DerivedConnector(side, warehouse.location, warehouse.database)
     list(ingest(warehouse, connector, batch=None))
     copies = shop.erase(warehouse, ORDERS, "o2", dry_run=True).removed
-    assert sorted(copies) == sorted(side.tables)
+    assert sorted(copies) == sorted(side.own_tables)
     # A definition that reads another source now can't recompute the rows of the earlier one.
     elsewhere = Chains([moved, replace(of_moved, source=PAYMENTS)])
     with pytest.raises(DataError, match=r"'of_moved' \(of_moved, .*`tidemark drop of_moved`\."):

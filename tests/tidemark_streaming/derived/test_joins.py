@@ -9,7 +9,7 @@ import pytest
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.derived.asof_join import AsOfSource, asof_join
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
@@ -26,7 +26,7 @@ from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
 SECOND = 1_000_000
-FIRST, FAR = instant("0001-06-01"), instant("2099-01-01")
+FIRST, FAR = parse_instant("0001-06-01"), parse_instant("2099-01-01")
 LEFT, RIGHT = (
     Source(
         name=name,

@@ -18,12 +18,12 @@ from pyspark import cloudpickle
 from helpers.data.runs import dies
 from helpers.kafka.topics import Topics, until
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.instants import INFINITY, iso
+from tidemark.base.instants import INFINITY, format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.derived.join import Between, join
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
@@ -141,7 +141,7 @@ class TopicWriter(Writer):
         self._names = {name: topics.create() for name in ("orders", "payments")}
 
     def send(self, base: Source, rows: Sequence[tuple[Any, ...]]) -> Connector:
-        values = [json.dumps({"t": iso(t), "n": n}).encode() for t, n in rows]
+        values = [json.dumps({"t": format_instant(t), "n": n}).encode() for t, n in rows]
         self._topics.send(self._names[base.name], values)
         return self._topics.connector(self._names[base.name], source=base)
 
@@ -166,7 +166,7 @@ def test_a_killed_join_has_every_pair_once(
     chance, file = random.Random(1), tmp_path / "connector"
     connector = DerivedConnector(PAID, warehouse.location, warehouse.database)
     file.write_bytes(cloudpickle.dumps(connector))
-    arguments = [address(engine), json.dumps(warehouse.place), str(file)]
+    arguments = [engine_address(engine), json.dumps(warehouse.place), str(file)]
     log = Log(warehouse, PAID)
     writer.write()
     with writer.writing():
@@ -183,13 +183,15 @@ def test_a_killed_join_has_every_pair_once(
             process.kill()
             process.wait()
     before = len(log.read_timeline())
-    for base in PAID.bases:
+    for base in PAID.base_sources:
         end(warehouse, base)
     list(ingest(warehouse, connector, batch=None))
 
     timeline = log.read_timeline()
     assert timeline[-1].after == INFINITY
-    assert len(timeline) == sum(len(Log(warehouse, base).read_timeline()) for base in PAID.bases)
+    assert len(timeline) == sum(
+        len(Log(warehouse, base).read_timeline()) for base in PAID.base_sources
+    )
     assert before >= 5
     paid = {n: row[0] for n in range(writer.count) for row in payments(n)}
     pairs = {n for n, at in paid.items() if at is not None and at - n * SECOND <= 3 * SECOND}

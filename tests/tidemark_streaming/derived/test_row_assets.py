@@ -117,7 +117,7 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
     found = parity(warehouse, orders_by_country)
     assert found.equal
     late = len(warehouse.load_rows(orders_by_country.late_table))
-    windows = warehouse.load_rows(orders_by_country.table)
+    windows = warehouse.load_rows(orders_by_country.published_table)
     assert sum(windows["orders"].to_pylist()) + late == sum(row[3] == 1 for row in wanted)
 
 

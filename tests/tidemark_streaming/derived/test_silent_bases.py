@@ -80,7 +80,7 @@ def run_in_cuts(
     while True:
         side = chance.randrange(2)
         given[side] = min(given[side] + chance.choice([1, 1, 2, 10]), len(arrivals[side]))
-        base = source.bases[side]
+        base = source.base_sources[side]
         list(ingest(warehouse, MemoryConnector(base, arrivals[side][: given[side]]), batch=None))
         if chance.random() < 0.5:
             list(ingest(warehouse, derived(warehouse, source), batch=chance.choice([1, 2, None])))
@@ -105,7 +105,7 @@ def base_arrivals(
 
 
 def steps_of(timeline: Sequence[Arrival], source: DerivedSource) -> list[tuple[int, int]]:
-    names = [base.name for base in source.bases]
+    names = [base.name for base in source.base_sources]
     found = [Step.of_position(a.position) for a in timeline]
     return [(names.index(step.base), step.arrival) for step in found]
 
@@ -154,7 +154,9 @@ def test_a_join_of_silent_bases_is_its_definition(warehouse: Warehouse, seed: in
 
     timeline = Log(warehouse, source).read_timeline()
     steps = steps_of(timeline, source)
-    bases = [base_arrivals(warehouse, *each) for each in zip(source.bases, arrivals, strict=True)]
+    bases = [
+        base_arrivals(warehouse, *each) for each in zip(source.base_sources, arrivals, strict=True)
+    ]
     definition = source.derivation
     assert isinstance(definition, Join)
     joined, unjoined = join_by_definition(
@@ -174,7 +176,8 @@ def test_a_join_of_silent_bases_is_its_definition(warehouse: Warehouse, seed: in
     )
     dead = warehouse.load_rows(source.dead_letters_table).to_pylist()
     assert sorted((r["arrival"], r["reason"]) for r in dead) == sorted(
-        (step, f"{reason} in {source.bases[side].name}") for step, side, _, reason in unjoined
+        (step, f"{reason} in {source.base_sources[side].name}")
+        for step, side, _, reason in unjoined
     )
     after = derived_watermarks(steps, bases, definition.look_back, source.idle)
     assert [a.after for a in timeline] == after

@@ -166,11 +166,11 @@ def test_a_restored_base_makes_a_derived_source_and_its_asset_stale(
     copies, hourly = Copies(warehouse, tmp_path), asset("hourly", derived)
     arrive(warehouse, ORDERS, 1, 2)
     arrive(warehouse, PAYMENTS, 3)
-    copies.keep(*ORDERS.tables)
+    copies.keep(*ORDERS.own_tables)
     arrive(warehouse, ORDERS, 8)
     assert take(warehouse, derived) >= 2
     incremental(warehouse, hourly)
-    copies.restore(*ORDERS.tables)
+    copies.restore(*ORDERS.own_tables)
     with pytest.raises(StaleError, match=r"'orders' ends with arrival 0, but its arrival 1 was"):
         take(warehouse, derived)
     # Another event gets the number of the lost arrival, and a later arrival follows.
@@ -241,7 +241,9 @@ def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehous
     assert [r["v"] for r in to_dicts(warehouse.load_rows(wide.log_table)) if r["paid"] == 6] == [1]
     with pytest.raises(StaleError, match="its definition has changed"):
         take(warehouse, narrow)
-    assert not any(warehouse.has_table(table) for table in wide.side("rebuild").tables)
+    assert not any(
+        warehouse.has_table(table) for table in wide.with_side_tables("rebuild").own_tables
+    )
     with pytest.raises(DataError, match="There is nothing to promote: 'paid_orders' was not"):
         promote(warehouse, wide)
 
@@ -386,7 +388,7 @@ def test_a_roll_up_replaces_its_windows_if_its_base_was_restored(
     arrive(warehouse, ORDERS, 1, 13)
     incremental(warehouse, fives)
     incremental(warehouse, tens)
-    kept = [*ORDERS.tables, *(t for t in fives.tables if warehouse.has_table(t)), "runs"]
+    kept = [*ORDERS.own_tables, *(t for t in fives.own_tables if warehouse.has_table(t)), "runs"]
     copies.keep(*kept)
     arrive(warehouse, ORDERS, 14, 25)
     incremental(warehouse, fives)
@@ -401,11 +403,11 @@ def test_an_asset_is_stale_if_its_source_was_restored(warehouse: Warehouse, tmp_
     copies, fives = Copies(warehouse, tmp_path), asset("fives", ORDERS)
     tens = rollup(of=fives, name="tens", window=Tumbling("10 seconds"))
     arrive(warehouse, ORDERS, 1, 9)
-    copies.keep(*ORDERS.tables)
+    copies.keep(*ORDERS.own_tables)
     arrive(warehouse, ORDERS, 3)
     incremental(warehouse, fives)
     incremental(warehouse, tens)
-    copies.restore(*ORDERS.tables)
+    copies.restore(*ORDERS.own_tables)
     arrive(warehouse, ORDERS, 19)
     arrive(warehouse, ORDERS, 29)
     with pytest.raises(StaleError, match="'fives' is stale: 'orders' has another arrival 1"):

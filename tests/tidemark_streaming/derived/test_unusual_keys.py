@@ -150,7 +150,7 @@ def test_keys_are_equal_by_value(
     incremental(warehouse, by_key, limit=2)
     incremental(warehouse, by_key)
     assert parity(warehouse, by_key).equal
-    windows = warehouse.load_rows(by_key.table)
+    windows = warehouse.load_rows(by_key.published_table)
     found = [
         (start, plain((w["x"], tuple(w["k"].values()) if w["k"] else None)))
         for start, w in zip(to_micros(windows["window_start"]), windows.to_pylist(), strict=True)

@@ -20,11 +20,11 @@ from helpers.data.warehouses import warehouse_without_engine
 from helpers.processes.commands import call
 from helpers.processes.ending import GONE, end_with_an_error
 from tidemark.base.errors import DataError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
-from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.identity.parts import parts
+from tidemark.define.identity.fingerprint import compute_fingerprint
+from tidemark.define.identity.parts import describe_parts
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.store import operations
@@ -42,7 +42,7 @@ from tidemark_streaming.streams import desired_streams
 from till.sources import located_payments, movements, orders, paid_orders
 
 ROOT = Path(__file__).parents[3]
-HOUR = duration("1 hour")
+HOUR = parse_duration("1 hour")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_empty_home_has_no_findings(settings: Settings) -> None:
 
 def test_quarantined_windows_are_counted_by_expectation(settings: Settings) -> None:
     judged(settings, 0)
-    name = "between(most, most=5)"
+    name = "between(most, max_value=5)"
     withhold(settings, (3, "a"), (4, "a"), by=name)
     assert found_in(settings) == [("quarantine", "warning", "asset gated")]
     assert (
@@ -148,7 +148,7 @@ def test_the_side_that_holds_a_join_back_is_named(settings: Settings) -> None:
         arrive(settings, base, 0, 0, newest=mark)
     taken = {"orders": 0, "payments": 0}
     for source in (paid_orders, movements, located_payments):
-        watermark = source.watermark_of([marks[base.name] for base in source.bases])
+        watermark = source.watermark_of([marks[base.name] for base in source.base_sources])
         assert watermark is not None
         position = position_of(settings, source, "orders", **taken)
         arrive(settings, source.name, 0, 0, newest=watermark, positions=[position])
@@ -182,7 +182,7 @@ def test_a_join_is_stale_if_a_base_has_another_history(settings: Settings) -> No
 
 def by(asset: WindowedTransform) -> dict[str, Any]:
     """Return the fields with which a commit of an asset records its definition."""
-    return {"definition": fingerprint(asset), "parts": parts(asset)}
+    return {"definition": compute_fingerprint(asset), "parts": describe_parts(asset)}
 
 
 _SINCE_2 = Coverage(TimelinePosition(2, 0, 2, "readings 2"))
@@ -280,7 +280,7 @@ def test_status_shows_all_else_if_a_module_has_a_definition_error(
     (package / "transforms.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TIDEMARK_DOMAINS", "gated,half_broken,nowhere")
-    withhold(settings, (3, "a"), by="between(most, most=5)")
+    withhold(settings, (3, "a"), by="between(most, max_value=5)")
     judged(settings, 0)
     result = call("status", "--json")
     assert result.exit_code == 0, result.stderr
@@ -299,7 +299,7 @@ def test_status_shows_all_else_if_a_module_has_a_definition_error(
 
 def test_status_shows_all_else_if_a_table_is_damaged(settings: Settings) -> None:
     arrive(settings, "orders", 0, 0)
-    withhold(settings, (3, "a"), by="between(most, most=5)")
+    withhold(settings, (3, "a"), by="between(most, max_value=5)")
     judged(settings, 0)
     log = Path(settings.warehouse, settings.database, "orders_timeline/_delta_log")
     (newest,) = log.glob("*.json")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.store import operations
 from tidemark.store.integrity import Damage
 from tidemark.store.lineage import Stale
@@ -29,7 +29,7 @@ from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
 from tidemark_streaming.snapshot.windows import QuarantineCounts
 from tidemark_streaming.streams.stream_states import StreamState
 
-HOUR, MINUTE = duration("1 hour"), duration("1 minute")
+HOUR, MINUTE = parse_duration("1 hour"), parse_duration("1 minute")
 NOW = 500_000 * HOUR
 SERVICES = Services({}, disk_free=50, disk_size=100)
 QUIET = HomeState(NOW, SERVICES)

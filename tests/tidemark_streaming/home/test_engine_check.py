@@ -23,13 +23,13 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse
     settings = Settings(home=tmp_path, engine_port=free_port(), engine_memory="1g")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conf, "SETTINGS", ())
-        spark_engine.ensure(settings)
-    spark = spark_engine.session(settings)
+        spark_engine.ensure_engine(settings)
+    spark = spark_engine.connect_session(settings)
     try:
         yield Warehouse(spark, settings.warehouse, settings.database)
     finally:
         spark.stop()
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)
 
 
 def test_the_engine_that_tidemark_starts_fits(warehouse: Warehouse) -> None:

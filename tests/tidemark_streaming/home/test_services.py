@@ -23,7 +23,7 @@ def test_no_archive_is_built_if_disabled_or_present(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     if wanted:
-        monkeypatch.setattr(archive, "options", lambda *_: ["-XX:SharedArchiveFile=here"])
+        monkeypatch.setattr(archive, "archive_options", lambda *_: ["-XX:SharedArchiveFile=here"])
     assert not services.make_archive(Settings(home=tmp_path, engine_archive=wanted))
     assert not (tmp_path / "logs" / "archive.log").exists()
 
@@ -35,9 +35,9 @@ def test_the_archive_is_built_by_a_process_that_checks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have built it in the meantime; then nothing is left to do."""
-    if not archive.options(find_java(), jars.class_path(find_java())):
+    if not archive.archive_options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
-    monkeypatch.setattr(archive, "options", lambda *_: [])
+    monkeypatch.setattr(archive, "archive_options", lambda *_: [])
     settings = Settings(home=tmp_path, engine_archive=True)
     assert services.make_archive(settings)
     made = services.service(settings, "archive")
@@ -85,7 +85,7 @@ def test_a_killed_daemon_is_restarted_and_the_web_interface_keeps_running(
     names = ("webserver", "daemon")
     try:
         services.start(settings, workspace)
-        started = {name: services.service(settings, name).running() for name in names}
+        started = {name: services.service(settings, name).find_running() for name in names}
         assert started["daemon"] is not None
         daemon = psutil.Process(started["daemon"].pid)
         daemon.kill()
@@ -93,8 +93,8 @@ def test_a_killed_daemon_is_restarted_and_the_web_interface_keeps_running(
         services.start(settings, workspace)
         for name in names:
             services.await_ready(settings, name)
-        assert services.service(settings, "webserver").running() == started["webserver"]
-        restarted = services.service(settings, "daemon").running()
+        assert services.service(settings, "webserver").find_running() == started["webserver"]
+        restarted = services.service(settings, "daemon").find_running()
         assert restarted is not None
         assert restarted.pid != daemon.pid
     finally:
@@ -108,4 +108,4 @@ def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, webserver_port=free_port())
     with pytest.raises(EngineError, match=r"Dagster's databases .* can't be created: .*nonsense"):
         services.start(settings, tmp_path / "workspace.yaml")
-    assert services.service(settings, "webserver").running() is None
+    assert services.service(settings, "webserver").find_running() is None

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
 from helpers.suite.nightly import NIGHTLY
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.run import backfill, incremental
@@ -20,7 +20,7 @@ from tidemark_streaming.ingest.ingest import end, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
-FAR = instant("2099-01-01")
+FAR = parse_instant("2099-01-01")
 TIMES = [
     [T0, T0 + MINUTE],
     [FAR, T0 + 2 * MINUTE],
@@ -61,7 +61,11 @@ def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, wind
         pass
     assert facts is None
     overlap = 2 if isinstance(window, Sliding) else 1
-    rows = warehouse.read_frame(asset.table).agg(F.sum("events"), F.max("window_end")).collect()[0]
+    rows = (
+        warehouse.read_frame(asset.published_table)
+        .agg(F.sum("events"), F.max("window_end"))
+        .collect()[0]
+    )
     assert rows[0] == overlap * len(BELIEVED)
     assert rows[1].year == 2023
     late = warehouse.read_frame(asset.late_table).orderBy("ts").collect()

@@ -198,7 +198,7 @@ def test_keys_and_aggregates_may_have_internal_names(
         for asset in (by_own, by_plain):
             incremental(warehouse, asset)
     seen = set[str]()
-    for own, other in zip(by_own.tables, by_plain.tables, strict=True):
+    for own, other in zip(by_own.own_tables, by_plain.own_tables, strict=True):
         if own.role is Role.STATE or not warehouse.has_table(own):
             continue
         seen.add(own.role)
@@ -261,10 +261,10 @@ def test_a_function_must_not_add_reserved_or_duplicate_columns(spark: SparkSessi
         function=lambda rows: rows.withColumn("_tidemark_rank", F.lit(1)),
     )
     with pytest.raises(DefinitionError, match="'_tidemark_rank', which begins with '_tidemark_'"):
-        asset.prepare(rows)
+        asset.prepare_rows(rows)
     for name in LATE_COLUMNS:
         with pytest.raises(DefinitionError, match=f"has a column '{name}', which is reserved"):
-            replace(asset, function=_adding(name)).prepare(rows)
+            replace(asset, function=_adding(name)).prepare_rows(rows)
     twice = [F.lit(1).alias("id"), F.lit(2).alias("ID")]
     with pytest.raises(DefinitionError, match="has the column 'id' twice \\(the engine ignores"):
-        replace(asset, function=lambda rows: rows.select("*", *twice)).prepare(rows)
+        replace(asset, function=lambda rows: rows.select("*", *twice)).prepare_rows(rows)

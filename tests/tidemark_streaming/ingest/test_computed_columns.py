@@ -119,7 +119,7 @@ def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
     land(tmp_path, "b.json", json.dumps(record(7200)), 2)
     list(ingest(warehouse, files))
     incremental(warehouse, HOURLY)
-    assert warehouse.load_rows(HOURLY.table)["n"].to_pylist() == [3]
+    assert warehouse.load_rows(HOURLY.published_table)["n"].to_pylist() == [3]
     assert parity(warehouse, HOURLY).equal
     # With a corrected expression, the dead letter can be decoded.
     corrected = {**ENVELOPE.computed, "sent_at": "timestamp_millis(payload.ts_ms % 1000)"}

@@ -13,7 +13,7 @@ from helpers.data.landing import HEADER, SOURCE, connector, land, log_rows
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark.engine import ensure
+from tidemark.engine import ensure_engine
 from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -134,7 +134,7 @@ POINTS = ["sensors_dead_letters", "sensors_timeline", "after sensors_timeline"]
 
 
 def killed(engine: Settings, warehouse: Warehouse, landing: Path, what: str, point: str) -> None:
-    place = [ensure(engine), warehouse.location, warehouse.database, str(landing)]
+    place = [ensure_engine(engine), warehouse.location, warehouse.database, str(landing)]
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", KILLED, *place, what, point],

@@ -275,7 +275,7 @@ def test_edge_files_give_the_expected_log_and_windows(
     assert warehouse.load_rows(source.dead_letters_table).num_rows == case.dead
     if case.published is not None:
         names = list(dict.fromkeys([*case.keys, *case.aggregates]))
-        rows = plain(warehouse.load_rows(asset.table), names)
+        rows = plain(warehouse.load_rows(asset.published_table), names)
         assert repr(rows) == repr(sorted(case.published, key=repr))
     held = warehouse.has_table(asset.quarantine_table)
     failed = (

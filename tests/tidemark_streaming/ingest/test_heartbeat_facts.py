@@ -73,7 +73,7 @@ def arrivals(strategy: Watermark, steps: Sequence[Step], cuts: Sequence[int]) ->
         watermark=strategy,
         heartbeat="1 second",
     )
-    chunks, facts = chunks_and_facts(steps, by=strategy.by is not None)
+    chunks, facts = chunks_and_facts(steps, by=strategy.group_column is not None)
     found, start = list[Arrival](), 0
     for end in [*sorted({c for c in cuts if c < len(steps)}), len(steps)]:
         # Another process knows only what the timeline has.

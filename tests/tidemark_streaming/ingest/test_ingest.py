@@ -34,7 +34,7 @@ from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Manual, PerPartition, Punctuated, Watermark
-from tidemark.engine import ensure
+from tidemark.engine import ensure_engine
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -85,7 +85,7 @@ def expected(engine: Settings, spark: SparkSession, landing: str) -> Log_:
 
 @pytest.fixture(scope="module")
 def remote(engine: Settings) -> str:
-    return ensure(engine)
+    return ensure_engine(engine)
 
 
 def contents(warehouse: Warehouse) -> Log_:

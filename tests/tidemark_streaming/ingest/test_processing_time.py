@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.data.landing import HEADER, SOURCE, connector, land
-from tidemark.base.instants import INFINITY, instant
+from tidemark.base.instants import INFINITY, parse_instant
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.connector import CLOCK_SLACK, Chunk, processing_time
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.ingest.future_watermark import FAR, FutureWatermark, is_far_ahead
 
-FAR_FUTURE = instant("2099-01-01")
+FAR_FUTURE = parse_instant("2099-01-01")
 INSTANTS = st.integers(-(1 << 62), 1 << 62)
 
 

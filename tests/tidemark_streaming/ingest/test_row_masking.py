@@ -149,7 +149,7 @@ def test_delta_versions_are_masked_before_anything_is_written(
     changed = [(3, None, f"{MASKED}0003"), (3, None, f"{MASKED}9999")]
     told = [(row.n, row.ssn, row.card) for row in log]
     assert told == whole + (changed if "change_feed" in way else [])
-    emails = [Tokenize().change()(f"{MARK}-{n}@example.com".encode()) for n in (0, 1)]
+    emails = [Tokenize().create_change()(f"{MARK}-{n}@example.com".encode()) for n in (0, 1)]
     assert [row.email.encode() for row in log] == [emails[row.n % 2] for row in log]
 
 

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from helpers.kafka.topics import CLICKS, T0, Topics, clicks
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -122,7 +122,7 @@ def test_an_ingest_killed_at_any_instant_loses_and_doubles_nothing(
 ) -> None:
     name = topics.create(partitions=2)
     chance, sent = random.Random(11), 0
-    arguments = [address(engine), json.dumps(warehouse.place), topics.servers, name]
+    arguments = [engine_address(engine), json.dumps(warehouse.place), topics.servers, name]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     for _ in range(4):
         topics.send(name, clicks(*range(sent, sent + 100)))
@@ -148,7 +148,9 @@ def test_ingestion_starts_at_the_given_time(warehouse: Warehouse, topics: Topics
     name = topics.create()
     topics.send(name, clicks(0), at=T0)
     topics.send(name, clicks(1, 2), at=T0 + 10)
-    (arrival,) = bring(warehouse, topics.connector(name, start=iso((T0 + 10) * 1_000_000) or ""))
+    (arrival,) = bring(
+        warehouse, topics.connector(name, start=format_instant((T0 + 10) * 1_000_000) or "")
+    )
     assert (arrival.rows, numbers(warehouse)) == (2, [1, 2])
 
 

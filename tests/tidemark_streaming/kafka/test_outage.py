@@ -20,7 +20,7 @@ from helpers.kafka.topics import CLICKS, T0, Topics, clicks
 from helpers.processes.following import PATIENCE, Following
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, TidemarkError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
@@ -144,16 +144,21 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     bring((50,), 0)
     following.join()
     incremental(warehouse, asset)
-    head = warehouse.newest_version(asset.table)
+    head = warehouse.newest_version(asset.published_table)
     until(lambda: (p := out[-1].position) is not None and p.version >= head)
     ended.set()
     way_out.join(PATIENCE)
 
     sent: dict[int, int] = {**dict.fromkeys((0, 1, 2, 30, 50), 0), 40: 1, 41: 1}
-    expected = Counter((iso((T0 + n // 10 * 10) * 1_000_000), p) for n, p in sent.items())
+    expected = Counter(
+        (format_instant((T0 + n // 10 * 10) * 1_000_000), p) for n, p in sent.items()
+    )
     assert numbers(warehouse) == sorted(sent)
-    rows: list[dict[str, Any]] = warehouse.load_rows(asset.table).to_pylist()
-    published = {(iso(instant(r["window_start"])), r["kafka_partition"]): r["n"] for r in rows}
+    rows: list[dict[str, Any]] = warehouse.load_rows(asset.published_table).to_pylist()
+    published = {
+        (format_instant(parse_instant(r["window_start"])), r["kafka_partition"]): r["n"]
+        for r in rows
+    }
     assert published == told(topics.servers, panes) == expected
 
 

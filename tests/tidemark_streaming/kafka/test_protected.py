@@ -224,7 +224,7 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     assert [(r.card, r.note, r.ssn) for r in rows] == [
         (f"{MASKED}{n:04}", MASKED, None) for n in (0, 1)
     ]
-    told = Tokenize().change()
+    told = Tokenize().create_change()
     emails = [told(f"{who}-{MARK}@example.com".encode()) for who in ("bob", "ann")]
     assert [r.email.encode() for r in rows] == emails
     assert {r.kafka_key.encode() for r in rows} == {told(f"{MARK}-key".encode())}
@@ -261,12 +261,12 @@ def test_a_corrected_dead_letter_is_masked(
 
 
 def test_a_token_depends_only_on_its_key_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    token, masked = Tokenize().change(), Mask(keep_last=4).change()
+    token, masked = Tokenize().create_change(), Mask(keep_last=4).create_change()
     assert token(b"a") == token(b"a") != token(b"b")
     # HMAC-SHA256, as computed by `openssl dgst -sha256 -hmac KEY`.
     assert token(b"ann@example.com") == b"093e3dd9df951c5008225d533a017547"
     monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", KEY[::-1])
-    assert Tokenize().change()(b"a") != token(b"a")
+    assert Tokenize().create_change()(b"a") != token(b"a")
     assert [masked(v) for v in (b"12345678", b"1234567", b"")] == [b"***5678", b"***", b"***"]
 
 

@@ -187,7 +187,7 @@ def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Se
     """Uses only these rights, plus the right to create topics if the topic does not exist."""
     ingest_rows(warehouse, READINGS, some_arrivals())
     incremental(warehouse, PER_MINUTE)
-    windows = warehouse.load_rows(PER_MINUTE.table).num_rows
+    windows = warehouse.load_rows(PER_MINUTE.published_table).num_rows
     for topic, rights in (("panes", RIGHTS), ("panes_made", {**RIGHTS, **CREATE})):
         if rights is RIGHTS:
             for name in (topic, f"{topic}_positions"):

@@ -21,7 +21,7 @@ from helpers.data.tables import arrive, ran
 from helpers.processes.commands import call, surround
 from helpers.suite.scrapes import scraped, summed, value
 from tidemark.base.errors import ConflictError, DefinitionError
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define.helper_columns import ADMITTED
 from tidemark.run.runner import backfill, incremental
@@ -119,7 +119,7 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
     for transform in (by_minute, by_hour):
         own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
         assert value(found, "tidemark_asset_lag_arrivals", **own) == 0
-        windows = warehouse.read_frame(transform.table)
+        windows = warehouse.read_frame(transform.published_table)
         assert value(found, "tidemark_asset_published_rows", **own) == windows.count() > 0
         assert value(found, "tidemark_asset_final_rows", **own) == windows.where("final").count()
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
@@ -247,7 +247,7 @@ def _number(figure: object) -> float | None:
     """Return a figure of the status as a number: a count, an instant in seconds, or the number of
     fields."""
     if isinstance(figure, str):
-        return instant(figure) / 1e6
+        return parse_instant(figure) / 1e6
     if isinstance(figure, dict):
         return len(figure)
     assert figure is None or isinstance(figure, int)

@@ -42,9 +42,9 @@ def test_the_service_starts_responds_and_stops(home: Settings) -> None:
         found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
     assert {"tidemark_source_events", "tidemark_asset_run_seconds"} <= found
     watch = services.service(home, "watch")
-    before = watch.running()
+    before = watch.find_running()
     services.start_watch(home)
-    assert watch.running() == before, "what runs is left as it is"
+    assert watch.find_running() == before, "what runs is left as it is"
     other = home.model_copy(update={"watch_port": free_port()})
     with pytest.raises(EngineError, match=r"live page of .* runs on port .*TIDEMARK_WATCH_PORT"):
         services.start_watch(other)

@@ -46,7 +46,7 @@ def test_a_topics_lag_in_versions_is_reported(
 ) -> None:
     topic = KafkaSink(topics.unused(), topics.servers)
     asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
-    table = f"{settings.warehouse}/{settings.database}/{asset.table}"
+    table = f"{settings.warehouse}/{settings.database}/{asset.published_table}"
     watching = watcher(monkeypatch, settings, asset)
     own = {"asset": asset.name, "topic": topic.name}
 
@@ -57,7 +57,7 @@ def test_a_topics_lag_in_versions_is_reported(
     assert value(found, "tidemark_sink_lag_seconds", **own) == 0
     assert value(found, "tidemark_sink_up", **own) == 1
     for n in range(3):
-        publish(settings, asset.table, n, [n * MINUTE], MINUTE)
+        publish(settings, asset.published_table, n, [n * MINUTE], MINUTE)
     begun = time.time()
     found = seen(watching, lambda found: behind(found) == 3)
     waited = value(found, "tidemark_sink_lag_seconds", **own)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kiosk import transforms
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.define.derived.join import Between, Join
 from tidemark.define.derived.union import Union
 from tidemark_streaming.scenario.read.arrivals import ScenarioArrival
@@ -60,16 +60,19 @@ def test_derived_sources_are_parsed(tmp_path: Path) -> None:
     assert join.left_columns == {"at": "l_at"}
     assert join.right_columns == {"at": "r_at", "amount": "amount"}
     assert isinstance(union, Union)
-    assert [base.name for base in union.bases] == ["orders", "paid"]
+    assert [base.name for base in union.base_sources] == ["orders", "paid"]
     assert found.source is found.derived["paid"]
     assert found.transform.keys == ("amount",)
     assert found.expect is not None
     time = found.expect.derived["paid"][0]["l_at"]
-    assert (instant(time), found.expect.windows) == (instant("2026-01-01T10:00:00Z"), None)
+    assert (parse_instant(time), found.expect.windows) == (
+        parse_instant("2026-01-01T10:00:00Z"),
+        None,
+    )
 
 
 def test_arrivals_name_their_source_and_move_the_clock(tmp_path: Path) -> None:
-    time = instant("2026-01-01T10:00:00Z")
+    time = parse_instant("2026-01-01T10:00:00Z")
     assert scenario(tmp_path, VALID).arrivals == (
         ScenarioArrival(((time, "a"),), 1_000_000, source="orders"),
         ScenarioArrival((), 61_000_000, silent_since=0, source="payments"),

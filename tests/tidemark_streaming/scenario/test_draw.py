@@ -15,7 +15,7 @@ from helpers.model.oracle import simulate
 from helpers.model.random_derived import random_derived_scenario
 from helpers.model.random_scenarios import scenarios
 from helpers.suite.pages import ROOT
-from tidemark.base.instants import INFINITY, iso
+from tidemark.base.instants import INFINITY, format_instant
 from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify
 from tidemark_streaming.scenario.draw.event_logs import event_logs, steps
 from tidemark_streaming.scenario.draw.text import WIDTH, svg, text
@@ -300,7 +300,7 @@ def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
     path.write_text(given.replace("{monotonous: {}}", strategy))
     found = load(path)
     after = [s.after for s in steps(found, found.source)]
-    assert [iso(a) for a in after] == [
+    assert [format_instant(a) for a in after] == [
         "2024-01-01T00:00:11Z",
         "2024-01-01T00:00:11Z",
         "2024-01-01T00:00:11Z",
@@ -332,7 +332,7 @@ def test_the_picture_matches_the_result_for_random_scenarios(
     assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
     ElementTree.fromstring(svg(scenario, result))
     arrivals = steps(scenario, scenario.source)
-    assert iso(arrivals[-1].after) == result["watermark"]
+    assert format_instant(arrivals[-1].after) == result["watermark"]
     events = classify(scenario, arrivals)
     late = sum(list(e.windows.values()).count(TOO_LATE) for e in events)
     assert late + sum(e.verdict == NO_TIME for e in events) == len(result["late"])
@@ -368,7 +368,7 @@ def test_the_picture_matches_the_result_for_random_derived_sources(tmp_path: Pat
         for name, log in expected.items():
             watermarks = [(as_float(s.before), as_float(s.after)) for s in logs[name]]
             assert watermarks == [(a.before, a.after) for a in log.arrivals], (seed, name)
-        assert iso(logs[scenario.source.name][-1].after) == result["watermark"], seed
+        assert format_instant(logs[scenario.source.name][-1].after) == result["watermark"], seed
 
 
 FIGURES = sorted(ROOT.glob("docs/images/*.svg"))

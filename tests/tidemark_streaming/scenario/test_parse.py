@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.base.instants import INFINITY, instant
+from tidemark.base.instants import INFINITY, parse_instant
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
@@ -119,9 +119,9 @@ def test_an_open_source_has_no_end(tmp_path: Path) -> None:
         ("boolean", "true", True),
         ("date", "2024-02-29", date(2024, 2, 29)),
         ("timestamp", "1969-12-31 23:59:59.5", -500_000),
-        ("timestamp", "2024-01-01T00:00:00+02:00", instant("2023-12-31T22:00:00Z")),
-        ("timestamp", "2024-01-01", instant("2024-01-01")),
-        ("timestamp", "2024-1-1 0:00:01", instant("2024-01-01T00:00:01")),
+        ("timestamp", "2024-01-01T00:00:00+02:00", parse_instant("2023-12-31T22:00:00Z")),
+        ("timestamp", "2024-01-01", parse_instant("2024-01-01")),
+        ("timestamp", "2024-1-1 0:00:01", parse_instant("2024-01-01T00:00:01")),
         ("timestamp_ntz", "2024-01-01 00:00:01", datetime(2024, 1, 1, 0, 0, 1)),  # noqa: DTZ001
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
 from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.topics import Topics
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill
@@ -42,9 +42,9 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
     table = Table("accumulating")
     for record in records(servers, topic):
         table.take(*record)
-    rows = warehouse.load_rows(asset.table)
+    rows = warehouse.load_rows(asset.published_table)
     there = {
-        (iso(start), key, commit_number, n)
+        (format_instant(start), key, commit_number, n)
         for start, key, commit_number, n in zip(
             rows["window_start"].cast(pa.int64()).to_pylist(),
             *(rows[name].to_pylist() for name in ("sensor", "commit_number", "n")),
@@ -66,7 +66,7 @@ def test_a_stream_publishes_its_windows_and_those_of_a_backfill(
     asset = emitting(KafkaSink(topic, topics.servers))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     continuous.start(warehouse, asset)
-    until(lambda: warehouse.has_table(asset.table))
+    until(lambda: warehouse.has_table(asset.published_table))
     until(lambda: same(warehouse, topics.servers, asset, topic))
     backfill(warehouse, asset, *minutes(0, 4))
     until(lambda: same(warehouse, topics.servers, asset, topic))

@@ -25,9 +25,9 @@ from helpers.processes.clocks import shift_clock
 from helpers.processes.dying import parent
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import ConflictError, DataError, DefinitionError, TidemarkError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.secret import secret
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.asset import Asset
@@ -66,7 +66,9 @@ def told(topics: Topics, asset: WindowedTransform) -> list[dict[str, Any]]:
 def shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of a table with instants in the format of the records."""
     return {
-        name: iso(round(value.timestamp() * 1e6)) if hasattr(value, "timestamp") else value
+        name: format_instant(round(value.timestamp() * 1e6))
+        if hasattr(value, "timestamp")
+        else value
         for name, value in row.items()
     }
 
@@ -88,7 +90,10 @@ def assert_same(
     table = Table(str(asset.accumulation), ("n", "high"), once=not committed)
     for record in records(topics.servers, topic_of(asset).name, committed=committed):
         table.take(*record)
-    there = {place(r): r for r in map(shown, played.warehouse.load_rows(asset.table).to_pylist())}
+    there = {
+        place(r): r
+        for r in map(shown, played.warehouse.load_rows(asset.published_table).to_pylist())
+    }
     assert table.rows.keys() == there.keys()
     for window, row in there.items():
         got = table.rows[window]
@@ -274,7 +279,7 @@ def test_a_new_epoch_replaces_everything_before_it(
     SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     played.run(2)
-    played.warehouse.write_checkpoint(asset.table, removes_expired=False)
+    played.warehouse.write_checkpoint(asset.published_table, removes_expired=False)
     for commit in played.logs[0].glob("*.json"):
         commit.unlink()
     SinkWriter(played.warehouse, asset).publish()
@@ -297,16 +302,18 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
     played.run(3)
     SinkWriter(played.warehouse, asset).publish()
     played.run()
-    before = played.warehouse.find_head(asset.table)
+    before = played.warehouse.find_head(asset.published_table)
     played.begin()
-    played.anew(asset.table, asset.state_table)
+    played.anew(asset.published_table, asset.state_table)
     played.run()
     warehouse, looks = played.warehouse, iter([before] * 2)
     look = warehouse.find_head
     monkeypatch.setattr(
         warehouse,
         "head",
-        lambda table: next(looks, None) or look(table) if table == asset.table else look(table),
+        lambda table: (
+            next(looks, None) or look(table) if table == asset.published_table else look(table)
+        ),
     )
     writer = SinkWriter(warehouse, asset)
     send, sent = writer._channel.send, list[int]()
@@ -354,7 +361,7 @@ def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics)
 
 def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics) -> None:
     asset = emitting(topics, played, "accumulating")
-    name, table = topic_of(asset).name, asset.table
+    name, table = topic_of(asset).name, asset.published_table
     played.run(3)
     SinkWriter(played.warehouse, asset).publish()
     head = played.warehouse.find_head(table)
@@ -508,6 +515,6 @@ def test_a_sink_needs_accumulation_and_a_valid_topic() -> None:
 def test_the_sink_does_not_change_the_fingerprint() -> None:
     asset = replace(PER_MINUTE, accumulation="accumulating")
     topic = KafkaSink("departures", client={"sasl.password": secret("env:NOBODYS")})
-    assert fingerprint(replace(asset, sink=topic)) == fingerprint(asset)
+    assert compute_fingerprint(replace(asset, sink=topic)) == compute_fingerprint(asset)
     with pytest.raises(DefinitionError, match="Topic 'departures' has the value of sasl"):
         KafkaSink("departures", client={"sasl.password": "none-of-anybodys"})

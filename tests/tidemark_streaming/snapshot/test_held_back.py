@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import INFINITY, parse_duration
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark_streaming.snapshot.held_back import PATIENCE, BaseProgress, find_slow_base
 from till.sources import located_payments, movements, paid_orders
 
-HOUR = duration("1 hour")
+HOUR = parse_duration("1 hour")
 DERIVED = [paid_orders, movements, located_payments]
 
 
 def slow_base(source: DerivedSource, progress: dict[str, BaseProgress]) -> str | None:
     """Return the base that holds back a source that has taken all arrivals of its bases."""
-    marks = [progress[base.name].watermark for base in source.bases]
+    marks = [progress[base.name].watermark for base in source.base_sources]
     held = find_slow_base(source, source.watermark_of(marks), progress)
     return None if held is None else held.base
 
@@ -25,7 +25,7 @@ def slow_base(source: DerivedSource, progress: dict[str, BaseProgress]) -> str |
 def test_only_the_base_without_new_events_holds_back(source: DerivedSource) -> None:
     generator = random.Random(34)
     for _ in range(200):
-        names = [base.name for base in source.bases]
+        names = [base.name for base in source.base_sources]
         slow, fast = generator.sample(names, 2)
         newest = generator.randrange(100 * HOUR, 200 * HOUR)
         gap = generator.randrange(2 * PATIENCE, 50 * PATIENCE)
@@ -49,7 +49,7 @@ def test_only_the_base_without_new_events_holds_back(source: DerivedSource) -> N
 def test_a_source_that_only_lacks_arrivals_is_not_held_back(source: DerivedSource) -> None:
     progress = {
         base.name: BaseProgress(100 * HOUR + n * 10 * HOUR, 100 * HOUR + n * 10 * HOUR)
-        for n, base in enumerate(source.bases)
+        for n, base in enumerate(source.base_sources)
     }
     assert find_slow_base(source, 50 * HOUR, progress) is None
     assert find_slow_base(source, None, progress) is None

@@ -32,8 +32,8 @@ def test_an_asset_without_integrity_failures_has_no_fault(
 ) -> None:
     assert stands(settings) is None
     judged(settings, 0)
-    judged(settings, 1, (3, "a"), expectation="between(most, most=5)")
-    withhold(settings, (3, "a"), by="between(most, most=5)")
+    judged(settings, 1, (3, "a"), expectation="between(most, max_value=5)")
+    withhold(settings, (3, "a"), by="between(most, max_value=5)")
     assert stands(settings) is None
 
 

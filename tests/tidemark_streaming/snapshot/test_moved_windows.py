@@ -58,7 +58,7 @@ def test_windows_that_moved_are_found(
     tmp_path: Path, published: Sequence[Window], *, has_moved: bool
 ) -> None:
     hours = chain(name="hours", of=ASSET)
-    write(tmp_path, ASSET.table, ("window_start", "window_end"), published)
+    write(tmp_path, ASSET.published_table, ("window_start", "window_end"), published)
     write(tmp_path, hours.log_table, ("window_first", "window_last"), READ)
     assert find(tmp_path, hours, 5) == has_moved
     # A chain of changes also has the windows in quarantine.
@@ -68,4 +68,4 @@ def test_windows_that_moved_are_found(
 def find(folder: Path, source: DerivedSource, minutes: int) -> bool:
     assert isinstance(source.derivation, Chain)
     results = AssetResults(source, source.derivation, Tables(str(folder)))
-    return results.has_moved_windows(minutes * MINUTE + source.derivation.wait)
+    return results.has_moved_windows(minutes * MINUTE + source.derivation.settling_time)

@@ -8,7 +8,7 @@ import pytest
 from helpers.data.landing import SOURCE
 from helpers.data.tables import arrive, beat
 from helpers.processes.commands import call
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.overview import Monitor
@@ -31,7 +31,7 @@ def test_a_silent_source_is_shown_until_data_arrives(
         assert result.exit_code == 0, result.stderr
         (source,) = json.loads(result.stdout)["sources"]
         (on_page,) = page.state(Monitor(settings).read(), "tidemark", 1)["sources"]
-        assert iso(kept.source(SOURCE).silent_since) == source["silent_since"]
+        assert format_instant(kept.source(SOURCE).silent_since) == source["silent_since"]
         return source["silent_since"], on_page["silentSince"]
 
     arrive(settings, name, 0, 2)
@@ -39,8 +39,11 @@ def test_a_silent_source_is_shown_until_data_arrives(
     assert "silent" not in call("status").stdout
     beat(settings, name, 3, watermark=0, silent_since=SECOND)
     beat(settings, name, 4, watermark=0, silent_since=SECOND)
-    assert seen() == (iso(SECOND), 1000)
-    sentence = f"{name} has been silent since {iso(SECOND)}; the newest heartbeat is of {iso(4)}."
+    assert seen() == (format_instant(SECOND), 1000)
+    sentence = (
+        f"{name} has been silent since {format_instant(SECOND)}; the newest heartbeat is "
+        f"of {format_instant(4)}."
+    )
     assert sentence in " ".join(call("status").stdout.split())
     arrive(settings, name, 5, 5)
     assert seen() == (None, None)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.compute.compare import keys_as_json
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.rows import to_display
 from tidemark_streaming.snapshot.check_results import keys_of_json, keys_of_row
 
@@ -51,7 +51,9 @@ def texts(spark: SparkSession) -> dict[str, list[tuple[str, str]]]:
     columns = ", ".join(f"k{n} {kind}" for n, kind in enumerate(KEYS))
     frame = spark.createDataFrame(rows, f"n INT, {columns}").orderBy("n")
     own = [f"k{n}" for n in range(len(KEYS))]
-    found = fetch(frame.select("*", *(keys_as_json([name]).alias(f"json_{name}") for name in own)))
+    found = fetch_dataframe(
+        frame.select("*", *(keys_as_json([name]).alias(f"json_{name}") for name in own))
+    )
     kinds = dict(zip(found.schema.names, found.schema.types, strict=True))
     result = dict[str, list[tuple[str, str]]]()
     for name, (kind, values) in zip(own, KEYS.items(), strict=True):
@@ -84,7 +86,7 @@ def test_a_time_of_any_year_is_the_same_text_from_a_table_and_from_json(
         "local": "CAST(timestamp_micros(micros) AS TIMESTAMP_NTZ)",
     }
     frame = frame.selectExpr(*(f"{expression} AS {name}" for name, expression in keys.items()))
-    found = fetch(frame.withColumn("json", keys_as_json([*keys])))
+    found = fetch_dataframe(frame.withColumn("json", keys_as_json([*keys])))
     types = {name: found.schema.field(name).type for name in keys}
     rows = to_display(found)
     assert [keys_of_row(r, types) for r in rows] == [keys_of_json(r["json"], types) for r in rows]

@@ -39,7 +39,7 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
     settings = Settings(home=tmp_path)
     # The state table has a row per window and run with events.
     write(settings, by_minute.state_table, [10, 20, 20, 30, 40], **{ADMITTED: [True] * 5})
-    write(settings, by_hour.table, [10, 20, 30, 40])
+    write(settings, by_hour.published_table, [10, 20, 30, 40])
     found = count_open(Tables.of(settings), asset, watermark)
     assert found.total() == left
     assert all(watermark is None or end > watermark for end in found)

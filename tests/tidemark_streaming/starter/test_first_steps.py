@@ -13,7 +13,7 @@ import pytest
 from helpers.processes.commands import call
 from helpers.suite.pages import fences, followed
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address
+from tidemark.engine.connect import engine_address
 from tidemark.engine.ports import free_port
 from tidemark_streaming.testing.small_engine import TEST_HOME
 
@@ -40,7 +40,7 @@ class Beginner:
         ports = ("KAFKA", "WEBSERVER", "WATCH")
         return {
             **self._env,
-            "TIDEMARK_REMOTE": address(self._engine),
+            "TIDEMARK_REMOTE": engine_address(self._engine),
             "TIDEMARK_DATABASE": f"first_{uuid4().hex[:12]}",
             **{f"TIDEMARK_{name}_PORT": str(free_port()) for name in ports},
         }

@@ -24,7 +24,7 @@ from helpers.data.support import (
 from tidemark import expect as q
 from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
 from tidemark.base.settings import Settings
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
@@ -160,7 +160,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
     ledger.create(warehouse)
     run = continuous._batch(warehouse.place, whole, ALL)
     run(warehouse.read_frame(ledger.TABLE), 0)
-    assert not warehouse.has_table(whole.table)
+    assert not warehouse.has_table(whole.published_table)
     incremental(warehouse, PER_MINUTE)
     run(warehouse.read_frame(ledger.TABLE), 1)
     assert parity(warehouse, whole).equal
@@ -191,12 +191,12 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)
     incremental(warehouse, PER_MINUTE)
     run(warehouse.read_frame(ledger.TABLE), 1)
-    version = warehouse.newest_version(whole.table)
+    version = warehouse.newest_version(whole.published_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     backfill(warehouse, now)
     with pytest.raises(DefinitionChangedError):
         run(warehouse.read_frame(ledger.TABLE), 2)
-    assert warehouse.newest_version(whole.table) == version
+    assert warehouse.newest_version(whole.published_table) == version
     later = replace(whole, base=now, allowed_lateness=now.allowed_lateness)
     incremental(warehouse, later)
     assert parity(warehouse, later).equal
@@ -261,14 +261,14 @@ def test_a_streams_worker_computes_the_same_fingerprint(
     found = tmp_path / "fingerprints"
 
     def write(batch: DataFrame, _: int) -> None:
-        found.write_text(" ".join(fingerprint(t) for t in (PER_MINUTE, departures_hourly)))
+        found.write_text(" ".join(compute_fingerprint(t) for t in (PER_MINUTE, departures_hourly)))
 
     ingest(warehouse, READINGS, ARRIVALS[:1])
     reader = warehouse.spark.readStream.format("delta")
     rows = reader.load(warehouse.path_of(READINGS.timeline_table))
     query = rows.writeStream.foreachBatch(write).trigger(availableNow=True).start()
     query.awaitTermination(60)
-    ours = [fingerprint(PER_MINUTE), fingerprint(departures_hourly)]
+    ours = [compute_fingerprint(PER_MINUTE), compute_fingerprint(departures_hourly)]
     assert found.read_text().split() == ours
 
 
@@ -284,7 +284,7 @@ def test_each_assets_stream_has_its_own_session(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
-    limit = q.between("most", most=0.9)
+    limit = q.between("most", max_value=0.9)
     expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))
     ingest(warehouse, READINGS, ARRIVALS)
     continuous.start(warehouse, expecting, available_now=True).awaitTermination(240)

@@ -25,7 +25,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Tumbling
-from tidemark.engine.connect import address, session
+from tidemark.engine.connect import connect_session, engine_address
 from tidemark.run import incremental
 from tidemark.run.admission import Admission
 from tidemark.store import ledger
@@ -71,7 +71,7 @@ def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list
 
 def counted(warehouse: Warehouse) -> int:
     """Return the number of events in the windows of a minute and in the late table."""
-    whole = sum(warehouse.load_rows(PER_MINUTE.table)["events"].to_pylist())
+    whole = sum(warehouse.load_rows(PER_MINUTE.published_table)["events"].to_pylist())
     late = PER_MINUTE.late_table
     return whole + (warehouse.read_frame(late).count() if warehouse.has_table(late) else 0)
 
@@ -189,7 +189,7 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     end = ingest.end(warehouse, plain)
     then(warehouse, RecentArrivals([end]))
     for transform in both:
-        found = warehouse.load_rows(transform.table)
+        found = warehouse.load_rows(transform.published_table)
         assert sum(found["events"].to_pylist()) == SMALL_BATCH_ROWS + 5_010
         assert parity(warehouse, transform).equal
 
@@ -237,7 +237,7 @@ def test_after_a_kill_at_any_instant_each_event_counts_once(
 ) -> None:
     name = topics.create(partitions=2)
     chance, sent = random.Random(11), 0
-    arguments = [address(engine), json.dumps(warehouse.place), topics.servers, name]
+    arguments = [engine_address(engine), json.dumps(warehouse.place), topics.servers, name]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent), *sys.path])
     point = tmp_path / "point"
     for at in (*POINTS, None):
@@ -303,7 +303,7 @@ def test_an_asset_with_a_running_stream_is_refused(
     topics.send(name := topics.create(), clicks(1))
     list(ingest.ingest(warehouse, topics.connector(name)))
     settings = engine.model_copy(update={"database": warehouse.database})
-    spark = session(settings, continuous.session_id(settings, PER_MINUTE.name))
+    spark = connect_session(settings, continuous.session_id(settings, PER_MINUTE.name))
     stream = Warehouse(spark, *warehouse.place)
     continuous.start(stream, PER_MINUTE)
     try:

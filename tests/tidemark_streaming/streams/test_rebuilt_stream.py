@@ -118,7 +118,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
     continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
     assert parity(warehouse, WIDER).equal
     # Each event is in a window or in the late table.
-    counted = sum(warehouse.load_rows(WIDER.table, columns=["n"])["n"].to_pylist())
+    counted = sum(warehouse.load_rows(WIDER.published_table, columns=["n"])["n"].to_pylist())
     late = warehouse.load_rows(WIDER.late_table).num_rows
     assert counted + late == sum(len(events) for events in ARRIVALS)
 
@@ -190,7 +190,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
         return {window: value["values"] for window, value in table.rows.items()}
 
     def there(asset: WindowedTransform) -> list[int]:
-        return sorted(warehouse.load_rows(asset.table, columns=["n"])["n"].to_pylist())
+        return sorted(warehouse.load_rows(asset.published_table, columns=["n"])["n"].to_pylist())
 
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, old)
@@ -228,12 +228,12 @@ def test_a_promotion_over_a_half_published_run_requires_no_backup(
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
     monkeypatch.setattr(work, "_PUBLISH_WAIT_SECONDS", 0.1)
-    version = warehouse.newest_version(PER_MINUTE.table)
+    version = warehouse.newest_version(PER_MINUTE.published_table)
     with pytest.raises(DataError, match="commit 1, is not completely published"):
         work.promote(warehouse, WIDER)
     with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, WIDER)
-    assert warehouse.newest_version(PER_MINUTE.table) == version
+    assert warehouse.newest_version(PER_MINUTE.published_table) == version
     work.promote(warehouse, WIDER, keep_backup=False)
     assert parity(warehouse, WIDER).equal
     with pytest.raises(DataError, match="has no backup to restore: "):

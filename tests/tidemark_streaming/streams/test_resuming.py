@@ -38,12 +38,12 @@ def test_a_stream_resumes_if_its_asset_is_behind_the_checkpoint(
     published."""
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)
-    for table in PER_MINUTE.tables:
+    for table in PER_MINUTE.own_tables:
         warehouse.drop_table(table)
     caught_up(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
-    for table in PER_MINUTE.tables:
+    for table in PER_MINUTE.own_tables:
         warehouse.drop_table(table)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
     caught_up(warehouse, PER_MINUTE)
@@ -78,7 +78,7 @@ def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     other = replace(whole, window=Tumbling("10 minutes"))
     caught_up(warehouse, other)
     assert parity(warehouse, other).equal
-    for table in whole.tables:
+    for table in whole.own_tables:
         warehouse.drop_table(table)
     caught_up(warehouse, whole)
     assert parity(warehouse, whole).equal

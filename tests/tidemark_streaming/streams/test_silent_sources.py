@@ -19,7 +19,7 @@ from helpers.data.runs import dies
 from helpers.data.support import same
 from helpers.kafka.topics import Topics
 from helpers.suite.nightly import mostly_nightly
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.rollup import rollup
@@ -61,7 +61,7 @@ PER_MINUTE = WindowedTransform(
     function=same,
 )
 PANES = replace(PER_MINUTE, accumulation="accumulating")
-FAR = instant("2099-01-01")
+FAR = parse_instant("2099-01-01")
 LIMIT = 240.0
 
 
@@ -83,7 +83,7 @@ class Files:
         return FileConnector(self.source, self.folder, format="json")
 
     def send(self, at: int) -> None:
-        row = json.dumps({"at": iso(at), "n": 1})
+        row = json.dumps({"at": format_instant(at), "n": 1})
         (self.folder / f"{time.monotonic_ns()}.json").write_text(row)
 
 
@@ -120,7 +120,7 @@ class Records:
         return self.topics.connector(self.topic, source=self.source)
 
     def send(self, at: int) -> None:
-        self.topics.send(self.topic, [json.dumps({"at": iso(at), "n": 1}).encode()], 1)
+        self.topics.send(self.topic, [json.dumps({"at": format_instant(at), "n": 1}).encode()], 1)
 
 
 Place = Files | Versions | Records
@@ -192,7 +192,7 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     # One run for the event, and one for the heartbeat that closes its window and makes it final.
     assert sorted(runs) == sorted(2 * [a.name for a in assets])
     for asset in assets:
-        (row,) = warehouse.load_rows(asset.table).to_pylist()
+        (row,) = warehouse.load_rows(asset.published_table).to_pylist()
         assert (row["timing"], row["final"]) == ("ON_TIME", True)
         assert parity(warehouse, asset).equal
         assert incremental(warehouse, asset) is None
@@ -238,7 +238,7 @@ def check_any_cut(warehouse: Warehouse, asset: WindowedTransform) -> None:
 
 
 def published(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
-    return sorted(rows_of(warehouse, asset.table), key=lambda row: row["window_start"])
+    return sorted(rows_of(warehouse, asset.published_table), key=lambda row: row["window_start"])
 
 
 def fired(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
@@ -292,7 +292,7 @@ def test_after_kills_heartbeats_close_the_windows_once(
     timeline = log.read_timeline()
     assert [a.arrival for a in timeline] == list(range(len(timeline)))
     assert [a.before for a in timeline[1:]] == [a.after for a in timeline[:-1]]
-    (row,) = warehouse.load_rows(PANES.table).to_pylist()
+    (row,) = warehouse.load_rows(PANES.published_table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
     assert warehouse.load_rows(PANES.panes_table).num_rows == 1
     assert parity(warehouse, PANES).equal
@@ -348,7 +348,7 @@ def test_lowered_watermarks_still_follow_the_silence(warehouse: Warehouse, tmp_p
     assert [a.silent_since for a in timeline[2:]] == [a.silent_since for a in found]
     asset = replace(PER_MINUTE, source=guarded)
     incremental(warehouse, asset)
-    (row,) = warehouse.load_rows(asset.table).to_pylist()
+    (row,) = warehouse.load_rows(asset.published_table).to_pylist()
     assert (row["pulses"], row["final"]) == (1, True)
     assert parity(warehouse, asset).equal
 
@@ -423,7 +423,7 @@ def test_a_roll_up_closes_although_its_base_has_no_window_left(
     place.send(end - 55 * SECOND)
     found = followed(warehouse, place.connect(), lambda a: (a[-1].after or 0) >= end, direct)
     direct(warehouse, NO_ARRIVALS)
-    (row,) = warehouse.load_rows(whole.table).to_pylist()
+    (row,) = warehouse.load_rows(whole.published_table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
     for asset in (base, whole):
         assert parity(warehouse, asset).equal

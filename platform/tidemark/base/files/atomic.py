@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def write(file: Path, text: str) -> None:
+def write_atomically(file: Path, text: str) -> None:
     """Replace the content of a file in one step. Its folder must exist.
 
     Raises:

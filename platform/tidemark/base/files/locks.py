@@ -1,7 +1,7 @@
 """Lock files on this machine. When a process exits for any reason, its locks are released.
 
 `is_locked` checks a lock by sharing it for an instant. During that instant, another process can't
-take the lock. `take` therefore retries as long as it can share the lock.
+take the lock. `take_lock` therefore retries as long as it can share the lock.
 """
 
 import fcntl
@@ -17,15 +17,15 @@ _PATIENCE = 10.0
 """Seconds to wait for checks by other processes, which may pause on a busy machine."""
 
 
-def take(handle: int) -> bool:
+def take_lock(handle: int) -> bool:
     """Take the lock of an open file.
 
     Return False if another process holds the lock, or if others still share it after `_PATIENCE`
     seconds.
     """
     deadline = time.monotonic() + _PATIENCE
-    while not try_take(handle):
-        if not share(handle):
+    while not try_take_lock(handle):
+        if not share_lock(handle):
             return False
         fcntl.flock(handle, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
@@ -41,12 +41,12 @@ def wait_and_take(handle: int) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX)
 
 
-def try_take(handle: int) -> bool:
+def try_take_lock(handle: int) -> bool:
     """Take the lock of an open file. Return False if another process holds or shares it."""
     return _try_lock(handle, fcntl.LOCK_EX)
 
 
-def share(handle: int) -> bool:
+def share_lock(handle: int) -> bool:
     """Share the lock of an open file. Return False if another process holds it."""
     return _try_lock(handle, fcntl.LOCK_SH)
 
@@ -57,14 +57,14 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not share(handle)
+        return not share_lock(handle)
     finally:
         os.close(handle)
 
 
-def _try_lock(handle: int, how: int) -> bool:
+def _try_lock(handle: int, operation: int) -> bool:
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -33,26 +33,28 @@ def find_exposure(file: Path) -> str | None:
     if str(folder) in os.environ.get(TRUSTED, "").split(os.pathsep):
         return None
     paths = (file, folder, *_code_of(folder))
-    return next((exposure for path in paths if (exposure := _exposure(path))), None)
+    return next((exposure for path in paths if (exposure := _find_path_exposure(path))), None)
 
 
 def find_folder_exposure(folder: Path) -> str | None:
     """Return how another user can change a folder of code or a file in it, or None."""
     if str(folder.absolute()) in os.environ.get(TRUSTED, "").split(os.pathsep):
         return None
-    return next((exposure for path in _contents(folder) if (exposure := _exposure(path))), None)
+    return next(
+        (exposure for path in _walk_folder(folder) if (exposure := _find_path_exposure(path))), None
+    )
 
 
 def _code_of(folder: Path) -> Iterator[Path]:
     """Yield the modules of a folder, and its packages with their contents."""
-    for path in _entries(folder):
+    for path in _list_entries(folder):
         if (path / "__init__.py").exists():
-            yield from _contents(path)
+            yield from _walk_folder(path)
         elif path.suffix in _CODE:
             yield path
 
 
-def _contents(folder: Path) -> Iterator[Path]:
+def _walk_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder, and all files and folders in it, also those behind symbolic links."""
     seen = set[Path]()
     pending = [folder]
@@ -61,10 +63,10 @@ def _contents(folder: Path) -> Iterator[Path]:
         yield path
         if path.is_dir() and (target := path.resolve()) not in seen:
             seen.add(target)
-            pending += _entries(path)
+            pending += _list_entries(path)
 
 
-def _entries(folder: Path) -> list[Path]:
+def _list_entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -72,7 +74,7 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _exposure(path: Path) -> str | None:
+def _find_path_exposure(path: Path) -> str | None:
     """Return how another user can change or replace a file or folder, or None.
 
     The target of a symbolic link is checked as well.
@@ -87,7 +89,7 @@ def _exposure(path: Path) -> str | None:
     if stat.S_ISLNK(status.st_mode):
         target = path.parent / path.readlink()
         if target.exists():
-            return _exposure(target) or _exposure(target.parent)
+            return _find_path_exposure(target) or _find_path_exposure(target.parent)
         return None
     if status.st_mode & stat.S_IWOTH:
         return f"all users can write to '{path}'"

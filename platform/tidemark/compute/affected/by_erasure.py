@@ -7,11 +7,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError, summarize
+from tidemark.base.errors import DefinitionError, summarize_error
 from tidemark.compute.affected import by_events
 from tidemark.compute.windowing import classify_scope
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.rollup import base_transform
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
@@ -20,7 +20,7 @@ from tidemark.store.warehouse import Warehouse
 
 PLACE = ["arrival", "position"]
 """The columns that identify an event of a log."""
-_FIRST = helper("first")
+_FIRST = name_helper("first")
 
 
 def select_added(rows: DataFrame, first_positions: Mapping[int, int]) -> DataFrame:
@@ -135,7 +135,7 @@ def _contains_text(text: Column) -> Column:
 
 
 def _condition_error(log: Log, where: str, error: PySparkException) -> DefinitionError:
-    reason = " ".join(summarize(error).split())
+    reason = " ".join(summarize_error(error).split())
     return DefinitionError(
         f"The condition \"{where}\" can't select events of '{log.source.name}': it must be a SQL "
         f"condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."

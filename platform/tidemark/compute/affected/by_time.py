@@ -116,15 +116,15 @@ def _can_reach_tick(
     if before.clock is None or after.clock is None:
         return False
     for firing in (transform.trigger.early, transform.trigger.late):
-        if firing.clock is None:
+        if firing.clock_interval is None:
             continue
-        last = before.clock // firing.clock * firing.clock
+        last = before.clock // firing.clock_interval * firing.clock_interval
         waiting: list[Condition] = [
             at_least("rows", 1),
             below("arrival", before.arrival + 1),
-            InRanges("arrived_at", ((last, last + firing.clock),)),
+            InRanges("arrived_at", ((last, last + firing.clock_interval),)),
         ]
-        due = after.clock >= last + firing.clock
+        due = after.clock >= last + firing.clock_interval
         if due and _has_rows(read, transform.source.timeline_table, waiting, "arrival"):
             return True
     return False

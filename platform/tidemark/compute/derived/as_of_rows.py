@@ -40,12 +40,12 @@ from tidemark.compute.derived.paired_rows import (
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.derived.versions import read_older_versions
 from tidemark.define.derived.asof_join import AsOfJoin, AsOfSource
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
-_SETTLED, _DELETED, _KEYS = map(helper, ("settled", "deleted", "keys"))
-_LEFT, _RIGHT = helper("left"), helper("right")
+_SETTLED, _DELETED, _KEYS = map(name_helper, ("settled", "deleted", "keys"))
+_LEFT, _RIGHT = name_helper("left"), name_helper("right")
 """The columns of a left row and of a version, each as a STRUCT; null in rows of the other kind."""
 _OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
 

@@ -6,22 +6,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute.derived.settling import add_raised_watermark, number_array
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
-STEP = helper("step")
+STEP = name_helper("step")
 """The index of the step that brought a row, INT; -1 for rows from before the computed steps."""
-ROW = helper("row")
+ROW = name_helper("row")
 """The row's own columns, a STRUCT."""
-TIME = helper("time")
+TIME = name_helper("time")
 """The row's event time, BIGINT microseconds; null if it is missing or not valid."""
-MARK = helper("mark")
+MARK = name_helper("mark")
 """The effective watermark of the row's base before the row's arrival, BIGINT microseconds."""
-ARRIVAL, POSITION, CORRELATION = map(helper, ("arrival", "position", "correlation"))
-_RAISED = helper("raised")
+ARRIVAL, POSITION, CORRELATION = map(name_helper, ("arrival", "position", "correlation"))
+_RAISED = name_helper("raised")
 
 
 def origin_of(base: Source, arrival: str = "arrival", position: str = "position") -> Column:

@@ -40,7 +40,7 @@ from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import FIRST, LAST, RETRACTION, Chain
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.helper_columns import FIRED, PHASE, VERDICT, helper
+from tidemark.define.helper_columns import FIRED, PHASE, VERDICT, name_helper
 from tidemark.define.rollup import base_transform
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import drop_superseded
@@ -51,9 +51,9 @@ from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
-_FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
+_FIRED_WINDOW = [name_helper("fired_end"), name_helper("fired_start")]
 """The columns with the window of a firing. A replaced row may have another window."""
-_TEXT, _SIGN, _FIRING = map(helper, ("text", "sign", "newest_firing"))
+_TEXT, _SIGN, _FIRING = map(name_helper, ("text", "sign", "newest_firing"))
 
 
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
@@ -103,13 +103,13 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     before = steps.watermark_before(base)
     advances = steps.advances(base)
     if advances:
-        first = BEGINNING if before is None else max(before - chain.wait + 1, BEGINNING)
+        first = BEGINNING if before is None else max(before - chain.settling_time + 1, BEGINNING)
         reached = advances[-1][0]
-        ends = ((first, (reached if reached == INFINITY else reached - chain.wait) + 1),)
-    windows = log.warehouse.read_frame(chain.asset.table, InRanges("window_end", ends)).where(
-        "final"
-    )
-    return _add_passing_step(windows, F.lit(chain.wait), log, steps).where(f"{STEP} >= 0")
+        ends = ((first, (reached if reached == INFINITY else reached - chain.settling_time) + 1),)
+    windows = log.warehouse.read_frame(
+        chain.asset.published_table, InRanges("window_end", ends)
+    ).where("final")
+    return _add_passing_step(windows, F.lit(chain.settling_time), log, steps).where(f"{STEP} >= 0")
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:

@@ -38,12 +38,12 @@ from tidemark.compute.derived.paired_rows import (
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, Join
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _HOW = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
-_SETTLED, _ALONE = map(helper, ("settled", "alone"))
+_SETTLED, _ALONE = map(name_helper, ("settled", "alone"))
 """The step after which a row can't get a partner any more, and the step to which a row without a
 partner belongs.
 
@@ -100,7 +100,7 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
         for side, partner in ((left, right), (right, left))
     }
     keys = [F.col(f"l.`{key}`") == F.col(f"r.`{key}`") for key in join.on]
-    near = join.reach.covers(F.col(f"l{TIME}"), F.col(f"r{TIME}"))
+    near = join.reach.can_pair(F.col(f"l{TIME}"), F.col(f"r{TIME}"))
     conditions = [] if join.condition is None else [F.expr(join.condition)]
     joinable = [taking_part(letter, side) for letter, side in rows.items()]
     joined = joinable[0].join(joinable[1], reduce(and_, [*keys, near, *conditions]), _HOW[join.how])
@@ -204,7 +204,7 @@ def _select_pairs(joined: DataFrame, join: Join) -> DataFrame:
         columns.append(F.greatest(*times).alias(JOINED_AT))
     origins = [
         F.when(F.col(f"{letter}{STEP}").isNotNull(), base.name)
-        for letter, base in zip("lr", join.bases, strict=True)
+        for letter, base in zip("lr", join.base_sources, strict=True)
     ]
     kind = F.when(F.col(f"r{STEP}").isNull(), 1).when(F.col(f"l{STEP}").isNull(), 2).otherwise(0)
     return joined.select(

@@ -24,7 +24,7 @@ from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
 from tidemark.define.derived.pairing import is_paired
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter, is_dead
 from tidemark.store.event_log.incoming_rows import select_dead_letters, select_decoded
@@ -32,12 +32,12 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _PLACE = ["arrival", "position"]
-_ID, _UNJOINED = helper("id"), helper("unjoined")
+_ID, _UNJOINED = name_helper("id"), name_helper("unjoined")
 _SAME = ["arrival", _ID, _UNJOINED]
 """The columns that identify a row of a derived source at any position."""
-_ARRIVAL, _POSITION = helper("base_arrival"), helper("base_position")
+_ARRIVAL, _POSITION = name_helper("base_arrival"), name_helper("base_position")
 _BASE = [_ARRIVAL, _POSITION]
-_NEWEST = helper("newest")
+_NEWEST = name_helper("newest")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def find_changed_rows(
     """
     keep = partial(temp_tables.materialize_frame, few=few)
     warehouse = log.warehouse
-    lineage = source.derivation.lineage
+    lineage = source.derivation.lineage_columns
     keys = source.derivation.partner_keys
     timeline = log.read_timeline()
     positions = [arrival.position for arrival in timeline]
@@ -143,7 +143,7 @@ def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
     `_ID` is the lineage of the row: the rows of the bases that it names. If rows name none, `_ID`
     is the row's content, with a number to distinguish equal rows of an arrival.
     """
-    lineage = source.derivation.lineage
+    lineage = source.derivation.lineage_columns
     if lineage:
         lineage_columns = dict.fromkeys(
             column
@@ -175,7 +175,7 @@ def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> 
     arrival = F.col(lineage.arrival)
     position = F.col(lineage.position)
     same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
-    derived_rows = events.where(F.expr(lineage.condition) & arrival.isNotNull())
+    derived_rows = events.where(F.expr(lineage.base_condition) & arrival.isNotNull())
     return derived_rows.join(rows.select(_ARRIVAL, _POSITION), same, how)
 
 
@@ -193,7 +193,7 @@ def _find_affected(
         gained: as in `find_changed_rows`.
         keys: the partner keys.
     """
-    names = {helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
+    names = {name_helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
     equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
     gained_rows = [
         rows.limit(0) if places is None else rows.join(_base_places(places), _BASE, "left_semi")

@@ -25,12 +25,12 @@ from tidemark.compute.derived.base_rows import (
 )
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import LINEAGE, Pairing
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source, untimed_reason
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter
 
 LATE = "too_late"
-KIND = helper("kind")
+KIND = name_helper("kind")
 """The kind of a row, INT. Within a step, the rows are in the order of their kinds."""
 _SIDES = (LINEAGE[:2], LINEAGE[2:])
 
@@ -103,7 +103,7 @@ def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFra
         sides: the rows of each side by letter, as `name_side` returns them.
     """
     none = dead_letter(F.lit(None).cast("string"), F.lit(None))
-    bases = zip("lr", source.bases, strict=True)
+    bases = zip("lr", source.base_sources, strict=True)
     unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
     # Dead letters are numbered separately, so a query for the other rows does not compute them.
     dead = _number_by_step(reduce(DataFrame.unionByName, unjoined))

@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError, summarize
+from tidemark.base.errors import DefinitionError, summarize_error
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.events import plan_check
@@ -31,7 +31,7 @@ def prepared_rows(
     except AnalysisException as error:
         raise DefinitionError(
             f"Asset '{source.name}': the engine can't analyze its function on the columns of "
-            f"'{log.source.name}': {summarize(error)}. Correct the function."
+            f"'{log.source.name}': {summarize_error(error)}. Correct the function."
         ) from None
     columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
     # A function may turn one row into several, which differ only in their values.

@@ -109,7 +109,7 @@ def read_steps(
         logs: the event logs of the bases, if they are restricted to some rows; by default, all rows
             are read.
     """
-    logs = logs or [Log(warehouse, base) for base in source.bases]
+    logs = logs or [Log(warehouse, base) for base in source.base_sources]
     earlier = list[str]()
     if source.idle is not None and warehouse.has_table(source.timeline_table):
         rows = warehouse.load_rows(source.timeline_table, columns=["arrival", "position"])

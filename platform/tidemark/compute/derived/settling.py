@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 
-_NUMBERS, _VALUE, _COUNT = map(helper, ("numbers", "value", "count"))
+_NUMBERS, _VALUE, _COUNT = map(name_helper, ("numbers", "value", "count"))
 
 
 def add_settling_step(

@@ -34,7 +34,7 @@ def union_rows(
                 else F.lit(None).cast(kind)
             ).alias(name)
             for name, kind in source.columns.items()
-            if name not in derivation.added
+            if name not in derivation.added_columns
         ]
         parts.append(
             read_new(log, steps).select(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
-from tidemark.base.instants import BEGINNING, earliest
+from tidemark.base.instants import BEGINNING, earliest_watermark
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
@@ -49,7 +49,7 @@ def read_older_versions(
     read_through, _ = steps.span(right.source.name)
     mark = _read_mark(source, right)
     settled_time = _find_settled_time(
-        join, [steps.watermark_before(base.name) for base in join.bases]
+        join, [steps.watermark_before(base.name) for base in join.base_sources]
     )
     if mark is None or settled_time is None or mark > settled_time:
         return read_between(right, steps, -1, read_through, None, end)
@@ -65,7 +65,9 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     """
     right = logs[1]
     _, taken = steps.span(right.source.name)
-    mark = _find_settled_time(join, [steps.watermark_after(base.name) for base in join.bases])
+    mark = _find_settled_time(
+        join, [steps.watermark_after(base.name) for base in join.base_sources]
+    )
     before = _read_mark(source, right)
     if mark is None or (before is not None and mark <= before):
         return
@@ -107,7 +109,7 @@ def _find_settled_time(join: AsOfJoin, watermarks: Sequence[int | None]) -> int 
 
     Return None if a watermark is None.
     """
-    watermark = earliest(*watermarks)
+    watermark = earliest_watermark(*watermarks)
     if watermark is None:
         return None
     return max(watermark - join.lateness, BEGINNING)

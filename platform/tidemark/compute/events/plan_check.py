@@ -90,12 +90,12 @@ def check(log: Log, preparation: Preparation) -> None:
     rows = rows.alias(STREAM)
     warehouse = log.warehouse
     source = log.source
-    versions = lookup_tables.current_versions(warehouse, source) if preparation.lookups else {}
+    versions = lookup_tables.current_versions(warehouse, source) if preparation.lookup_names else {}
     tables = {
         name: lookup_tables.read(warehouse, source, name, versions[name]).alias(LOOKUP)
-        for name in preparation.lookups
+        for name in preparation.lookup_names
     }
-    fault = find_misuse(rows, preparation.prepare(rows, tables))
+    fault = find_misuse(rows, preparation.prepare_rows(rows, tables))
     if fault is not None:
         raise DefinitionError(
             f"Asset '{preparation.asset}': its function {fault}. A run calls the function with one "

@@ -49,11 +49,11 @@ def call_function(
 
     The function gets its lookup tables in the versions that the arrivals recorded.
     """
-    names = preparation.lookups
+    names = preparation.lookup_names
     warehouse = log.warehouse
     source = log.source
     if not names:
-        return preparation.prepare(rows)
+        return preparation.prepare_rows(rows)
     parts: list[DataFrame] = []
     for span in lookup_tables.recorded_versions(log, names, after, through):
         tables = {
@@ -62,7 +62,7 @@ def call_function(
         }
         arrival = F.col("arrival")
         span_rows = rows.where((arrival > span.after) & (arrival <= span.through))
-        parts.append(preparation.prepare(span_rows, tables))
+        parts.append(preparation.prepare_rows(span_rows, tables))
     return reduce(DataFrame.unionByName, parts)
 
 

@@ -22,7 +22,7 @@ from tidemark.define.helper_columns import (
     VERDICT,
     WATERMARK_AFTER,
     WATERMARK_BEFORE,
-    helper,
+    name_helper,
 )
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.commits.ranges import Ranges, merge_ranges
@@ -33,7 +33,7 @@ GAPS, DAY_MICROS = 64, 86_400_000_000
 day, or of one gap if that is longer than a day.
 """
 
-_SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
+_SPAN, _APART, _CELL = map(name_helper, ("span", "apart", "cell"))
 
 
 def _cell_length(transform: Definition) -> int:
@@ -69,7 +69,7 @@ def aggregate_fragments(
         F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
         F.min(F.unix_micros("arrived_at")).alias(CLOCK),
     ]
-    if trigger.ranked:
+    if trigger.needs_rank:
         single_events = events.groupBy(
             *equal_columns, "window_start", "window_end", "arrival", "position"
         )

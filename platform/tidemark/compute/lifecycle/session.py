@@ -27,7 +27,7 @@ from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, IS_DELETED, PHASE, WATERMARK_BEFORE
-from tidemark.engine.queries.requests import observe
+from tidemark.engine.queries.requests import observe_rows
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import Rows
@@ -134,7 +134,7 @@ def compute_changes(
     if not transform.trigger.fires_early:
         clusters = _aggregate_clusters(fragments, transform, *merge_columns_with_facts(transform))
         if opened is not None:
-            clusters = observe(clusters, opened, earliest_open(transform, current))
+            clusters = observe_rows(clusters, opened, earliest_open(transform, current))
             opened = None
         plain_rows = (
             _fire_plain_clusters(clusters, current).where(has_fired | is_newly_final).drop(FIRED)

@@ -31,7 +31,7 @@ from tidemark.define.helper_columns import (
 )
 from tidemark.define.triggers.firings import Firing, next_tick, with_tick_arrival
 from tidemark.define.triggers.trigger import Trigger
-from tidemark.engine.queries.requests import observe
+from tidemark.engine.queries.requests import observe_rows
 from tidemark.store.event_log.log import Log
 
 _PLAN = data_type(
@@ -89,7 +89,7 @@ def replay_clusters(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
-        clusters = observe(clusters, opened, earliest_open(transform, current))
+        clusters = observe_rows(clusters, opened, earliest_open(transform, current))
     planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
     plan = F.udf(planner, _PLAN, useArrow=False)
     planned = clusters.select(
@@ -154,10 +154,10 @@ def _add_ticks(
         not reached it yet, or if the firing has no interval.
     """
     names = [f"{side}_at", f"{side}_watermark"]
-    if firing.clock is None:
+    if firing.clock_interval is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
-    due = next_tick(F.col(CLOCK), firing.clock)
-    stored = with_tick_arrival(stored, due, firing.clock, side, log.read_ticks)
+    due = next_tick(F.col(CLOCK), firing.clock_interval)
+    stored = with_tick_arrival(stored, due, firing.clock_interval, side, log.read_ticks)
     return stored, [F.col(f"_{name}").alias(name) for name in names]
 
 

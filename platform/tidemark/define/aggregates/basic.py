@@ -31,8 +31,8 @@ from tidemark.define.aggregates.combiner import (
     fixed_type,
     identity_finish,
     no_slack,
+    select_values,
     type_like,
-    values,
 )
 from tidemark.define.aggregates.type_constants import decided_by_type, with_type
 
@@ -50,7 +50,7 @@ def count(where: Sql | None = None) -> Aggregate:
     """
     plain = Aggregate(
         call_name("count", "*", where),
-        lambda: F.count(values("1", where)),
+        lambda: F.count(select_values("1", where)),
         _sum_counts,
         identity_finish,
         no_slack,
@@ -59,8 +59,8 @@ def count(where: Sql | None = None) -> Aggregate:
     )
     return replace(
         plain,
-        signed=lambda retraction: _subtracting(
-            replace(plain, partial=lambda: _net(values("1", where), retraction))
+        signed=lambda retraction: _with_own_sign(
+            replace(plain, partial=lambda: _count_net(select_values("1", where), retraction))
         ),
     )
 
@@ -82,12 +82,12 @@ def sum(column: Sql, where: Sql | None = None) -> Aggregate:
     """
     plain = Aggregate(
         call_name("sum", column, where),
-        lambda: totals.partial(values(column, where)),
+        lambda: totals.partial(select_values(column, where)),
         totals.merge,
         totals.total,
         totals.total_slack,
         totals.has_total_overflowed,
-        number=lambda: values(column, where),
+        number=lambda: select_values(column, where),
         result_type=type_like(column, totals.total_type),
         arrow_merge=totals.ARROW_MERGE,
     )
@@ -107,7 +107,7 @@ def min(column: Sql, where: Sql | None = None) -> Aggregate:
     """
     return Aggregate(
         call_name("min", column, where),
-        lambda: F.min(values(column, where)),
+        lambda: F.min(select_values(column, where)),
         F.min,
         identity_finish,
         no_slack,
@@ -129,7 +129,7 @@ def max(column: Sql, where: Sql | None = None) -> Aggregate:
     """
     return Aggregate(
         call_name("max", column, where),
-        lambda: F.max(values(column, where)),
+        lambda: F.max(select_values(column, where)),
         F.max,
         identity_finish,
         no_slack,
@@ -156,11 +156,11 @@ def mean(column: Sql, where: Sql | None = None) -> Aggregate:
     """
     plain = Aggregate(
         call_name("mean", column, where),
-        lambda: means.partial(values(column, where)),
+        lambda: means.partial(select_values(column, where)),
         means.merge,
         means.average,
         means.average_slack,
-        number=lambda: values(column, where),
+        number=lambda: select_values(column, where),
         result_type=type_like(column, means.average_type),
         arrow_merge=means.ARROW_MERGE,
     )
@@ -182,11 +182,13 @@ counted and not added.
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    return _subtracting(
+    return _with_own_sign(
         replace(
             total,
-            partial=lambda: _partial(totals.partial, values(column, where), retraction),
-            merge=lambda partials: _merge(totals.merge, partials),
+            partial=lambda: _partial_with_retractions(
+                totals.partial, select_values(column, where), retraction
+            ),
+            merge=lambda partials: _merge_with_retractions(totals.merge, partials),
             finish=lambda p: F.when((p["net"] != 0) & ~_has_overflowed(p), _with_sum(p)["sum"]),
             slack=no_slack,
             overflowed=_has_overflowed,
@@ -199,11 +201,13 @@ def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: st
     def of_values(value: Column, _: Column) -> Column:
         return means.partial(value)
 
-    return _subtracting(
+    return _with_own_sign(
         replace(
             mean,
-            partial=lambda: _partial(of_values, values(column, where), retraction),
-            merge=lambda partials: _merge(means.merge, partials),
+            partial=lambda: _partial_with_retractions(
+                of_values, select_values(column, where), retraction
+            ),
+            merge=lambda partials: _merge_with_retractions(means.merge, partials),
             finish=lambda p: means.average(_with_sum(p).withField("count", p["net"])),
             slack=no_slack,
             arrow_merge=None,
@@ -216,7 +220,7 @@ _INTEGER_TYPES = ("tinyint", "smallint", "int", "bigint")
 _LEAST_BIGINT, _GREATEST_BIGINT = -(2**63), 2**63 - 1
 
 
-def _partial(
+def _partial_with_retractions(
     of_values: Callable[[Column, Column], Column], value: Column, retraction: str
 ) -> Column:
     """Aggregate values into a partial that subtracts retracted values.
@@ -246,20 +250,20 @@ def _partial(
         F.sum(whole).alias("whole"),
         F.sum(F.when(value < 0, whole)).alias("whole_minus"),
         exact_doubles.partial(F.when(is_double & is_finite, double), sign).alias("bins"),
-        _net(value, retraction).alias("net"),
+        _count_net(value, retraction).alias("net"),
         *(
-            _net(F.when(double == float(number), value), retraction).alias(name)
+            _count_net(F.when(double == float(number), value), retraction).alias(name)
             for name, number in _NONFINITE.items()
         ),
     )
 
 
-def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
+def _merge_with_retractions(of_partials: Callable[[Column], Column], partials: Column) -> Column:
     return F.struct(
         of_partials(partials["values"]).alias("values"),
         *(F.sum(partials[name]).alias(name) for name in ("whole", "whole_minus")),
         exact_doubles.merge(partials["bins"]).alias("bins"),
-        *(_sum(partials[name]).alias(name) for name in ("net", *_NONFINITE)),
+        *(_sum_or_zero(partials[name]).alias(name) for name in ("net", *_NONFINITE)),
     )
 
 
@@ -284,23 +288,23 @@ def _with_sum(merged: Column) -> Column:
     name = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
     own = merged["values"]["sum"]
     is_double = decided_by_type(F.typeof(own) == "double")
-    of_doubles = F.when(is_double, exact_doubles.total(merged["bins"]).cast("string"))
+    of_doubles = F.when(is_double, exact_doubles.sum_bins(merged["bins"]).cast("string"))
     text = F.coalesce(
         F.concat(F.lit('"'), name, F.lit('"')), merged["whole"].cast("string"), of_doubles
     )
     return merged["values"].withField("sum", F.coalesce(with_type(text, F.typeof(own)), own))
 
 
-def _subtracting(found: Aggregate) -> Aggregate:
+def _with_own_sign(signed_aggregate: Aggregate) -> Aggregate:
     """Let `signed` return the same aggregate: `found` subtracts retractions already."""
-    return replace(found, signed=lambda _: _subtracting(found))
+    return replace(signed_aggregate, signed=lambda _: _with_own_sign(signed_aggregate))
 
 
-def _net(value: Column, retraction: str) -> Column:
+def _count_net(value: Column, retraction: str) -> Column:
     """Return the net number of non-null values: a retracted value counts as -1."""
     sign = F.when(F.col(retraction), -1).otherwise(1)
-    return _sum(F.when(value.isNotNull(), sign))
+    return _sum_or_zero(F.when(value.isNotNull(), sign))
 
 
-def _sum(numbers: Column) -> Column:
+def _sum_or_zero(numbers: Column) -> Column:
     return F.coalesce(F.sum(numbers.cast("bigint")), F.lit(0).cast("bigint"))

@@ -19,10 +19,10 @@ from tidemark.define.aggregates.combiner import (
     call_name,
     check_number,
     fixed_type,
-    identity,
+    hash_identity,
     identity_finish,
+    select_values,
     type_like,
-    values,
 )
 
 
@@ -49,7 +49,7 @@ def count_distinct(column: Sql, where: Sql | None = None, *, max_values: int = B
     check_number("count_distinct", "max_values", max_values)
 
     def merge(partials: Column) -> Column:
-        return F.theta_union_agg(partials, F.lit(_size(max_values)))
+        return F.theta_union_agg(partials, F.lit(_sketch_size(max_values)))
 
     def finish(merged: Column) -> Column:
         found = F.theta_sketch_estimate(merged)
@@ -57,7 +57,7 @@ def count_distinct(column: Sql, where: Sql | None = None, *, max_values: int = B
 
     return Aggregate(
         call_name("count_distinct", column, where, max_values=max_values),
-        lambda: _different(values(column, where), max_values),
+        lambda: _sketch_distinct(select_values(column, where), max_values),
         merge,
         finish,
         result_type=fixed_type("bigint"),
@@ -87,7 +87,7 @@ def top_k(column: Sql, k: int, where: Sql | None = None, *, max_values: int = BO
     check_number("top_k", "k", k, maximum=max_values)
 
     def partial() -> Column:
-        value = values(column, where)
+        value = select_values(column, where)
         # One more than the bound, because the engine's tally includes an entry for null.
         tally = F.call_function("approx_top_k_accumulate", value, F.lit(max_values + 1))
         items = F.call_function("approx_top_k_estimate", tally, F.lit(max_values + 1))
@@ -96,7 +96,7 @@ def top_k(column: Sql, k: int, where: Sql | None = None, *, max_values: int = BO
             lambda i: F.struct(i["item"].alias("value"), i["count"].alias("count")),
         )
         # The engine's tally is not exact beyond its bound.
-        over = F.theta_sketch_estimate(_different(value, max_values)) > max_values
+        over = F.theta_sketch_estimate(_sketch_distinct(value, max_values)) > max_values
         return F.struct(over.alias("over"), F.when(~over, F.sort_array(counts)).alias("counts"))
 
     def merge(partials: Column) -> Column:
@@ -144,29 +144,29 @@ def collect(column: Sql, where: Sql | None = None, *, max_values: int = BOUND) -
     """
     check_number("collect", "max_values", max_values)
 
-    def least(found: Column) -> Column:
-        return F.slice(F.sort_array(found), 1, max_values)
+    def least(collected: Column) -> Column:
+        return F.slice(F.sort_array(collected), 1, max_values)
 
     return Aggregate(
         call_name("collect", column, where, max_values=max_values),
-        lambda: least(F.collect_list(values(column, where))),
+        lambda: least(F.collect_list(select_values(column, where))),
         lambda partials: least(F.flatten(F.collect_list(partials))),
         identity_finish,
         result_type=type_like(column, "array<{}>".format),
     )
 
 
-def _different(value: Column, max_values: int) -> Column:
+def _sketch_distinct(value: Column, max_values: int) -> Column:
     """Aggregate values into a theta sketch, which is exact up to `max_values` distinct values.
 
     For more distinct values, the sketch is a sample of more than `max_values` of them, and its
     count is an estimate. The estimate is at least the size of the sample, so it always exceeds
     `max_values`.
     """
-    return F.theta_sketch_agg(identity(value), F.lit(_size(max_values)))
+    return F.theta_sketch_agg(hash_identity(value), F.lit(_sketch_size(max_values)))
 
 
-def _size(max_values: int) -> int:
+def _sketch_size(max_values: int) -> int:
     """Return the binary logarithm of a sketch size that is greater than `max_values`."""
     return max(4, max_values.bit_length())
 
@@ -174,8 +174,8 @@ def _size(max_values: int) -> int:
 def _sum_entries(entries: Column) -> Column:
     """Merge entries (value, count) with equal values, adding their counts; sort them by value."""
 
-    def totals(sorted_: Column, starts: Column) -> Column:
-        def total(start: Column, number: Column) -> Column:
+    def sum_runs(sorted_: Column, starts: Column) -> Column:
+        def sum_run(start: Column, number: Column) -> Column:
             end = F.coalesce(F.get(starts, number + 1), F.size(sorted_))
             run = F.slice(sorted_, start + 1, end - start)
             nothing = F.lit(0).cast("bigint")
@@ -184,22 +184,24 @@ def _sum_entries(entries: Column) -> Column:
                 F.aggregate(run, nothing, lambda n, e: n + e["count"]).alias("count"),
             )
 
-        return F.transform(starts, total)
+        return F.transform(starts, sum_run)
 
-    return _let(F.sort_array(entries), lambda s: _let(_starts(s), lambda at: totals(s, at)))
+    return _compute_once(
+        F.sort_array(entries), lambda s: _compute_once(_find_starts(s), lambda at: sum_runs(s, at))
+    )
 
 
-def _starts(entries: Column) -> Column:
+def _find_starts(entries: Column) -> Column:
     """Return the index of the first entry of each value, from 0, in entries sorted by value."""
 
-    def start(entry: Column, index: Column) -> Column:
+    def start_or_null(entry: Column, index: Column) -> Column:
         before = F.get(entries, index - 1)
         return F.when(~entry["value"].eqNullSafe(before["value"]), index)
 
-    return F.filter(F.transform(entries, start), lambda index: index.isNotNull())
+    return F.filter(F.transform(entries, start_or_null), lambda index: index.isNotNull())
 
 
-def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+def _compute_once(value: Column, body: Callable[[Column], Column]) -> Column:
     """Return `body(value)`, where `value` is computed once per row.
 
     Otherwise, the engine would compute it again for each array element that `body` transforms.

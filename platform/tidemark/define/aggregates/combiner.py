@@ -59,7 +59,7 @@ def type_like(column: str, derive: Callable[[str], str | None] = str) -> _Result
     return lambda types: derive(types[name]) if name in types else None
 
 
-def _unknown(types: Mapping[str, str]) -> str | None:
+def _unknown_type(types: Mapping[str, str]) -> str | None:
     return None
 
 
@@ -111,7 +111,7 @@ class Aggregate:
     slack: Callable[[Column], Column] | None = None
     overflowed: Callable[[Column], Column] | None = None
     number: Callable[[], Column] | None = None
-    result_type: _ResultType = field(default=_unknown, metadata={"identifies": False})
+    result_type: _ResultType = field(default=_unknown_type, metadata={"identifies": False})
     signed: Callable[[str], "Aggregate"] | None = field(
         default=None, metadata={"identifies": False}
     )
@@ -130,7 +130,7 @@ class Aggregate:
         return self.name
 
 
-def values(column: str, where: str | None) -> Column:
+def select_values(column: str, where: str | None) -> Column:
     """Return the values of a SQL expression; null for rows for which the condition is not true."""
     # Expressions are built only when a run needs them: a definition may be read without an engine.
     value = F.expr(column)
@@ -139,7 +139,7 @@ def values(column: str, where: str | None) -> Column:
     return F.when(F.expr(where), value)
 
 
-def identity(value: Column) -> Column:
+def hash_identity(value: Column) -> Column:
     """Return a 64-bit hash that distinguishes values of any type; null for null.
 
     0.0 and -0.0 have the same hash, and so have all NaNs. The engine's own hash skips nulls,

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 from tidemark.base.arguments import check_arguments
 from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
-from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, select_values
 from tidemark.define.column_type import UnknownTypeError, data_type
 
 
@@ -64,8 +64,8 @@ def python(
     Raises:
         DefinitionError: one of the types is not supported.
     """
-    of_partials = _type(name, "partial_type", partial_type)
-    of_results = _type(name, "result_type", result_type)
+    of_partials = _parse_type(name, "partial_type", partial_type)
+    of_results = _parse_type(name, "result_type", result_type)
 
     def merge_parts(parts: list[Any]) -> Any:  # noqa: ANN401
         if parts:
@@ -73,23 +73,27 @@ def python(
         return partial([])
 
     def merge_all(partials: Column) -> Column:
-        return _call(merge_parts, of_partials, F.sort_array(F.collect_list(partials)))
+        return _call_function(merge_parts, of_partials, F.sort_array(F.collect_list(partials)))
 
     return Aggregate(
         call_name(name, column, where),
-        lambda: _call(partial, of_partials, F.sort_array(F.collect_list(values(column, where)))),
+        lambda: _call_function(
+            partial, of_partials, F.sort_array(F.collect_list(select_values(column, where)))
+        ),
         merge_all,
         # A struct keeps the names of its fields only inside an array.
-        lambda p: _call(lambda parts: finish(parts[0]), of_results, F.array(p)),
+        lambda p: _call_function(lambda parts: finish(parts[0]), of_results, F.array(p)),
         result_type=fixed_type(of_results.simpleString()),
     )
 
 
-def _call(function: Callable[[list[Any]], Any], kind: DataType, argument: Column) -> Column:
+def _call_function(
+    function: Callable[[list[Any]], Any], kind: DataType, argument: Column
+) -> Column:
     return F.udf(function, kind, useArrow=True)(argument)
 
 
-def _type(name: str, argument: str, text: str) -> DataType:
+def _parse_type(name: str, argument: str, text: str) -> DataType:
     try:
         return data_type(text)
     except UnknownTypeError as error:

@@ -27,7 +27,9 @@ def partial(value: Column, sign: Column) -> Column:
     """
     magnitude = F.floor(F.log2(F.abs(value)))
     number = F.floor(magnitude / _BITS).cast("int")
-    units = _scale(value, F.lit(_UNIT_BITS) - _BITS * number).cast("bigint").cast(_INTEGER)
+    units = (
+        _multiply_by_power(value, F.lit(_UNIT_BITS) - _BITS * number).cast("bigint").cast(_INTEGER)
+    )
     part = F.struct(number.alias("bin"), (units * sign).cast(_INTEGER).alias("units"))
     return _merge_bins(F.collect_list(F.when(value != 0, part)))
 
@@ -36,20 +38,22 @@ def merge(partials: Column) -> Column:
     return _merge_bins(F.flatten(F.collect_list(partials)))
 
 
-def total(bins: Column) -> Column:
+def sum_bins(bins: Column) -> Column:
     """Return the sum, a DOUBLE: 0 without values."""
 
-    def add(sum_so_far: Column, part: Column) -> Column:
-        return sum_so_far + _scale(part["units"].cast("double"), _BITS * part["bin"] - _UNIT_BITS)
+    def add_part(sum_so_far: Column, part: Column) -> Column:
+        return sum_so_far + _multiply_by_power(
+            part["units"].cast("double"), _BITS * part["bin"] - _UNIT_BITS
+        )
 
     # The order of the bins is fixed, so the sum is the same for the same values.
-    return F.aggregate(bins, F.lit(0.0), add)
+    return F.aggregate(bins, F.lit(0.0), add_part)
 
 
 def _merge_bins(parts: Column) -> Column:
     """Return bins with one entry each, in ascending order, without empty ones."""
 
-    def add(bins: Column, part: Column) -> Column:
+    def add_part(bins: Column, part: Column) -> Column:
         last = F.get(bins, F.size(bins) - 1)
         units = (last["units"] + part["units"]).cast(_INTEGER)
         both = F.struct(part["bin"].alias("bin"), units.alias("units"))
@@ -59,11 +63,11 @@ def _merge_bins(parts: Column) -> Column:
         )
 
     none = F.array().cast(f"array<struct<bin: int, units: {_INTEGER}>>")
-    bins = F.aggregate(F.array_sort(parts), none, add)
+    bins = F.aggregate(F.array_sort(parts), none, add_part)
     return F.filter(bins, lambda part: part["units"] != 0)
 
 
-def _scale(value: Column, power: Column) -> Column:
+def _multiply_by_power(value: Column, power: Column) -> Column:
     """Return a value times two to a power. Both halves of the power are doubles."""
     half = F.floor(power / 2)
     return value * F.pow(F.lit(2.0), half) * F.pow(F.lit(2.0), power - half)

@@ -44,12 +44,12 @@ def partial(value: Column) -> Column:
     # A text with all decimals of the mean.
     digits = F.translate(with_type(value.cast("string"), _mean_type(value)).cast("string"), ".", "")
     integer = F.when(wide, digits.cast(_INTEGER))
-    low = integer % _part()
+    low = integer % _part_size()
     return F.struct(
         F.when(~wide, F.sum(number)).alias("sum"),
         F.count(value).alias("count"),
         F.when(double, F.sum(F.abs(number))).alias("plus"),
-        F.when(wide, F.sum(((integer - low) / _part()).cast(_INTEGER))).alias("high"),
+        F.when(wide, F.sum(((integer - low) / _part_size()).cast(_INTEGER))).alias("high"),
         F.when(wide, F.sum(low.cast(_INTEGER))).alias("low"),
         # `abs` keeps the type, except that it makes a DOUBLE of a null that has no type.
         _null_like(F.max(F.abs(value))).alias("like"),
@@ -97,14 +97,14 @@ def _has_double_sums(partials: Array) -> bool:
     return pa.types.is_floating(partials.type.field("sum").type)
 
 
-def _average_in_arrow(sums: Array, counts: Array, plus: Array) -> Array:
+def _average_in_arrow(sums: Array, counts: Array, magnitudes: Array) -> Array:
     return compute.divide(sums, _to_positive_doubles(counts))
 
 
-def _average_slack_in_arrow(sums: Array, counts: Array, plus: Array) -> Array:
+def _average_slack_in_arrow(sums: Array, counts: Array, magnitudes: Array) -> Array:
     numbers = _to_positive_doubles(counts)
     rounding = compute.multiply(ROUNDING, compute.add(numbers, 1.0))
-    return compute.multiply(rounding, compute.divide(plus, numbers))
+    return compute.multiply(rounding, compute.divide(magnitudes, numbers))
 
 
 def _to_positive_doubles(counts: Array) -> Array:
@@ -124,25 +124,25 @@ ARROW_MERGE = ArrowMerge(
 def _wide_average(merged: Column) -> Column:
     """Return the mean of wide values as an integer: 1.500000 as 1500000."""
     count = F.when(merged["count"] > 0, merged["count"]).cast(_INTEGER)
-    high, rest = _divide(merged["high"], count)
-    low, rest = _divide(rest * _part() + merged["low"], count)
-    floor = high * _part() + low
+    high, rest = _divide_integers(merged["high"], count)
+    low, rest = _divide_integers(rest * _part_size() + merged["low"], count)
+    floor = high * _part_size() + low
     # `floor` is the mean rounded down, so a half is rounded up if the mean is positive.
     up = (2 * rest > count) | ((2 * rest == count) & (floor >= 0))
     return floor + up.cast("int")
 
 
-def _divide(number: Column, by: Column) -> tuple[Column, Column]:
+def _divide_integers(number: Column, divisor: Column) -> tuple[Column, Column]:
     """Return the quotient of two integers, rounded down, and the remainder."""
-    rest = F.pmod(number, by)
-    return ((number - rest) / by).cast(_INTEGER), rest
+    rest = F.pmod(number, divisor)
+    return ((number - rest) / divisor).cast(_INTEGER), rest
 
 
 def _null_like(value: Column) -> Column:
     return F.when(F.lit(False), value)
 
 
-def _part() -> Column:
+def _part_size() -> Column:
     return F.lit(_PART).cast(_INTEGER)
 
 
@@ -155,26 +155,26 @@ def _is_wide(value: Column) -> Column:
 
 
 def _has_wide_type(value: Column) -> Column:
-    digits = _precision(value) - _scale(value) + _preferred_scale(value)
+    digits = _type_precision(value) - _type_scale(value) + _preferred_scale(value)
     return F.coalesce(digits > _MAX_DIGITS - _SUM_DIGITS, F.lit(False))
 
 
 def _mean_type(value: Column) -> Column:
     """Return the type of the mean of a wide DECIMAL column, as SQL text."""
-    room = _MAX_DIGITS - (_precision(value) - _scale(value))
+    room = _MAX_DIGITS - (_type_precision(value) - _type_scale(value))
     scale = F.coalesce(F.least(_preferred_scale(value), room), F.lit(0))
     return F.concat(F.lit(f"decimal({_MAX_DIGITS}, "), scale.cast("string"), F.lit(")"))
 
 
 def _preferred_scale(value: Column) -> Column:
-    return F.greatest(F.lit(6), _scale(value) + 2)
+    return F.greatest(F.lit(6), _type_scale(value) + 2)
 
 
-def _precision(value: Column) -> Column:
+def _type_precision(value: Column) -> Column:
     return _type_parameter(value, 1)
 
 
-def _scale(value: Column) -> Column:
+def _type_scale(value: Column) -> Column:
     return _type_parameter(value, 2)
 
 

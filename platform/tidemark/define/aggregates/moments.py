@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.determinism import Sql
-from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, select_values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
@@ -62,12 +62,12 @@ def _moment_aggregate(
     slack: Callable[[Column], Column],
 ) -> Aggregate:
     def partial() -> Column:
-        value = values(column, where).cast("double")
+        value = select_values(column, where).cast("double")
         # A sum is rounded, so the mean of equal values may differ from them and their variance may
         # not be zero. The mean is therefore limited to the range from the smallest to the greatest
         # value.
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
-        return _moments(F.count(value), mean, F.regr_sxx(value, value))
+        return _moments_struct(F.count(value), mean, F.regr_sxx(value, value))
 
     name = call_name(function, column, where)
     return Aggregate(name, partial, _merge, finish, slack, result_type=fixed_type("double"))
@@ -75,23 +75,23 @@ def _moment_aggregate(
 
 def _merge(partials: Column) -> Column:
     known = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
-    nothing = _moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
+    nothing = _moments_struct(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
     # A fixed order makes the last digit the same for the same partials.
-    return F.aggregate(F.array_sort(known), nothing, _combine)
+    return F.aggregate(F.array_sort(known), nothing, _combine_moments)
 
 
-def _combine(one: Column, other: Column) -> Column:
-    n = one["n"] + other["n"]
-    difference = other["mean"] - one["mean"]
-    share = other["n"] / n
-    return _moments(
+def _combine_moments(first: Column, second: Column) -> Column:
+    n = first["n"] + second["n"]
+    difference = second["mean"] - first["mean"]
+    share = second["n"] / n
+    return _moments_struct(
         n,
-        one["mean"] + difference * share,
-        one["m2"] + other["m2"] + difference * difference * share * one["n"],
+        first["mean"] + difference * share,
+        first["m2"] + second["m2"] + difference * difference * share * first["n"],
     )
 
 
-def _moments(n: Column, mean: Column, m2: Column) -> Column:
+def _moments_struct(n: Column, mean: Column, m2: Column) -> Column:
     return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
 
 

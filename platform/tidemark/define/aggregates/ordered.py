@@ -18,8 +18,8 @@ from tidemark.define.aggregates.combiner import (
     call_name,
     check_number,
     no_slack,
+    select_values,
     type_like,
-    values,
 )
 from tidemark.define.helper_columns import HAPPENED_AT
 
@@ -88,8 +88,8 @@ def top_n(column: Sql, n: int, by: Sql | None = None, where: Sql | None = None) 
         call_name("top_n", column, where, *others),
         n,
         column,
-        lambda: values(column, where),
-        lambda: [values(by or column, where), -F.col("arrival"), -F.col("position")],
+        lambda: select_values(column, where),
+        lambda: [select_values(by or column, where), -F.col("arrival"), -F.col("position")],
         lambda found: found,
     )
 
@@ -117,7 +117,7 @@ def last_n(column: Sql, n: int, where: Sql | None = None) -> Aggregate:
         call_name("last_n", column, where, n),
         n,
         column,
-        lambda: values(column, where),
+        lambda: select_values(column, where),
         lambda: [F.col(HAPPENED_AT), F.col("arrival"), F.col("position")],
         F.reverse,
     )
@@ -170,7 +170,7 @@ def _ordered_aggregate(
     function: str, column: str, where: str | None, extreme: Callable[[Column], Column]
 ) -> Aggregate:
     def partial() -> Column:
-        value = values(column, where)
+        value = select_values(column, where)
         placed = F.struct(HAPPENED_AT, "arrival", "position", value.alias("value"))
         return extreme(F.when(value.isNotNull(), placed))
 

@@ -15,9 +15,9 @@ from tidemark.define.aggregates.combiner import (
     call_name,
     check_number,
     fixed_type,
-    identity,
+    hash_identity,
     no_slack,
-    values,
+    select_values,
 )
 
 _HLL = 12
@@ -42,7 +42,7 @@ def approx_count_distinct(column: Sql, where: Sql | None = None) -> Aggregate:
     def partial() -> Column:
         # Hashes are counted, because the sketch does not accept decimals, doubles or timestamps,
         # and ignores the empty text.
-        return F.hll_sketch_agg(identity(values(column, where)), F.lit(_HLL))
+        return F.hll_sketch_agg(hash_identity(select_values(column, where)), F.lit(_HLL))
 
     def finish(merged: Column) -> Column:
         # The estimate of a sketch that was built from values depends on their order; the estimate
@@ -91,7 +91,7 @@ def quantile(
     check_number("quantile", "exact_to", exact_to, 8, 65_535)
 
     def partial() -> Column:
-        return F.kll_sketch_agg_double(values(column, where).cast("double"), F.lit(exact_to))
+        return F.kll_sketch_agg_double(select_values(column, where).cast("double"), F.lit(exact_to))
 
     def merge(partials: Column) -> Column:
         return F.kll_merge_agg_double(partials, F.lit(exact_to))

@@ -45,14 +45,14 @@ def partial(value: Column, original: Column | None = None) -> Column:
         F.count(value).alias("count"),
         F.try_sum(plus).alias("plus"),
         F.when(~floating, F.try_sum(minus)).alias("minus"),
-        (~floating & (_overflows(plus) | _overflows(minus))).alias("over"),
+        (~floating & (_has_overflow(plus) | _has_overflow(minus))).alias("over"),
     )
 
 
 def merge(partials: Column) -> Column:
     """Add up partials; the result is again a partial."""
     known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
-    over = known | _overflows(partials["plus"]) | _overflows(partials["minus"])
+    over = known | _has_overflow(partials["plus"]) | _has_overflow(partials["minus"])
     floating = _is_floating(partials["sum"])
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
@@ -88,9 +88,9 @@ def _has_no_overflow(partials: Array) -> bool:
     return not compute.any(compute.struct_field(partials, "over")).as_py()
 
 
-def _total_slack_in_arrow(total: Array, counts: Array, plus: Array, minus: Array) -> Array:
+def _total_slack_in_arrow(total: Array, counts: Array, magnitudes: Array, minus: Array) -> Array:
     rounding = compute.multiply(ROUNDING, compute.cast(counts, "double"))
-    return compute.multiply(rounding, compute.cast(plus, "double", safe=False))
+    return compute.multiply(rounding, compute.cast(magnitudes, "double", safe=False))
 
 
 ARROW_MERGE = ArrowMerge(
@@ -107,6 +107,6 @@ def _is_floating(value: Column) -> Column:
     return decided_by_type(F.typeof(value).isin("float", "double"))
 
 
-def _overflows(values: Column) -> Column:
+def _has_overflow(values: Column) -> Column:
     """Return whether the sum of values exceeds the type of the sum."""
     return (F.count(values) > 0) & F.try_sum(values).isNull()

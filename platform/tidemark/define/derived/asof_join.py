@@ -47,8 +47,8 @@ class AsOfJoin(Pairing):
     lateness: int
     deleted: str | None
 
-    added = LINEAGE
-    lineage = SIDES
+    added_columns = LINEAGE
+    lineage_columns = SIDES
 
     @property
     def partner_keys(self) -> tuple[str, ...] | None:
@@ -56,11 +56,11 @@ class AsOfJoin(Pairing):
         return self.on if self.deleted is None else None
 
     @property
-    def identity(self) -> tuple[object, ...]:
+    def deciding_arguments(self) -> tuple[object, ...]:
         return self.on, self.how, self.lateness, self.deleted
 
     @property
-    def expressions(self) -> Mapping[str, str]:
+    def sql_expressions(self) -> Mapping[str, str]:
         if self.deleted is None:
             return {}
         return {"deleted": self.deleted}
@@ -80,11 +80,11 @@ class AsOfSource(DerivedSource):
     @property
     def versions_table(self) -> TableName:
         """The table with the newest version of each key."""
-        return self._table("versions", Role.VERSIONS)
+        return self._name_table("versions", Role.VERSIONS)
 
     @property
-    def tables(self) -> list[TableName]:
-        return [*super().tables, self.versions_table]
+    def own_tables(self) -> list[TableName]:
+        return [*super().own_tables, self.versions_table]
 
 
 @check_arguments

@@ -56,26 +56,26 @@ class Chain:
     asset: Definition
     rows: ChainRows
 
-    added = (FIRST, LAST, RETRACTION)
-    lineage = ()
+    added_columns = (FIRST, LAST, RETRACTION)
+    lineage_columns = ()
     partner_keys = None
-    expressions = MappingProxyType[str, str]({})
+    sql_expressions = MappingProxyType[str, str]({})
 
     @property
-    def bases(self) -> tuple[Source, ...]:
+    def base_sources(self) -> tuple[Source, ...]:
         return (self.asset.source,)
 
     @property
-    def identity(self) -> tuple[object, ...]:
+    def deciding_arguments(self) -> tuple[object, ...]:
         # The wait decides which windows were final, and so which windows a step has taken.
-        return self.asset.name, self.rows, self.wait
+        return self.asset.name, self.rows, self.settling_time
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        return (self.wait if self.rows == "final" else 0,)
+        return (self.settling_time if self.rows == "final" else 0,)
 
     @property
-    def wait(self) -> int:
+    def settling_time(self) -> int:
         """How far the watermark must pass a window's end until nothing can change the window.
 
         In microseconds. For sessions it includes the gap: an event within a gap of a session's end
@@ -91,7 +91,7 @@ class Chain:
         """
         if watermark is None or watermark == INFINITY:
             return watermark
-        return watermark - self.wait
+        return watermark - self.settling_time
 
 
 @check_arguments
@@ -123,9 +123,9 @@ def chain(
             has a reserved name.
     """
     if rows not in get_args(ChainRows):
-        raise _refuse(name, f"rows must be 'final' or 'changes' (got '{rows}')")
+        raise _chain_error(name, f"rows must be 'final' or 'changes' (got '{rows}')")
     if isinstance(of.window, Global):
-        raise _refuse(
+        raise _chain_error(
             name,
             f"the window of '{of.name}' is global, so its end is not an event time. Give the asset "
             "other windows",
@@ -134,7 +134,7 @@ def chain(
     asset_columns = (*of.keys, *of.aggregates)
     for column in declared_types:
         if column not in asset_columns:
-            raise _refuse(
+            raise _chain_error(
                 name,
                 f"types has '{column}', which is not among the columns of '{of.name}': "
                 f"{', '.join(asset_columns)}",
@@ -144,7 +144,7 @@ def chain(
         if table is None and column not in (FIRST, LAST, RETRACTION):
             continue
         owner = "a chain" if table is None else "Tidemark"
-        raise _refuse(
+        raise _chain_error(
             name,
             f"'{of.name}' has the column '{column}', which can't be a column of a source: {owner} "
             f"adds a column of this name{'' if table is None else f' to the {table}'}. Rename it "
@@ -172,10 +172,10 @@ def _find_type(name: str, asset: Definition, column: str, declared_types: Mappin
     column_type = declared_types.get(column) or (
         aggregate.result_type(source_types) if aggregate else source_types.get(column)
     )
-    column_type = column_type or _find_types.get()(asset.table).get(column)
+    column_type = column_type or _find_types.get()(asset.published_table).get(column)
     if column_type is None:
         described = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
-        raise _refuse(
+        raise _chain_error(
             name,
             f"the type of {described} can't be determined from the definition of '{asset.name}' "
             f"or from its table. Specify it, as in types={{'{column}': 'STRING'}}",
@@ -183,8 +183,10 @@ def _find_type(name: str, asset: Definition, column: str, declared_types: Mappin
     try:
         return simple_type(column_type)
     except UnknownTypeError as error:
-        raise _refuse(name, f"'{column}' can't have the type '{column_type}': {error}") from None
+        raise _chain_error(
+            name, f"'{column}' can't have the type '{column_type}': {error}"
+        ) from None
 
 
-def _refuse(name: str, why: str) -> DefinitionError:
+def _chain_error(name: str, why: str) -> DefinitionError:
     return DefinitionError(f"Chain '{name}': {why}.")

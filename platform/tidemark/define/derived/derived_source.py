@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from pyspark.sql import Column
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, checked_duration, earliest
+from tidemark.base.instants import INFINITY, checked_duration, earliest_watermark
 from tidemark.define import tables
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -41,7 +41,7 @@ class Lineage:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def condition(self) -> str:
+    def base_condition(self) -> str:
         """SQL that is true for derived rows in which `arrival` and `position` are of this base."""
         return " AND ".join(f"{name} = '{value}'" for name, value in self.only.items()) or "true"
 
@@ -50,12 +50,12 @@ class _Derivation(Protocol):
     """How a derived source is computed from its bases."""
 
     @property
-    def bases(self) -> tuple[Source, ...]:
+    def base_sources(self) -> tuple[Source, ...]:
         """The bases, in the order that decides between arrivals of equal processing time."""
         ...
 
     @property
-    def added(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         """The columns that the derivation adds to the bases' columns.
 
         A further derivation, from the derived source, leaves them out.
@@ -63,7 +63,7 @@ class _Derivation(Protocol):
         ...
 
     @property
-    def lineage(self) -> tuple[Lineage, ...]:
+    def lineage_columns(self) -> tuple[Lineage, ...]:
         """For each base, the columns that identify its rows.
 
         Empty if derived rows do not record from which rows they were computed.
@@ -96,12 +96,12 @@ class _Derivation(Protocol):
         ...
 
     @property
-    def expressions(self) -> Mapping[str, str]:
+    def sql_expressions(self) -> Mapping[str, str]:
         """The SQL expressions of the definition, by the name of the argument."""
         ...
 
     @property
-    def identity(self) -> tuple[object, ...]:
+    def deciding_arguments(self) -> tuple[object, ...]:
         """The arguments that decide the derived rows, without bases and columns."""
         ...
 
@@ -118,8 +118,10 @@ class WatermarkOfBases(Watermark):
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
 
-    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
-        return given
+    def arrival_watermark(
+        self, observed: str | None, connector_watermark: int | None
+    ) -> int | None:
+        return connector_watermark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +145,9 @@ class DerivedSource(Source):
     dead_letter_noun = "unjoined row"
 
     @property
-    def bases(self) -> tuple[Source, ...]:
+    def base_sources(self) -> tuple[Source, ...]:
         """The sources from which this source is computed."""
-        return self.derivation.bases
+        return self.derivation.base_sources
 
     @property
     def base_owners(self) -> tuple[str, ...]:
@@ -154,10 +156,10 @@ class DerivedSource(Source):
         A chain reads the windows of its asset, and the timeline of the asset's source.
         """
         asset = self.derivation.asset
-        chained = () if asset is None else (tables.asset(asset.name),)
-        return (*chained, *(tables.source(base.name) for base in self.bases))
+        chained = () if asset is None else (tables.asset_owner(asset.name),)
+        return (*chained, *(tables.source_owner(base.name) for base in self.base_sources))
 
-    def side(self, name: str) -> Self:
+    def with_side_tables(self, name: str) -> Self:
         """Return this definition with side tables.
 
         The names of the side tables begin with `<source>__<name>`. They belong to this source.
@@ -165,27 +167,27 @@ class DerivedSource(Source):
         return replace(self, name=f"{self.name}__{name}", side_of=self.name)
 
     @property
-    def inputs(self) -> list[TableName]:
+    def input_tables(self) -> list[TableName]:
         """The tables that this source reads: event logs, or an asset's published table."""
         asset = self.derivation.asset
         if asset is None:
-            return [base.log_table for base in self.bases]
-        return [asset.table]
+            return [base.log_table for base in self.base_sources]
+        return [asset.published_table]
 
     @property
     def dead_letters_table(self) -> TableName:
         """The table of the bases' rows that take no part in the derivation, with the reason."""
-        return self._table("unjoined", Role.DEAD_LETTERS)
+        return self._name_table("unjoined", Role.DEAD_LETTERS)
 
-    def _table(self, suffix: str, role: Role) -> TableName:
+    def _name_table(self, suffix: str, role: Role) -> TableName:
         side = self.name if self.side_of else ""
-        owner = tables.source(self.side_of or self.name)
+        owner = tables.source_owner(self.side_of or self.name)
         return TableName(f"{self.name}_{suffix}", owner, role, side, bases=self.base_owners)
 
     @property
     def has_heartbeats(self) -> bool:
         # A derived source is silent while all its bases are.
-        return all(base.has_heartbeats for base in self.bases)
+        return all(base.has_heartbeats for base in self.base_sources)
 
     def marks_of(self, reached: Sequence[int | None]) -> list[int | None]:
         """Return the watermark that each base allows, given the watermarks of the bases."""
@@ -199,7 +201,7 @@ class DerivedSource(Source):
 
         `INFINITY` if all bases have ended; None if one of them has no watermark yet.
         """
-        return earliest(*self.marks_of(reached))
+        return earliest_watermark(*self.marks_of(reached))
 
 
 def retraction_column(source: Source) -> str | None:
@@ -237,7 +239,7 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
 def _without_heartbeats(source: Source) -> list[str]:
     """Return the names of the sources without heartbeats from which a source is computed."""
     if isinstance(source, DerivedSource):
-        return [name for base in source.bases for name in _without_heartbeats(base)]
+        return [name for base in source.base_sources for name in _without_heartbeats(base)]
     if source.has_heartbeats:
         return []
     return [source.name]
@@ -248,7 +250,7 @@ def own_columns(base: Source) -> list[str]:
 
     The event time is always included.
     """
-    added = base.derivation.added if isinstance(base, DerivedSource) else ()
+    added = base.derivation.added_columns if isinstance(base, DerivedSource) else ()
     return [column for column in base.columns if column not in added or column == base.event_time]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import check_arguments, checked_class
 from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import checked_duration, describe, duration
+from tidemark.base.instants import checked_duration, format_duration, parse_duration
 from tidemark.define.derived.derived_source import (
     INSTANT,
     NUMBER,
@@ -61,8 +61,8 @@ class Between:
     exact = True
 
     def __init__(self, start: str | timedelta, end: str | timedelta) -> None:
-        object.__setattr__(self, "low", duration(start))
-        object.__setattr__(self, "high", duration(end))
+        object.__setattr__(self, "low", parse_duration(start))
+        object.__setattr__(self, "high", parse_duration(end))
         if self.high < self.low:
             raise DefinitionError(
                 f"Between({start!r}, {end!r}) is empty: it ends before it begins. Exchange the "
@@ -70,11 +70,15 @@ class Between:
             )
 
     def __str__(self) -> str:
-        return f"from {describe(self.low)} to {describe(self.high)} after the left row"
+        return (
+            f"from {format_duration(self.low)} to {format_duration(self.high)} after the left row"
+        )
 
-    def covers(self, left: Column, right: Column) -> Column:
+    def can_pair(self, left_time: Column, right_time: Column) -> Column:
         """Return whether rows with these event times, BIGINT microseconds, can be a pair."""
-        return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
+        return (right_time >= left_time + F.lit(self.low)) & (
+            right_time <= left_time + F.lit(self.high)
+        )
 
     def left_end(self, time: Column) -> Column:
         """Return the latest event time at which a right row can pair with a given left row.
@@ -112,16 +116,16 @@ class _SameWindow:
     def __str__(self) -> str:
         return f"within the same window ({self.window})"
 
-    def covers(self, left: Column, right: Column) -> Column:
-        return self._start(left) == self._start(right)
+    def can_pair(self, left_time: Column, right_time: Column) -> Column:
+        return self._window_start(left_time) == self._window_start(right_time)
 
     def left_end(self, time: Column) -> Column:
-        return self._start(time) + F.lit(self.high)
+        return self._window_start(time) + F.lit(self.high)
 
     def right_end(self, time: Column) -> Column:
-        return self._start(time) + F.lit(self.high)
+        return self._window_start(time) + F.lit(self.high)
 
-    def _start(self, time: Column) -> Column:
+    def _window_start(self, time: Column) -> Column:
         return floor_to(time, self.window.size, self.window.offset)
 
 
@@ -149,21 +153,21 @@ class Join(Pairing):
     event_time: _EventTime
 
     @property
-    def identity(self) -> tuple[object, ...]:
+    def deciding_arguments(self) -> tuple[object, ...]:
         return self.on, self.reach, self.how, self.lateness, self.condition, self.event_time
 
     @property
-    def expressions(self) -> Mapping[str, str]:
+    def sql_expressions(self) -> Mapping[str, str]:
         if self.condition is None:
             return {}
         return {"where": self.condition}
 
     @property
-    def added(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         return tuple(_added_columns(self.event_time))
 
     @property
-    def lineage(self) -> tuple[Lineage, ...]:
+    def lineage_columns(self) -> tuple[Lineage, ...]:
         return SIDES
 
     @property
@@ -249,11 +253,11 @@ def join(
         DefinitionError: an argument is not valid; the message says why.
     """
     if how not in get_args(_How):
-        raise _refuse(name, f"how must be 'inner', 'left' or 'full' (got '{how}')")
+        raise _join_error(name, f"how must be 'inner', 'left' or 'full' (got '{how}')")
     if event_time not in get_args(_EventTime):
-        raise _refuse(name, f"event_time must be 'latest' or 'left' (got '{event_time}')")
+        raise _join_error(name, f"event_time must be 'latest' or 'left' (got '{event_time}')")
     if how == "full" and event_time == "left":
-        raise _refuse(
+        raise _join_error(
             name,
             "a full join also has rows without a left event, so its event time can't be the left "
             'one\'s. Use event_time="latest"',
@@ -263,7 +267,7 @@ def join(
     elif isinstance(within, Tumbling):
         reach = _SameWindow(within)
     else:
-        raise _refuse(
+        raise _join_error(
             name,
             f"within must be Between(start, end) or a Tumbling window (got {within}). For other "
             "windows, aggregate a union of the two sources",
@@ -309,5 +313,5 @@ def _added_columns(event_time: str) -> dict[str, str]:
     return joined_time | dict.fromkeys(LINEAGE, NUMBER)
 
 
-def _refuse(name: str, why: str) -> DefinitionError:
+def _join_error(name: str, why: str) -> DefinitionError:
     return DefinitionError(f"Join '{name}': {why}.")

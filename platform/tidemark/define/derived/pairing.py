@@ -38,7 +38,7 @@ class Pairing:
     asset = None
 
     @property
-    def bases(self) -> tuple[Source, ...]:
+    def base_sources(self) -> tuple[Source, ...]:
         return self.left, self.right
 
     @property
@@ -51,31 +51,33 @@ def is_paired(source: Source) -> bool:
     return isinstance(source, DerivedSource) and isinstance(source.derivation, Pairing)
 
 
-def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:
+def check_keys(
+    owner: str, left_source: Source, right_source: Source, on: Sequence[str]
+) -> tuple[str, ...]:
     """Return the key columns without repetitions. Refuse keys that can't join the sources.
 
     Args:
         owner: the start of an error message, as in "Join 'paid'".
     """
-    if left.name == right.name:
-        raise DefinitionError(f"{owner}: '{left.name}' can't be joined with itself.")
-    refuse_retractions(owner, (left, right))
+    if left_source.name == right_source.name:
+        raise DefinitionError(f"{owner}: '{left_source.name}' can't be joined with itself.")
+    refuse_retractions(owner, (left_source, right_source))
     if not on:
         raise DefinitionError(
             f"{owner}: it has no keys. Give `on` at least one column of both sources."
         )
     for key in on:
-        for source in (left, right):
+        for source in (left_source, right_source):
             if key not in source.columns:
                 raise DefinitionError(
                     f"{owner}: the key '{key}' is not a column of '{source.name}': "
                     f"{', '.join(source.columns)}."
                 )
-        types = [simple_type(source.columns[key]) for source in (left, right)]
+        types = [simple_type(source.columns[key]) for source in (left_source, right_source)]
         if types[0] != types[1]:
             raise DefinitionError(
-                f"{owner}: the key '{key}' has the type {types[0]} in '{left.name}', but "
-                f"{types[1]} in '{right.name}'. Declare it with one type in both."
+                f"{owner}: the key '{key}' has the type {types[0]} in '{left_source.name}', but "
+                f"{types[1]} in '{right_source.name}'. Declare it with one type in both."
             )
         if "map<" in types[0]:
             raise DefinitionError(
@@ -87,8 +89,8 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
 
 def paired_columns(
     name: str,
-    left: Source,
-    right: Source,
+    left_source: Source,
+    right_source: Source,
     keys: Sequence[str],
     rename: Mapping[str, str],
     added: Mapping[str, str],
@@ -103,10 +105,10 @@ def paired_columns(
         All columns with their types: the keys, the left columns, the right columns, and the added
         ones. Then, for each side, its columns except the keys, mapped to their new names.
     """
-    sides = {left.name: left, right.name: right}
+    sides = {left_source.name: left_source, right_source.name: right_source}
     further = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
     names = name_columns(name, further, rename, (*keys, *added))
-    columns = {key: simple_type(left.columns[key]) for key in keys}
+    columns = {key: simple_type(left_source.columns[key]) for key in keys}
     columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
     left_names, right_names = (
         {old: new for (side, old), new in names.items() if side == base} for base in sides

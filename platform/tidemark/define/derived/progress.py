@@ -18,7 +18,7 @@ derived sources that read it.
 
 from collections.abc import Iterable
 
-from tidemark.base.instants import INFINITY, earliest, latest
+from tidemark.base.instants import INFINITY, earliest_watermark, latest_watermark
 from tidemark.define.derived.derived_source import DerivedSource
 
 
@@ -30,12 +30,14 @@ class Progress:
 
     def __init__(self, source: DerivedSource) -> None:
         self._source = source
-        self.reached: dict[str, int | None] = {base.name: None for base in source.bases}
+        self.reached: dict[str, int | None] = {base.name: None for base in source.base_sources}
         """The effective watermark of each base, by name."""
         self._silent_since: dict[str, int | None] = {}
         self._idle = set[str]()
 
-    def resume(self, base: str, reached: int | None, clock: int, silent_since: int | None) -> None:
+    def resume_after(
+        self, base: str, reached: int | None, clock: int, silent_since: int | None
+    ) -> None:
         """Continue after an arrival of a base that an earlier step has taken.
 
         Args:
@@ -52,7 +54,7 @@ class Progress:
         else:
             self._idle.discard(base)
 
-    def take(
+    def take_arrival(
         self, base: str, watermark: int | None, clock: int, silent_since: int | None
     ) -> int | None:
         """Take the next arrival of a base.
@@ -61,9 +63,11 @@ class Progress:
 
         Args:
             watermark: the base's own watermark after the arrival.
-            clock, silent_since: as for `resume`.
+            clock, silent_since: as for `resume_after`.
         """
-        self.resume(base, latest(self.reached[base], watermark), clock, silent_since)
+        self.resume_after(
+            base, latest_watermark(self.reached[base], watermark), clock, silent_since
+        )
         raised = self._watermark_without(base) if base in self._idle else None
         own_watermark = self.reached[base]
         if raised is None or (own_watermark is not None and raised <= own_watermark):
@@ -72,43 +76,43 @@ class Progress:
         return raised
 
     @property
-    def watermark(self) -> int | None:
+    def derived_watermark(self) -> int | None:
         """The watermark of the derived source; `INFINITY` if all bases have ended."""
         return self._source.watermark_of(list(self.reached.values()))
 
     @property
     def silent_since(self) -> int | None:
         """The time since which all bases that have not ended are silent; None if one is not."""
-        times = [self._silent_since.get(base) for base in self._open()]
+        times = [self._silent_since.get(base) for base in self._open_bases()]
         if None in times:
             return None
-        return latest(*times)
+        return latest_watermark(*times)
 
     @property
-    def holding(self) -> tuple[str, ...]:
+    def holding_bases(self) -> tuple[str, ...]:
         """The bases that hold back the watermark of the derived source. Empty if all have ended."""
         marks = self._source.marks_of(list(self.reached.values()))
-        lowest = earliest(*marks)
+        lowest = earliest_watermark(*marks)
         if lowest == INFINITY:
             return ()
         bases = zip(self.reached, marks, strict=True)
         return tuple(base for base, mark in bases if mark == lowest)
 
     @property
-    def idle(self) -> frozenset[str]:
+    def idle_bases(self) -> frozenset[str]:
         """The bases that are idle."""
         return frozenset(self._idle)
 
     def _watermark_without(self, base: str) -> int | None:
         """Return the watermark up to which the bases other than an idle one have come."""
-        other_bases = [open_base for open_base in self._open() if open_base != base]
+        other_bases = [open_base for open_base in self._open_bases() if open_base != base]
         active = [
             self.reached[open_base] for open_base in other_bases if open_base not in self._idle
         ]
         if active:
-            return earliest(*active)
-        return latest(*(self.reached[open_base] for open_base in other_bases))
+            return earliest_watermark(*active)
+        return latest_watermark(*(self.reached[open_base] for open_base in other_bases))
 
-    def _open(self) -> Iterable[str]:
+    def _open_bases(self) -> Iterable[str]:
         """Return the bases that have not ended."""
         return [base for base, mark in self.reached.items() if mark != INFINITY]

@@ -29,19 +29,19 @@ class RowAsset:
     preparation: Preparation
 
     asset = None
-    added = LINEAGE
-    expressions = MappingProxyType[str, str]({})
+    added_columns = LINEAGE
+    sql_expressions = MappingProxyType[str, str]({})
     look_back = (0,)
-    lineage = (Lineage(*LINEAGE),)
+    lineage_columns = (Lineage(*LINEAGE),)
     partner_keys = ()
 
     @property
-    def bases(self) -> tuple[Source, ...]:
+    def base_sources(self) -> tuple[Source, ...]:
         return (self.preparation.source,)
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        return self.preparation.function, tuple(self.preparation.lookups)
+    def deciding_arguments(self) -> tuple[object, ...]:
+        return self.preparation.function, tuple(self.preparation.lookup_names)
 
 
 @check_arguments
@@ -70,7 +70,7 @@ def row_asset(
         DefinitionError: the definition can't be run; the message says why.
     """
 
-    def define(function: Callable[..., DataFrame]) -> DerivedSource:
+    def define_source(function: Callable[..., DataFrame]) -> DerivedSource:
         name = function.__name__
         refuse_retractions(f"Row asset '{name}'", (source,))
         declared = (
@@ -91,4 +91,4 @@ def row_asset(
             derivation=RowAsset(Preparation(name, source, function, tuple(declared))),
         )
 
-    return define
+    return define_source

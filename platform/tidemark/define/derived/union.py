@@ -33,28 +33,28 @@ class Union:
         columns: for each base, its columns mapped to their names in the union.
     """
 
-    bases: tuple[Source, ...]
+    base_sources: tuple[Source, ...]
     columns: tuple[Mapping[str, str], ...]
 
     asset = None
     partner_keys = ()
-    expressions = MappingProxyType[str, str]({})
+    sql_expressions = MappingProxyType[str, str]({})
 
     @property
-    def identity(self) -> tuple[object, ...]:
+    def deciding_arguments(self) -> tuple[object, ...]:
         return ()
 
     @property
-    def added(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         return (ORIGIN, *LINEAGE)
 
     @property
-    def lineage(self) -> tuple[Lineage, ...]:
-        return tuple(Lineage(*LINEAGE, {ORIGIN: base.name}) for base in self.bases)
+    def lineage_columns(self) -> tuple[Lineage, ...]:
+        return tuple(Lineage(*LINEAGE, {ORIGIN: base.name}) for base in self.base_sources)
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        return (0,) * len(self.bases)
+        return (0,) * len(self.base_sources)
 
 
 @check_arguments
@@ -127,5 +127,5 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
         event_time=time,
         watermark=WatermarkOfBases(),
         idle=check_idle(name, idle, of),
-        derivation=Union(bases=tuple(of), columns=tuple(mapped)),
+        derivation=Union(base_sources=tuple(of), columns=tuple(mapped)),
     )

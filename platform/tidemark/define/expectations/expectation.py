@@ -65,7 +65,7 @@ class Evidence(Protocol):
     @property
     def transform(self) -> ValidatedDefinition: ...
     @property
-    def replaces(self) -> bool:
+    def replaces_rows(self) -> bool:
         """True if the commit replaces all published rows of its windows."""
         ...
 
@@ -75,7 +75,7 @@ class Evidence(Protocol):
         ...
 
     @property
-    def recounted(self) -> DataFrame:
+    def recounted_events(self) -> DataFrame:
         """The number of events of every window that the commit can change.
 
         The events are counted again from the log. The columns are the window, the keys and
@@ -96,7 +96,7 @@ class Evidence(Protocol):
         """Return the quarantined rows of the same windows as `published_rows`."""
         ...
 
-    def same_window(self, left: str, right: str) -> Column:
+    def same_window(self, left_alias: str, right_alias: str) -> Column:
         """Return the condition that rows of two DataFrame aliases have equal window and keys.
 
         Null keys are equal.
@@ -136,7 +136,7 @@ class Expectation:
     def __str__(self) -> str:
         return self.name
 
-    def check(self, transform: ValidatedDefinition) -> None:
+    def check_definition(self, transform: ValidatedDefinition) -> None:
         """Refuse a transform whose rows the expectation can't validate.
 
         Raises:
@@ -187,7 +187,7 @@ class Windowed(Expectation):
     confirmed: bool = False
     slack: bool = False
 
-    def check(self, transform: ValidatedDefinition) -> None:
-        super().check(transform)
+    def check_definition(self, transform: ValidatedDefinition) -> None:
+        super().check_definition(transform)
         if self.supports is not None:
             self.supports(transform)

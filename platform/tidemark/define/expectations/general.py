@@ -57,45 +57,45 @@ _Bound = float | Decimal | str | date
 @check_arguments
 def between(
     column: str,
-    least: _Bound | None = None,
-    most: _Bound | None = None,
+    min_value: _Bound | None = None,
+    max_value: _Bound | None = None,
     *,
     level: str = ERROR,
     **more: object,
 ) -> General:
-    """Expect each value to lie from `least` to `most`, both included; null is skipped.
+    """Expect each value to lie from `min_value` to `max_value`, both included; null is skipped.
 
     Example:
         between("mean_delay", -60, 600)
-        between("flights", most=500, level="warning")
+        between("flights", max_value=500, level="warning")
 
     Args:
         column: a column of the published rows.
-        least: the smallest allowed value; unlimited by default.
-        most: the greatest allowed value; unlimited by default.
+        min_value: the smallest allowed value; unlimited by default.
+        max_value: the greatest allowed value; unlimited by default.
         level: `error` quarantines rows that fail; `warning` publishes them.
         more: further arguments of the Great Expectations class, such as `description`.
 
     Raises:
         DefinitionError: neither bound is given, or no value is between the bounds.
     """
-    if least is None and most is None:
-        raise DefinitionError(f"between({column}) has no bound: give `least` or `most`.")
-    _check_bounds(f"between({column})", least, most)
-    if most is None:
-        name = f"least={least}"
-        expected = f"at least {least}"
-    elif least is None:
-        name = f"most={most}"
-        expected = f"at most {most}"
+    if min_value is None and max_value is None:
+        raise DefinitionError(f"between({column}) has no bound: give `min_value` or `max_value`.")
+    _check_bounds(f"between({column})", min_value, max_value)
+    if max_value is None:
+        name = f"min_value={min_value}"
+        expected = f"at least {min_value}"
+    elif min_value is None:
+        name = f"max_value={max_value}"
+        expected = f"at most {max_value}"
     else:
-        name = f"{least}, {most}"
-        expected = f"from {least} to {most}"
-    return _short(
+        name = f"{min_value}, {max_value}"
+        expected = f"from {min_value} to {max_value}"
+    return _short_form(
         f"between({column}, {name})",
         expected,
         "ExpectColumnValuesToBeBetween",
-        {"column": column, "min_value": least, "max_value": most},
+        {"column": column, "min_value": min_value, "max_value": max_value},
         level,
         more,
     )
@@ -113,7 +113,7 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
         level: `error` quarantines rows that fail; `warning` publishes them.
         more: further arguments of the Great Expectations class, such as `description`.
     """
-    return _short(
+    return _short_form(
         f"not_null({column})",
         "a value",
         "ExpectColumnValuesToNotBeNull",
@@ -137,7 +137,7 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
         more: further arguments of the Great Expectations class, such as `description`.
     """
     shown = ", ".join(map(str, values))
-    return _short(
+    return _short_form(
         f"one_of({column}, [{shown}])",
         f"one of {shown}",
         "ExpectColumnValuesToBeInSet",
@@ -162,7 +162,7 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
         level: `error` quarantines rows that fail; `warning` publishes them.
         more: further arguments of the Great Expectations class, such as `description`.
     """
-    return _short(
+    return _short_form(
         f"column_greater({column}, {than})",
         f"{column} > {than}",
         "ExpectColumnPairValuesAToBeGreaterThanB",
@@ -188,19 +188,19 @@ def as_expectation(expectation: object) -> General:
     return General(
         name=f"{type(expectation).__name__}({shown})",
         expected=shown or type(expectation).__name__,
-        columns=tuple(_columns(arguments)),
+        columns=tuple(_find_columns(arguments)),
         level=ERROR
         if str(getattr(library_expectation.severity, "value", "")) == "critical"
         else WARNING,
         description=library_expectation.description or "",
-        notes=_text(library_expectation.notes),
+        notes=_join_notes(library_expectation.notes),
         meta=library_expectation.meta or {},
         kind=type(expectation),
         arguments=arguments,
     )
 
 
-def _short(
+def _short_form(
     name: str,
     expected: str,
     kind: str,
@@ -229,7 +229,7 @@ def _short(
     return General(
         name=name,
         expected=expected,
-        columns=tuple(_columns(arguments)),
+        columns=tuple(_find_columns(arguments)),
         level=level,
         kind=kind,
         arguments={k: v for k, v in arguments.items() if v is not None and k not in metadata},
@@ -256,13 +256,13 @@ def _check_bounds(subject: str, minimum: object, maximum: object) -> None:
         )
 
 
-def _text(notes: str | Sequence[str] | None) -> str:
+def _join_notes(notes: str | Sequence[str] | None) -> str:
     if isinstance(notes, str):
         return notes
     return "\n\n".join(notes or ())
 
 
-def _columns(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _find_columns(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name, value in arguments.items():
         if name in ("column", "column_A", "column_B"):
             yield value

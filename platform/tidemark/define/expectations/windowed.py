@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import check_arguments
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import (
     ERROR,
@@ -75,7 +75,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
         joined = (
             rows.alias("r")
-            .join(batch.recounted.alias("log"), batch.same_window("r", "log"), "left")
+            .join(batch.recounted_events.alias("log"), batch.same_window("r", "log"), "left")
             .select("r.*", F.coalesce("log.events", F.lit(0)).alias("_counted"))
         )
         counted = F.col("_counted")
@@ -86,12 +86,12 @@ def matches_log(*, level: str = ERROR) -> Windowed:
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
         by = batch.transform.by_window
         known = rows.select(*by)
-        if not batch.replaces:
+        if not batch.replaces_rows:
             # Windows that earlier commits published or quarantined need not be among these rows.
             for earlier in (batch.published_rows(), batch.quarantined_rows()):
                 known = known.unionByName(earlier.select(*by))
         same = batch.same_window("log", "k")
-        missing = batch.recounted.alias("log").join(known.alias("k"), same, "left_anti")
+        missing = batch.recounted_events.alias("log").join(known.alias("k"), same, "left_anti")
         text = F.format_string("no row, but %d events in the log", F.col("events"))
         return missing.select("window_start", *batch.transform.keys, text.alias(OBSERVED))
 
@@ -221,7 +221,7 @@ def volume_within(
     if over < 1:
         raise DefinitionError(f"volume_within: `over` must be 1 or more (got {over}).")
     match = _PEER.fullmatch(of)
-    back = duration(_PEERS[match[1]] if match else of)
+    back = parse_duration(_PEERS[match[1]] if match else of)
     if back <= 0:
         raise DefinitionError(
             "volume_within: `of` must be 'yesterday', 'the same hour last week', or a duration "

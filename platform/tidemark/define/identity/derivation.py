@@ -2,16 +2,16 @@
 
 | part | hashed |
 | --- | --- |
-| the derivation | its kind and its arguments (`identity` of the derivation) |
+| the derivation | its kind and its arguments (`deciding_arguments`) |
 | each base | its name, its event time, and its `max_future_skew` |
 
 The columns are left out, because an event log follows added columns, and refuses all other changes.
 `idle` is left out, because each step records its effect.
 """
 
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.identity.fingerprint import digest
+from tidemark.define.identity.fingerprint import compute_digest
 from tidemark.define.source import Source
 
 
@@ -19,9 +19,15 @@ def derivation_fingerprint(source: DerivedSource) -> str:
     """Return the fingerprint of a derived source's derivation: twelve hexadecimal digits."""
     derivation = source.derivation
     kind = type(derivation).__name__
-    return digest([kind, derivation.identity, [_describe(base) for base in source.bases]])
+    return compute_digest(
+        [
+            kind,
+            derivation.deciding_arguments,
+            [_describe_base(base) for base in source.base_sources],
+        ]
+    )
 
 
-def _describe(base: Source) -> list[object]:
-    skew = None if base.max_future_skew is None else duration(base.max_future_skew)
+def _describe_base(base: Source) -> list[object]:
+    skew = None if base.max_future_skew is None else parse_duration(base.max_future_skew)
     return [base.name, base.event_time, skew]

@@ -28,7 +28,7 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.definition import Definition
 from tidemark.define.identity.function_source import describe_source
 from tidemark.define.rollup import base_transform
@@ -41,14 +41,14 @@ _LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
 _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 
-def fingerprint(transform: Definition) -> str:
+def compute_fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source = transform.source
     base = base_transform(transform)
-    joined = [r for r in source.lookups if lookup_name(r) in base.lookups]
+    joined = [r for r in source.lookups if lookup_name(r) in base.lookup_names]
     # Without `max_future_skew`, nothing is added. Fingerprints that are older than this argument
     # therefore stay valid.
-    believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
+    believed = [] if source.max_future_skew is None else [parse_duration(source.max_future_skew)]
     # The same holds for computed columns.
     expressions = [dict(source.computed)] if source.computed else []
     definition = {
@@ -64,14 +64,14 @@ def fingerprint(transform: Definition) -> str:
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
         "deduplicate": base.deduplicate if base is transform else None,
-        "base": None if base is transform else fingerprint(base),
+        "base": None if base is transform else compute_fingerprint(base),
     }
-    return digest(definition)
+    return compute_digest(definition)
 
 
-def digest(part: object) -> str:
-    """Return the hash of a part of a definition: twelve hexadecimal digits, as in `fingerprint`."""
-    return _hash(_Describer().describe(part))[:12]
+def compute_digest(part: object) -> str:
+    """Return the hash of a part of a definition: twelve hexadecimal digits."""
+    return _hash_parts(_Describer().describe_part(part))[:12]
 
 
 class _Describer:
@@ -81,7 +81,7 @@ class _Describer:
         self._within: list[int] = []
         self._functions: dict[int, str] = {}
 
-    def describe(self, part: object) -> list[Any]:
+    def describe_part(self, part: object) -> list[Any]:
         """Return a part as nested lists of plain JSON values."""
         if isinstance(part, _PLAIN):
             return [type(part).__name__, repr(part)]
@@ -89,43 +89,49 @@ class _Describer:
             return ["itself", type(part).__name__]
         self._within.append(id(part))
         try:
-            return self._describe(part)
+            return self._describe_by_type(part)
         finally:
             self._within.pop()
 
-    def _describe(self, part: object) -> list[Any]:
+    def _describe_by_type(self, part: object) -> list[Any]:
         match part:
             case Never():
                 # `Never` has the hash of None: before the class existed, None had this meaning.
-                return self.describe(None)
+                return self.describe_part(None)
             case Mapping():
                 return [
                     "mapping",
-                    *_sort_parts([self.describe(k), self.describe(v)] for k, v in part.items()),
+                    *_sort_parts(
+                        [self.describe_part(k), self.describe_part(v)] for k, v in part.items()
+                    ),
                 ]
             case Set():
-                return ["set", *_sort_parts(self.describe(each) for each in part)]
+                return ["set", *_sort_parts(self.describe_part(each) for each in part)]
             case list() | tuple():
-                return ["sequence", *(self.describe(each) for each in part)]
+                return ["sequence", *(self.describe_part(each) for each in part)]
             case FunctionType():
                 # A helper function that many others use is converted only once.
                 if id(part) not in self._functions:
-                    self._functions[id(part)] = _hash(self._function(part))
+                    self._functions[id(part)] = _hash_parts(self._describe_function(part))
                 return ["function", self._functions[id(part)]]
             case CodeType():
-                return self._code(part, None)
+                return self._describe_code(part, None)
             case MethodType():
-                return ["method", self.describe(part.__func__), self.describe(part.__self__)]
+                return [
+                    "method",
+                    self.describe_part(part.__func__),
+                    self.describe_part(part.__self__),
+                ]
             case partial():
-                return ["partial", self.describe([part.func, part.args, part.keywords])]
+                return ["partial", self.describe_part([part.func, part.args, part.keywords])]
             case re.Pattern():
                 return ["pattern", repr(part.pattern), part.flags]
             case type() | BuiltinFunctionType() | ModuleType():
                 return ["name", getattr(part, "__qualname__", part.__name__)]
             case _:
-                return self._object(part)
+                return self._describe_object(part)
 
-    def _object(self, part: object) -> list[Any]:
+    def _describe_object(self, part: object) -> list[Any]:
         kind = type(part)
         attributes = getattr(part, "__dict__", None)
         if is_dataclass(part):
@@ -133,14 +139,19 @@ class _Describer:
             attributes = {name: getattr(part, name) for name in counted}
         if not attributes and kind.__repr__ is not object.__repr__:
             attributes = repr(part)
-        return ["object", kind.__qualname__, self.describe(attributes), self._methods(kind)]
+        return [
+            "object",
+            kind.__qualname__,
+            self.describe_part(attributes),
+            self._describe_methods(kind),
+        ]
 
-    def _methods(self, kind: type) -> list[Any]:
+    def _describe_methods(self, kind: type) -> list[Any]:
         """Return the methods of a user's class and of its base classes."""
-        own = [c for c in kind.__mro__ if _package(c) not in _LIBRARIES]
+        own = [c for c in kind.__mro__ if _package_name(c) not in _LIBRARIES]
         members = [item for c in own for item in vars(c).items()]
         found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
-        return self.describe(
+        return self.describe_part(
             [
                 (name, member)
                 for name, member in found
@@ -149,46 +160,46 @@ class _Describer:
             ]
         )
 
-    def _function(self, function: FunctionType) -> list[Any]:
-        enclosed = self.describe([cell.cell_contents for cell in function.__closure__ or ()])
-        if _package(function) in _LIBRARIES:
+    def _describe_function(self, function: FunctionType) -> list[Any]:
+        enclosed = self.describe_part([cell.cell_contents for cell in function.__closure__ or ()])
+        if _package_name(function) in _LIBRARIES:
             return [function.__qualname__, enclosed]
-        names = set(_globals(function.__code__))
+        names = set(_global_names(function.__code__))
         used_globals = {n: v for n, v in function.__globals__.items() if n in names}
-        named = {n: v for n, v in used_globals.items() if _counts(v, function)}
+        named = {n: v for n, v in used_globals.items() if _is_hashed(v, function)}
         defaults = [function.__defaults__, function.__kwdefaults__]
         code = describe_source(function)
         if code is None:
-            code = self._code(function.__code__, function.__doc__)
-        return [code, enclosed, self.describe(defaults), self.describe(named)]
+            code = self._describe_code(function.__code__, function.__doc__)
+        return [code, enclosed, self.describe_part(defaults), self.describe_part(named)]
 
-    def _code(self, code: CodeType, docstring: str | None) -> list[Any]:
+    def _describe_code(self, code: CodeType, docstring: str | None) -> list[Any]:
         # The first constant is the docstring, or None without a docstring.
         constants = code.co_consts[code.co_consts[:1] == (docstring,) :]
         names = [code.co_names, code.co_varnames, code.co_freevars, code.co_flags]
         text = [code.co_code.hex(), code.co_exceptiontable.hex()]
-        return [text, self.describe(constants), self.describe(names)]
+        return [text, self.describe_part(constants), self.describe_part(names)]
 
 
-def _counts(value: object, function: FunctionType) -> bool:
+def _is_hashed(value: object, function: FunctionType) -> bool:
     """Return whether a value that a function uses from its module is hashed with the function."""
     if isinstance(value, FunctionType):
-        return _package(value) == _package(function)
+        return _package_name(value) == _package_name(function)
     plain = _PLAIN | Mapping | Set | Sequence | re.Pattern
     return isinstance(value, plain) or (is_dataclass(value) and not isinstance(value, type))
 
 
-def _globals(code: CodeType) -> Iterator[str]:
+def _global_names(code: CodeType) -> Iterator[str]:
     """Yield the names that a function's code, and the code nested in it, looks up in its module."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _globals(constant)
+            yield from _global_names(constant)
 
 
-def _package(part: FunctionType | type) -> str:
+def _package_name(part: FunctionType | type) -> str:
     return (part.__module__ or "").partition(".")[0]
 
 
@@ -196,5 +207,5 @@ def _sort_parts(parts: Iterable[list[Any]]) -> list[list[Any]]:
     return sorted(parts, key=json.dumps)
 
 
-def _hash(parts: list[Any]) -> str:
+def _hash_parts(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -39,18 +39,18 @@ def describe_source(function: Callable[..., object]) -> list[Any] | None:
     Return None if the source is unknown, or is not that of the function's code.
     """
     code: CodeType = function.__code__
-    identity = _identify(code)
+    identity = _hash_code(code)
     carried = getattr(function, _DESCRIBED, None)
     # A decorator may have copied the attribute of another function.
     if carried is not None and carried[0] == identity:
         return carried[1]
-    described = _find(code, function.__globals__)
+    described = _find_description(code, function.__globals__)
     if described is not None:
         setattr(function, _DESCRIBED, (identity, described))
     return described
 
 
-def _find(code: CodeType, module: dict[str, Any]) -> list[Any] | None:
+def _find_description(code: CodeType, module: dict[str, Any]) -> list[Any] | None:
     for is_renewed in (False, True):
         if is_renewed:
             linecache.checkcache(code.co_filename)
@@ -72,7 +72,7 @@ def _functions_in(text: str) -> tuple[_Located, ...]:
     nodes = [node for node in ast.walk(tree) if isinstance(node, _FunctionNode)]
     located = list[_Located]()
     for code in _nested_codes(compiled):
-        described = [_describe_function(node) for node in _select(nodes, code)]
+        described = [_describe_function(node) for node in _select_nodes(nodes, code)]
         if described and all(description == described[0] for description in described):
             located.append((code, described[0]))
     return tuple(located)
@@ -85,20 +85,20 @@ def _nested_codes(code: CodeType) -> Iterator[CodeType]:
             yield from _nested_codes(constant)
 
 
-def _select(nodes: list[_FunctionNode], code: CodeType) -> list[_FunctionNode]:
+def _select_nodes(nodes: list[_FunctionNode], code: CodeType) -> list[_FunctionNode]:
     """Return the innermost functions that can have been compiled to a code."""
     candidates = [
         node
         for node in nodes
-        if _name(node) == code.co_name
+        if _compiled_name(node) == code.co_name
         and _first_line(node) == code.co_firstlineno
-        and _contains(node, code)
+        and _contains_code(node, code)
     ]
     inner = [node for node in candidates if not any(_is_within(o, node) for o in candidates)]
     return inner or candidates
 
 
-def _name(node: _FunctionNode) -> str:
+def _compiled_name(node: _FunctionNode) -> str:
     if isinstance(node, ast.Lambda):
         return "<lambda>"
     return node.name
@@ -109,28 +109,34 @@ def _first_line(node: _FunctionNode) -> int:
     return min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
 
 
-def _contains(node: _FunctionNode, code: CodeType) -> bool:
+def _contains_code(node: _FunctionNode, code: CodeType) -> bool:
     """Return whether all instructions of a code are from the source of a function."""
-    start = (_first_line(node), 0) if node.lineno != _first_line(node) else _start(node)
+    start = (_first_line(node), 0) if node.lineno != _first_line(node) else _start_position(node)
     for line, end_line, column, end_column in code.co_positions():
         if line is None or end_line is None or column is None or end_column is None:
             continue
         # Instructions that begin a function have an empty range, which is not in the source.
         is_empty = (line, column) == (end_line, end_column)
-        if not is_empty and not start <= (line, column) <= (end_line, end_column) <= _end(node):
+        if not is_empty and not start <= (line, column) <= (end_line, end_column) <= _end_position(
+            node
+        ):
             return False
     return True
 
 
 def _is_within(inner: _FunctionNode, outer: _FunctionNode) -> bool:
-    return inner is not outer and _start(outer) <= _start(inner) and _end(inner) <= _end(outer)
+    return (
+        inner is not outer
+        and _start_position(outer) <= _start_position(inner)
+        and _end_position(inner) <= _end_position(outer)
+    )
 
 
-def _start(node: _FunctionNode) -> tuple[int, int]:
+def _start_position(node: _FunctionNode) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _end(node: _FunctionNode) -> tuple[int, int]:
+def _end_position(node: _FunctionNode) -> tuple[int, int]:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return node.end_lineno, node.end_col_offset
@@ -145,25 +151,25 @@ def _describe_function(node: _FunctionNode) -> list[Any]:
     ]
     more = [each and each.arg for each in (parameters.vararg, parameters.kwarg)]
     kind = "async" if isinstance(node, ast.AsyncFunctionDef) else "function"
-    body = ["Return", ["value", _describe(node.body)]]
+    body = ["Return", ["value", _describe_part(node.body)]]
     described = [body] if isinstance(node, ast.Lambda) else _describe_body(node.body)
     return [kind, names, more, described]
 
 
-def _describe(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
+def _describe_part(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
     if isinstance(part, ast.JoinedStr):
         return ["JoinedStr", *_describe_pieces(part.values)]
     if isinstance(part, ast.AST):
         fields = list[Any]()
         for name, value in ast.iter_fields(part):
             is_body = name == "body" and isinstance(value, list)
-            described = _describe_body(value) if is_body else _describe(value)
+            described = _describe_body(value) if is_body else _describe_part(value)
             # Versions of Python add fields that are empty in the syntax of earlier ones.
             if name not in _LEFT_OUT and described not in (None, []):
                 fields.append([name, described])
         return [type(part).__name__, *fields]
     if isinstance(part, list):
-        return [_describe(element) for element in part]
+        return [_describe_part(element) for element in part]
     if part is None or isinstance(part, str):
         return part
     return [type(part).__name__, repr(part)]
@@ -177,14 +183,14 @@ def _describe_pieces(values: list[ast.expr]) -> list[Any]:
         if isinstance(value, ast.Constant):
             text += str(value.value)
             continue
-        pieces += [text, _describe(value)]
+        pieces += [text, _describe_part(value)]
         text = ""
     return [*pieces, text]
 
 
 def _describe_body(statements: list[ast.stmt]) -> list[Any]:
     """Describe statements without a docstring, which is a text that nothing reads."""
-    return [_describe(statement) for statement in statements if not _is_text(statement)]
+    return [_describe_part(statement) for statement in statements if not _is_text(statement)]
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -195,18 +201,21 @@ def _is_text(statement: ast.stmt) -> bool:
     )
 
 
-def _identify(code: CodeType) -> str:
+def _hash_code(code: CodeType) -> str:
     """Return a hash of a code that is the same in all processes of one version of Python."""
 
-    def plain(each: CodeType) -> list[Any]:
-        constants = [plain(c) if isinstance(c, CodeType) else _text(c) for c in each.co_consts]
-        names = [*each.co_names, "", *each.co_varnames, "", *each.co_freevars]
-        return [each.co_code.hex(), constants, names, each.co_firstlineno]
+    def describe_code(nested_code: CodeType) -> list[Any]:
+        constants = [
+            describe_code(c) if isinstance(c, CodeType) else _describe_constant(c)
+            for c in nested_code.co_consts
+        ]
+        names = [*nested_code.co_names, "", *nested_code.co_varnames, "", *nested_code.co_freevars]
+        return [nested_code.co_code.hex(), constants, names, nested_code.co_firstlineno]
 
-    return hashlib.sha256(json.dumps(plain(code)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(describe_code(code)).encode()).hexdigest()
 
 
-def _text(constant: object) -> str:
+def _describe_constant(constant: object) -> str:
     # The order of a set depends on the process.
     if isinstance(constant, frozenset):
         return f"frozenset {sorted(map(repr, constant))}"

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidemark.base.instants import describe, duration
+from tidemark.base.instants import format_duration, parse_duration
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import digest
+from tidemark.define.identity.fingerprint import compute_digest
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import lookup_name
 
@@ -76,19 +76,19 @@ _FORWARD = ("code", "deduplicate", SOURCE)
 _BY = " by "
 
 
-def parts(transform: Definition) -> dict[str, Part]:
-    return {name: Part(text, digest(value)) for name, text, value in _parts(transform)}
+def describe_parts(transform: Definition) -> dict[str, Part]:
+    return {name: Part(text, compute_digest(value)) for name, text, value in _list_parts(transform)}
 
 
 def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
-    current = parts(transform)
+    current = describe_parts(transform)
     names = dict.fromkeys([*current, *earlier])
     return [
         Change(
             name,
             earlier[name].text if name in earlier else None,
             current[name].text if name in current else None,
-            _effect(name, earlier.get(name), current.get(name)),
+            _change_effect(name, earlier.get(name), current.get(name)),
         )
         for name in names
         if name not in current
@@ -102,7 +102,7 @@ def combined_effect(changes: list[Change]) -> Effect:
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
-def _effect(part: str, previous: Part | None, current: Part | None) -> Effect:
+def _change_effect(part: str, previous: Part | None, current: Part | None) -> Effect:
     if part.startswith(EXPECTATION):
         return Effect.NONE
     if part == SOURCE and previous and current and _source_name(previous) != _source_name(current):
@@ -117,7 +117,7 @@ def _source_name(source: Part) -> str:
     return source.text.partition(_BY)[0]
 
 
-def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
+def _list_parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     base = base_transform(transform)
     source = transform.source
     yield "window", str(transform.window), transform.window
@@ -125,21 +125,21 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     for name, aggregate in transform.aggregates.items():
         yield f"{AGGREGATE}{name}", str(aggregate), aggregate
     lateness = transform.allowed_lateness
-    yield "allowed lateness", describe(lateness), lateness
+    yield "allowed lateness", format_duration(lateness), lateness
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
     yield "deduplicate", str(base.deduplicate) if base.deduplicate else "none", base.deduplicate
-    joined = [r for r in source.lookups if lookup_name(r) in base.lookups]
-    skew = None if source.max_future_skew is None else duration(source.max_future_skew)
+    joined = [r for r in source.lookups if lookup_name(r) in base.lookup_names]
+    skew = None if source.max_future_skew is None else parse_duration(source.max_future_skew)
     description = f"{source.name}{_BY}{source.event_time}"
     description += f", joined with {', '.join(map(lookup_name, joined))}" if joined else ""
-    description += "" if skew is None else f", dated at most {describe(skew)} after arrival"
+    description += "" if skew is None else f", dated at most {format_duration(skew)} after arrival"
     for name, expression in source.computed.items():
         description += f", {name} = {expression}"
     expressions = [dict(source.computed)] if source.computed else []
     identity = [source.name, source.event_time, joined, skew, *expressions]
     yield SOURCE, description, identity
-    yield "code", f"version {digest(base.function)}", base.function
+    yield "code", f"version {compute_digest(base.function)}", base.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"
         yield f"{EXPECTATION}{expectation.name}", words, expectation

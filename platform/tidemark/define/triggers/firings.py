@@ -25,10 +25,10 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import checked_duration, describe
-from tidemark.define.helper_columns import SLOT, helper
+from tidemark.base.instants import checked_duration, format_duration
+from tidemark.define.helper_columns import SLOT, name_helper
 
-RANK = helper("rank")
+RANK = name_helper("rank")
 """The column with an event's rank, from 1, among the on-time or the late events of its window."""
 
 _Ticks = Callable[[int], DataFrame]
@@ -62,14 +62,14 @@ class Side:
 class Firing:
     """The base class of firings: it determines the slot of an event, and when a slot fires."""
 
-    ranked: ClassVar[bool] = False
+    needs_rank: ClassVar[bool] = False
     """True if an event's slot depends on the number of events before it."""
 
     by_arrival: ClassVar[bool] = False
     """True if each arrival with events fires their windows."""
 
     @property
-    def clock(self) -> int | None:
+    def clock_interval(self) -> int | None:
         """The firing's interval on the processing clock, in microseconds; None if it has none."""
         return None
 
@@ -77,11 +77,13 @@ class Firing:
         """Return whether a window fires with this number of pending events."""
         return False
 
-    def slot(self) -> Column:
+    def event_slot(self) -> Column:
         """Return the slot of an event, BIGINT."""
         raise NotImplementedError
 
-    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
+    def find_firing_arrival(
+        self, stored: DataFrame, side: Side, ticks: _Ticks
+    ) -> tuple[DataFrame, Column]:
         """Determine at which arrival the trigger fired the slot of each stored partial.
 
         Returns:
@@ -103,10 +105,12 @@ class Never(Firing):
     def __str__(self) -> str:
         return "never"
 
-    def slot(self) -> Column:
+    def event_slot(self) -> Column:
         return F.lit(0)
 
-    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
+    def find_firing_arrival(
+        self, stored: DataFrame, side: Side, ticks: _Ticks
+    ) -> tuple[DataFrame, Column]:
         return stored, F.lit(None).cast("bigint")
 
 
@@ -126,10 +130,12 @@ class EachArrival(Firing):
     def __str__(self) -> str:
         return "each arrival"
 
-    def slot(self) -> Column:
+    def event_slot(self) -> Column:
         return F.col("arrival") + 1
 
-    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
+    def find_firing_arrival(
+        self, stored: DataFrame, side: Side, ticks: _Ticks
+    ) -> tuple[DataFrame, Column]:
         # An early slot of 0 belongs to the arrival that closed the window: it waits for the ON_TIME
         # firing.
         return stored, F.when(F.col(SLOT) > 0, F.col(SLOT) - 1)
@@ -155,7 +161,7 @@ class Count(Firing):
 
     n: int
 
-    ranked = True
+    needs_rank = True
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -167,10 +173,12 @@ class Count(Firing):
     def is_full(self, pending: int) -> bool:
         return pending >= self.n
 
-    def slot(self) -> Column:
+    def event_slot(self) -> Column:
         return F.floor((F.col(RANK) - 1) / self.n) + 1
 
-    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
+    def find_firing_arrival(
+        self, stored: DataFrame, side: Side, ticks: _Ticks
+    ) -> tuple[DataFrame, Column]:
         whole = F.sum("events").over(side.slots) == self.n
         return stored, F.when(whole, F.max("last_arrival").over(side.slots))
 
@@ -200,16 +208,18 @@ class Every(Firing):
         object.__setattr__(self, "interval", length)
 
     def __str__(self) -> str:
-        return f"every {describe(self.interval)}"
+        return f"every {format_duration(self.interval)}"
 
     @property
-    def clock(self) -> int:
+    def clock_interval(self) -> int:
         return self.interval
 
-    def slot(self) -> Column:
+    def event_slot(self) -> Column:
         return next_tick(F.unix_micros("arrived_at"), self.interval)
 
-    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
+    def find_firing_arrival(
+        self, stored: DataFrame, side: Side, ticks: _Ticks
+    ) -> tuple[DataFrame, Column]:
         stored = with_tick_arrival(stored, F.col(SLOT), self.interval, side.name, ticks)
         reached = F.col(f"_{side.name}_at")
         before = F.col(f"_{side.name}_watermark")

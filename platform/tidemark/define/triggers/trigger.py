@@ -75,6 +75,6 @@ class Trigger:
         return self.early != Never()
 
     @property
-    def ranked(self) -> bool:
+    def needs_rank(self) -> bool:
         """True if an event's early or late slot depends on the number of events before it."""
-        return self.early.ranked or self.late.ranked
+        return self.early.needs_rank or self.late.needs_rank

@@ -25,9 +25,11 @@ class Perfect(Watermark):
         return "none until the source ends"
 
     def observe(self, event_time: Column) -> Column:
-        return _nothing()
+        return _no_observation()
 
-    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(
+        self, observed: str | None, connector_watermark: int | None
+    ) -> int | None:
         return None
 
 
@@ -48,11 +50,13 @@ class Manual(Watermark):
         return "set by the connector"
 
     def observe(self, event_time: Column) -> Column:
-        return _nothing()
+        return _no_observation()
 
-    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
-        return given
+    def arrival_watermark(
+        self, observed: str | None, connector_watermark: int | None
+    ) -> int | None:
+        return connector_watermark
 
 
-def _nothing() -> Column:
+def _no_observation() -> Column:
     return F.max(F.lit(None).cast("string"))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pyspark.sql import Column
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.instants import checked_duration, describe
+from tidemark.base.instants import checked_duration, format_duration
 from tidemark.define.watermarks.seen import BOUND
 from tidemark.define.watermarks.strategy import Watermark, forward, newest_event_time
 
@@ -84,12 +84,13 @@ class PerPartition(Watermark):
 
     def __str__(self) -> str:
         return (
-            f"minimum over {self.column} of newest event time - {describe(self.bound)}, ignoring "
-            f"values that were idle for {describe(self.idle)}"
+            f"minimum over {self.column} of newest event time - {format_duration(self.bound)}, "
+            "ignoring "
+            f"values that were idle for {format_duration(self.idle)}"
         )
 
     @property
-    def by(self) -> str | None:
+    def group_column(self) -> str | None:
         return self.column
 
     def observe(self, event_time: Column) -> Column:
@@ -101,9 +102,9 @@ class PerPartition(Watermark):
         previous: int | None,
         observed: str | None,
         clock: int,
-        given: int | None = None,
+        connector_watermark: int | None = None,
     ) -> tuple[int | None, str | None]:
-        partitions = _read(state)
+        partitions = _read_state(state)
         for value, text in json.loads(observed or "[]"):
             if text is not None:
                 partitions[value] = (
@@ -118,7 +119,7 @@ class PerPartition(Watermark):
         after = forward(previous, None if reached is None else reached - self.bound)
         return after, self._to_json(partitions, clock, after)
 
-    def partitions(self, state: str | None, clock: int) -> list[Partition]:
+    def list_partitions(self, state: str | None, clock: int) -> list[Partition]:
         """Return the known partitions: the active ones, then the idle ones, each by watermark.
 
         The first partition holds the watermark back, unless all are idle. A partition that became
@@ -130,7 +131,7 @@ class PerPartition(Watermark):
         """
         known = [
             Partition(value, time - self.bound, heard, self._is_idle(heard, clock))
-            for value, (time, heard) in _read(state).items()
+            for value, (time, heard) in _read_state(state).items()
         ]
         return sorted(known, key=lambda p: (p.idle, p.watermark, p.value or ""))
 
@@ -159,5 +160,5 @@ class PerPartition(Watermark):
         return json.dumps(sorted(ahead, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
 
 
-def _read(state: str | None) -> _Partitions:
+def _read_state(state: str | None) -> _Partitions:
     return {value: (time, heard) for value, time, heard in json.loads(state or "[]")}

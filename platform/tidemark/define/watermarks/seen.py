@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import checked_duration, describe
+from tidemark.base.instants import checked_duration, format_duration
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
 
 BOUND = "The bound of a watermark"
@@ -49,7 +49,10 @@ class BoundedOutOfOrderness(Watermark):
         object.__setattr__(self, "idle", silence)
 
     def __str__(self) -> str:
-        return f"newest event time - {describe(self.bound)}{_describe_idle(self.idle, self.bound)}"
+        return (
+            "newest event time - "
+            f"{format_duration(self.bound)}{_describe_idle(self.idle, self.bound)}"
+        )
 
     @property
     def needs_heartbeats(self) -> bool:
@@ -58,7 +61,9 @@ class BoundedOutOfOrderness(Watermark):
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
 
-    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(
+        self, observed: str | None, connector_watermark: int | None
+    ) -> int | None:
         if observed is None:
             return None
         return int(observed) - self.bound
@@ -133,13 +138,13 @@ class Punctuated(Watermark):
         return f"maximum of {self.expression}"
 
     def observe(self, event_time: Column) -> Column:
-        mark = self._mark()
+        mark = self._announced_watermark()
         return newest_event_time(F.when(mark > F.expr(_NOTHING), mark))
 
-    def unreadable(self) -> Column:
-        return F.count_if(self._mark().isNull())
+    def count_unreadable(self) -> Column:
+        return F.count_if(self._announced_watermark().isNull())
 
-    def _mark(self) -> Column:
+    def _announced_watermark(self) -> Column:
         """Return the watermark that a row announces: `_NOTHING` if it announces none.
 
         Return null if the expression fails.
@@ -152,5 +157,5 @@ class Punctuated(Watermark):
 def _describe_idle(idle: int | None, bound: int) -> str:
     if idle is None:
         return ""
-    back = f" - {describe(bound)}" if bound else ""
-    return f"; after {describe(idle)} of silence, at least processing time{back}"
+    back = f" - {format_duration(bound)}" if bound else ""
+    return f"; after {format_duration(idle)} of silence, at least processing time{back}"

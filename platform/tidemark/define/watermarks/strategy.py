@@ -20,7 +20,7 @@ class Watermark(Protocol):
             def observe(self, event_time):
                 return F.max(F.unix_micros(event_time)).cast("string")
 
-            def advance(self, state, previous, observed, clock, given=None):
+            def advance(self, state, previous, observed, clock, connector_watermark=None):
                 before = None if state is None else int(state)
                 return forward(previous, before), observed or state
     """
@@ -29,13 +29,13 @@ class Watermark(Protocol):
     """True if `observe` returns `newest_event_time`, which can be computed without the engine."""
 
     by_silence: ClassVar[bool] = False
-    """True if the strategy measures how long each value of `by` has had no events.
+    """True if the strategy measures how long each value of `group_column` has had no events.
 
     `advance` then also receives the values whose events will come with later arrivals.
     """
 
     @property
-    def by(self) -> str | None:
+    def group_column(self) -> str | None:
         """The column of the source by which `observe` groups the rows; None if it does not group
         them.
         """
@@ -57,11 +57,12 @@ class Watermark(Protocol):
     def observe(self, event_time: Column) -> Column:
         """Return an aggregate over one arrival's rows, a STRING; null if they have no information.
 
-        If the strategy has a column `by`, the aggregate is computed for each value of that column.
+        If the strategy has a `group_column`, the aggregate is computed for each value of that
+        column.
         """
         ...
 
-    def unreadable(self) -> Column:
+    def count_unreadable(self) -> Column:
         """Return an aggregate over one arrival's rows: the number of rows that `observe` can't
         read.
 
@@ -69,13 +70,15 @@ class Watermark(Protocol):
         """
         return F.lit(0).cast("bigint")
 
-    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(
+        self, observed: str | None, connector_watermark: int | None
+    ) -> int | None:
         """Return the watermark that follows from one arrival alone; None if there is none.
 
         The default `advance` calls this method, and ignores a result before the current watermark.
 
         Args:
-            observed, given: as in `advance`.
+            observed, connector_watermark: as in `advance`.
         """
         if observed is None:
             return None
@@ -87,7 +90,7 @@ class Watermark(Protocol):
         previous: int | None,
         observed: str | None,
         clock: int,
-        given: int | None = None,
+        connector_watermark: int | None = None,
     ) -> tuple[int | None, str | None]:
         """Return the watermark after an arrival, and the state to pass to the next `advance`.
 
@@ -95,13 +98,13 @@ class Watermark(Protocol):
             state: the state that `advance` returned for the previous arrival; None at the first.
             previous: the watermark before this arrival; the result must not be earlier.
             observed: the result of `observe`; None for an arrival without rows. If the strategy has
-                a column `by`, a JSON array of pairs [value, the result of `observe` for it], in any
-                order; the value is a text or null. If `by_silence` is true, the array also has the
-                pair [value, null] for each value whose events wait for a later arrival.
+                a `group_column`, a JSON array of pairs [value, the result of `observe` for it], in
+                any order; the value is a text or null. If `by_silence` is true, the array also has
+                the pair [value, null] for each value whose events wait for a later arrival.
             clock: the processing time of the arrival, in microseconds, for idleness.
-            given: the watermark that the connector gave with the arrival, if any.
+            connector_watermark: the watermark that the connector gave with the arrival, if any.
         """
-        return forward(previous, self.arrival_watermark(observed, given)), None
+        return forward(previous, self.arrival_watermark(observed, connector_watermark)), None
 
     def silent_watermark(self, clock: int) -> int | None:
         """Return the watermark after a silence of at least `shortest_silence`.

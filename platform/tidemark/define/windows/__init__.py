@@ -10,9 +10,9 @@
 | `Global()` | all of time |
 
 A window is half-open, [start, end): an event at `start` is inside, one at `end` is not. A window
-kind is a small value whose `assign` gives an event its windows. The windows depend on the event's
-time alone, so they are the same in every run. Only sessions depend on other events: an event's own
-session is [t, t + gap), and sessions that overlap or touch are merged.
+kind is a small value whose `assign_windows` gives an event its windows. The windows depend on the
+event's time alone, so they are the same in every run. Only sessions depend on other events: an
+event's own session is [t, t + gap), and sessions that overlap or touch are merged.
 """
 
 from tidemark.define.windows.aligned import Cumulating, Global, Sliding, Tumbling

@@ -8,11 +8,17 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import BEGINNING, INFINITY, checked_duration, describe, duration
-from tidemark.define.helper_columns import FIRST, helper
+from tidemark.base.instants import (
+    BEGINNING,
+    INFINITY,
+    checked_duration,
+    format_duration,
+    parse_duration,
+)
+from tidemark.define.helper_columns import FIRST, name_helper
 from tidemark.define.windows.kind import Slicing, Window, floor_to, with_window
 
-_START, _END, _PLACE = map(helper, ("start", "end", "place"))
+_START, _END, _PLACE = map(name_helper, ("start", "end", "place"))
 _MAX_WINDOWS_PER_EVENT = 100_000
 
 
@@ -62,16 +68,16 @@ class Tumbling(_Repeating):
 
     def __init__(self, size: str | timedelta, offset: str | timedelta = "0 seconds") -> None:
         object.__setattr__(self, "size", checked_duration("The size of a tumbling window", size))
-        object.__setattr__(self, "offset", duration(offset))
+        object.__setattr__(self, "offset", parse_duration(offset))
 
     def __str__(self) -> str:
-        return f"tumbling {describe(self.size)}{_describe_offset(self.offset)}"
+        return f"tumbling {format_duration(self.size)}{_describe_offset(self.offset)}"
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         start = floor_to(F.unix_micros(F.col(event_time)), self.size, self.offset)
         return with_window(rows, start, start + F.lit(self.size))
 
-    def contains(self, inner: Window) -> bool:
+    def contains_windows(self, inner: Window) -> bool:
         if not isinstance(inner, Tumbling):
             return False
         return self.size % inner.size == 0 and (self.offset - inner.offset) % inner.size == 0
@@ -111,16 +117,16 @@ class Sliding(_Repeating):
     ) -> None:
         object.__setattr__(self, "size", checked_duration("The size of a sliding window", size))
         object.__setattr__(self, "slide", checked_duration("The slide of a sliding window", slide))
-        object.__setattr__(self, "offset", duration(offset))
+        object.__setattr__(self, "offset", parse_duration(offset))
         _check_overlap(str(self), self.size, self.slide)
 
     def __str__(self) -> str:
         gap = self.slide - self.size
-        gaps = f", with uncovered gaps of {describe(gap)}" if gap > 0 else ""
-        each = f"sliding {describe(self.size)} every {describe(self.slide)}"
+        gaps = f", with uncovered gaps of {format_duration(gap)}" if gap > 0 else ""
+        each = f"sliding {format_duration(self.size)} every {format_duration(self.slide)}"
         return f"{each}{_describe_offset(self.offset)}{gaps}"
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         time = F.unix_micros(F.col(event_time))
         last = floor_to(time, self.slide, self.offset)
         first = floor_to(time - F.lit(self.size), self.slide, self.offset) + F.lit(self.slide)
@@ -189,7 +195,7 @@ class Cumulating(_Repeating):
     ) -> None:
         object.__setattr__(self, "size", checked_duration("The size of a cumulating window", size))
         object.__setattr__(self, "step", checked_duration("The step of a cumulating window", step))
-        object.__setattr__(self, "offset", duration(offset))
+        object.__setattr__(self, "offset", parse_duration(offset))
         if self.size % self.step:
             raise DefinitionError(
                 f"The size of a cumulating window must be a multiple of its step (got size {size} "
@@ -198,10 +204,10 @@ class Cumulating(_Repeating):
         _check_overlap(str(self), self.size, self.step)
 
     def __str__(self) -> str:
-        each = f"cumulating {describe(self.size)} by {describe(self.step)}"
+        each = f"cumulating {format_duration(self.size)} by {format_duration(self.step)}"
         return f"{each}{_describe_offset(self.offset)}"
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         time = F.unix_micros(F.col(event_time))
         step = F.lit(self.step)
         start = floor_to(time, self.size, self.offset)
@@ -246,7 +252,7 @@ class Global(Window):
     def max_extent(self) -> int:
         return INFINITY - BEGINNING
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         has_time = F.col(event_time).isNotNull()
         return with_window(
             rows, F.when(has_time, F.lit(BEGINNING)), F.when(has_time, F.lit(INFINITY))
@@ -273,5 +279,5 @@ def _check_overlap(window: str, size: int, step: int) -> None:
 
 def _describe_offset(offset: int) -> str:
     if offset:
-        return f", offset {describe(offset)}"
+        return f", offset {format_duration(offset)}"
     return ""

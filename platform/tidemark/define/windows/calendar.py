@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, duration, instant
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, parse_duration, parse_instant
 from tidemark.define.windows.aligned import Tumbling
 from tidemark.define.windows.kind import Window
 
 _LONGEST = {"day": "2 days", "week": "8 days", "month": "32 days", "year": "367 days"}
 _MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
 _HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
-_DAY, _EDGE = duration("1 day"), duration("800 days")
+_DAY, _EDGE = parse_duration("1 day"), parse_duration("800 days")
 _OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 
 
@@ -65,30 +65,30 @@ class Calendar(Window):
 
     @property
     def max_extent(self) -> int:
-        return duration(_LONGEST[self.unit])
+        return parse_duration(_LONGEST[self.unit])
 
     @property
     def period(self) -> int:
-        return duration(_MEAN[self.unit])
+        return parse_duration(_MEAN[self.unit])
 
     def last_window_end(self, end: int) -> int:
         if end > INFINITY - _EDGE:
             return INFINITY
-        return self.span(max(end - 1, BEGINNING + _DAY))[1]
+        return self.window_around(max(end - 1, BEGINNING + _DAY))[1]
 
-    def span(self, at: int) -> tuple[int, int]:
+    def window_around(self, micros: int) -> tuple[int, int]:
         """Return the start and the end of the window that contains an instant, in microseconds."""
         zone = ZoneInfo(self.timezone)
-        day = as_datetime(at).astimezone(zone).date()
-        after = self._after(day)
-        days = (self._first(day), after, self._after(after))
-        start, end, next_end = (instant(datetime.combine(d, time(), zone)) for d in days)
+        day = as_datetime(micros).astimezone(zone).date()
+        after = self._day_after(day)
+        days = (self._first_day(day), after, self._day_after(after))
+        start, end, next_end = (parse_instant(datetime.combine(d, time(), zone)) for d in days)
         # The clock may go back across midnight, to a day whose window has ended.
-        if at < end:
+        if micros < end:
             return (start, end)
         return (end, next_end)
 
-    def _first(self, day: date) -> date:
+    def _first_day(self, day: date) -> date:
         """Return the first day of the window that contains a day."""
         match self.unit:
             case "day":
@@ -100,7 +100,7 @@ class Calendar(Window):
             case _:
                 return date(day.year, 1, 1)
 
-    def _after(self, day: date) -> date:
+    def _day_after(self, day: date) -> date:
         """Return the first day after the window that contains a day."""
         match self.unit:
             case "day":
@@ -112,21 +112,23 @@ class Calendar(Window):
             case _:
                 return date(day.year + 1, 1, 1)
 
-    def contains(self, inner: Window) -> bool:
+    def contains_windows(self, inner: Window) -> bool:
         if isinstance(inner, Calendar):
             same = inner.timezone == self.timezone
             return same and self.unit in _HELD_BY.get(inner.unit, ())
         if not isinstance(inner, Tumbling) or _DAY % inner.size:
             return False
-        return all((-shift - inner.offset) % inner.size == 0 for shift in _shifts(self.timezone))
+        return all(
+            (-shift - inner.offset) % inner.size == 0 for shift in _utc_offsets(self.timezone)
+        )
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         # The engine's session time zone is UTC, so the shifted time reads as the local one.
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
         begin = F.date_trunc(self.unit, local)
         bounds = [begin, *(begin + F.expr(f"INTERVAL {n} {self.unit}") for n in (1, 2))]
         start, end, next_end = (F.to_utc_timestamp(bound, self.timezone) for bound in bounds)
-        # As in `span`, the clock may go back across midnight.
+        # As in `window_around`, the clock may go back across midnight.
         ended = F.col(event_time) >= end
         return rows.select(
             "*",
@@ -135,7 +137,7 @@ class Calendar(Window):
         )
 
 
-def _shifts(timezone: str) -> set[int]:
+def _utc_offsets(timezone: str) -> set[int]:
     """Return all offsets from UTC, in microseconds, that a time zone has from 1970 to 2040."""
     zone = ZoneInfo(timezone)
     (moment, end) = _OBSERVED

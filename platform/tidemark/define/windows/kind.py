@@ -22,7 +22,7 @@ class Window(ABC):
     """True if no two windows of this kind can contain the same instant, even of different keys."""
 
     overlaps: ClassVar[bool] = False
-    """True if an event may be in several windows; `assign` then adds `FIRST`."""
+    """True if an event may be in several windows; `assign_windows` then adds `FIRST`."""
 
     @property
     @abstractmethod
@@ -31,7 +31,7 @@ class Window(ABC):
 
     @property
     def assigned_extent(self) -> int:
-        """How far an event may lie after the start of a window that `assign` gives it.
+        """How far an event may lie after the start of a window that `assign_windows` gives it.
 
         In microseconds. For sessions, this is 0: an event's own session starts at the event.
         """
@@ -61,7 +61,7 @@ class Window(ABC):
         return None
 
     @abstractmethod
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         """Return `rows` with `window_start` and `window_end`, one row per event and window.
 
         An event without an event time has one row with a null window. A window out of range gives a
@@ -77,7 +77,7 @@ class Window(ABC):
         """
         return min(end + self.max_extent, INFINITY)
 
-    def contains(self, inner: "Window") -> bool:
+    def contains_windows(self, inner: "Window") -> bool:
         """Return whether each window of the kind `inner` lies completely inside one window of this
         kind.
         """

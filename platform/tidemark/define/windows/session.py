@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.instants import INFINITY, checked_duration, describe
+from tidemark.base.instants import INFINITY, checked_duration, format_duration
 from tidemark.define.windows.kind import Window, with_window
 
 
@@ -40,7 +40,7 @@ class Session(Window):
         object.__setattr__(self, "gap", checked_duration("The gap of a session window", gap))
 
     def __str__(self) -> str:
-        return f"session, gap {describe(self.gap)}"
+        return f"session, gap {format_duration(self.gap)}"
 
     @property
     def max_extent(self) -> int:
@@ -58,7 +58,7 @@ class Session(Window):
     def last_window_end(self, end: int) -> int:
         return end + self.gap
 
-    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+    def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         """Return each row with its own session; sessions are merged when they are computed."""
         start = F.unix_micros(F.col(event_time))
         return with_window(rows, start, start + F.lit(self.gap))

@@ -3,10 +3,10 @@
 With the archive, Java maps twenty thousand classes into memory instead of reading, verifying and
 linking each of them.
 
-`make` creates the archive once, from a server that has run a typical first workload. The archive is
-valid for one build of Java and for exactly the jars from which it was created. The name of its
-folder is a hash of both, and Java verifies both again. Without a valid archive, a server also
-starts, but more slowly.
+`make_archive` creates the archive once, from a server that has run a typical first workload. The
+archive is valid for one build of Java and for exactly the jars from which it was created. The name
+of its folder is a hash of both, and Java verifies both again. Without a valid archive, a server
+also starts, but more slowly.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _ADVICE = (
 )
 
 
-def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
+def archive_options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
     """Return the Java options that use the archive, or an empty list without a valid archive.
 
     Args:
@@ -58,7 +58,7 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
     ]
 
 
-def make(
+def make_archive(
     java: Java, paths: Sequence[Path], run_workload: Callable[[str], None], folder: Path = FOLDER
 ) -> bool:
     """Create the archive, and delete the archives for other jars and other Javas.
@@ -71,7 +71,7 @@ def make(
             on it, and stops it. Java writes the archive when it exits.
     """
     with lock_folder(folder):
-        if options(java, paths, folder):
+        if archive_options(java, paths, folder):
             return False
         archive = folder / _archive_name(java, paths)
         try:

@@ -19,7 +19,7 @@ from tidemark.base.files.private import open_lock
 _ROOT = Path(__file__).resolve().parents[4]
 
 
-def folder(name: str) -> Path:
+def cache_folder(name: str) -> Path:
     """Return the cache folder with this name, which may not exist yet."""
     return cache_root(_ROOT, os.environ) / name
 
@@ -27,8 +27,8 @@ def folder(name: str) -> Path:
 def own_folder(name: str) -> Path:
     """Return the cache folder with this name that only this Python environment uses."""
     if _is_checkout(_ROOT):
-        return folder(name)
-    return folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
+        return cache_folder(name)
+    return cache_folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
 
 
 def cache_root(root: Path, environ: Mapping[str, str]) -> Path:

@@ -69,7 +69,7 @@ _HADOOP = "spark.hadoop."
 _JAVA_PROPERTY = re.compile(r"-D([^=\s\"']+)=")
 
 
-def command(
+def start_command(
     settings: Settings,
     java: Java,
     paths: Sequence[Path],
@@ -94,11 +94,11 @@ def command(
         *("--properties-file", str(properties)),
         "spark-internal",
     ]
-    program, *options = submit(java, arguments, archive)
+    program, *options = submit_command(java, arguments, archive)
     return [program, f"@{write_arguments(scratch, options)}"]
 
 
-def environment(settings: Settings, scratch: Path) -> dict[str, str]:
+def server_environment(settings: Settings, scratch: Path) -> dict[str, str]:
     """Return the environment variables of a server, which include the token."""
     return {
         **_without_spark(os.environ),
@@ -162,7 +162,7 @@ def _server_conf(
         "spark.ui.retainedStages": 20,
         "spark.ui.retainedTasks": 100,
         **_LOCAL_FILES,
-        # `spark_conf.check` has refused the settings that Tidemark depends on.
+        # `spark_conf.check_conf` has refused the settings that Tidemark depends on.
         **settings.engine_conf,
         _REDACTION: _redaction_pattern(settings),
     }
@@ -193,7 +193,7 @@ def _ui_settings(settings: Settings) -> dict[str, object]:
     return ui_settings
 
 
-def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
+def submit_command(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
     """Return the command that Spark's launcher returns for `SparkSubmit`, with some changes.
 
     Each jar is named once in the class path, the Java options of the server and of the archive are

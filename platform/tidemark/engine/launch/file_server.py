@@ -18,7 +18,7 @@ from tidemark.base.errors import EngineError
 from tidemark.engine.launch import cache
 from tidemark.engine.launch.cache import lock_folder
 
-_FOLDER = cache.folder("closed")
+_FOLDER = cache.cache_folder("closed")
 
 _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
 # The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`. Local

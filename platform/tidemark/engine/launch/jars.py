@@ -20,7 +20,7 @@ from tidemark.engine.launch import cache, file_server
 from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.launch.java import Java, find_java
 
-FOLDER = cache.folder("jars")
+FOLDER = cache.cache_folder("jars")
 """The folder of the jars: one copy for all homes and working directories."""
 
 
@@ -34,7 +34,7 @@ class Jar:
     sha256: str
 
     @property
-    def file(self) -> str:
+    def file_name(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
 
 
@@ -99,7 +99,7 @@ _SETTINGS = """<ivysettings>
 """
 
 
-def ensure(
+def ensure_jars(
     java: Java,
     folder: Path = FOLDER,
     jars: Sequence[Jar] = JARS,
@@ -119,18 +119,18 @@ def ensure(
         with lock_folder(folder):
             if missing := _list_missing(folder, jars):
                 _add_jars(java, folder, missing, repository)
-    return [folder / jar.file for jar in jars]
+    return [folder / jar.file_name for jar in jars]
 
 
 def class_path(java: Java, repository: str | None = None) -> list[Path]:
     """Return the jars that precede Spark's own in the engine's class path, in order.
 
-    Fetch or create the jars that are missing. `repository` is as for `ensure`.
+    Fetch or create the jars that are missing. `repository` is as for `ensure_jars`.
     """
     import pyspark
 
     closed = file_server.closed_jar(Path(pyspark.__file__).parent / "jars")
-    return [closed, *ensure(java, repository=repository)]
+    return [closed, *ensure_jars(java, repository=repository)]
 
 
 def check_extra_jars(paths: Sequence[Path]) -> list[Path]:
@@ -153,29 +153,31 @@ def main() -> None:
     """Run the last step of the setup: report which Java the engine uses, and provide its jars."""
     try:
         java = find_java()
-        sys.stderr.write(f"setup: the engine uses Java {java.version} of {java.origin}\n")
+        sys.stderr.write(f"setup: the engine uses Java {java.full_version} of {java.origin}\n")
         class_path(java, Settings().maven_repository)
     except TidemarkError as error:
         sys.exit(f"setup: {error}")
 
 
 def _list_missing(folder: Path, jars: Sequence[Jar]) -> list[Jar]:
-    return [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
+    return [jar for jar in jars if not _is_whole(folder / jar.file_name, jar)]
 
 
 def _add_jars(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
         _fetch_jars(java, jars, Path(scratch), repository)
         for jar in jars:
-            fetched = Path(scratch) / jar.file
+            fetched = Path(scratch) / jar.file_name
             if not _is_whole(fetched, jar):
                 raise EngineError(
-                    f"The fetched {jar.file} is not the file that Tidemark was tested with (its "
-                    f"SHA-256 is {_sha256(fetched)}, expected {jar.sha256}), so it was rejected: "
+                    f"The fetched {jar.file_name} is not the file that Tidemark was tested with "
+                    "(its "
+                    f"SHA-256 is {_compute_sha256(fetched)}, expected {jar.sha256}), so it was "
+                    "rejected: "
                     "check the Maven repository or mirror that it came from."
                 )
         for jar in jars:
-            (Path(scratch) / jar.file).replace(folder / jar.file)
+            (Path(scratch) / jar.file_name).replace(folder / jar.file_name)
 
 
 def _fetch_jars(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None) -> None:
@@ -199,12 +201,12 @@ def _fetch_jars(java: Java, jars: Sequence[Jar], folder: Path, repository: str |
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
-    absent = [jar.file for jar in jars]
+    absent = [jar.file_name for jar in jars]
     output = ""
     for _ in range(_ATTEMPTS):
         # Fetched jars stay in Ivy's cache, so another attempt requests only the missing jars.
         retrieval = subprocess.run(command, capture_output=True, text=True, check=False)
-        absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
+        absent = [jar.file_name for jar in jars if not (folder / jar.file_name).exists()]
         if not absent:
             return
         output = retrieval.stdout + retrieval.stderr
@@ -224,9 +226,9 @@ def _find_ivy() -> Path:
 
 
 def _is_whole(file: Path, jar: Jar) -> bool:
-    return file.is_file() and _sha256(file) == jar.sha256
+    return file.is_file() and _compute_sha256(file) == jar.sha256
 
 
-def _sha256(file: Path) -> str:
+def _compute_sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

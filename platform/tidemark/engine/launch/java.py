@@ -32,14 +32,14 @@ class Java:
     origin: str
 
     @property
-    def version(self) -> str:
+    def full_version(self) -> str:
         quoted = re.search(r'version "([^"]+)"', self.version_output)
         return quoted[1] if quoted else ""
 
     @property
-    def major(self) -> int:
+    def major_version(self) -> int:
         # Java 8 reports the version 1.8.
-        number = re.match(r"(?:1\.)?(\d+)", self.version)
+        number = re.match(r"(?:1\.)?(\d+)", self.full_version)
         return int(number[1]) if number else 0
 
 
@@ -56,9 +56,9 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
     for command, origin in _list_candidates(environ, bundled):
         version_output = _read_version(command, environ)
         java = Java(command, version_output, origin)
-        if java.major in _SUPPORTED:
+        if java.major_version in _SUPPORTED:
             return java
-        problem = f"is Java {java.major}" if java.major else "does not run"
+        problem = f"is Java {java.major_version}" if java.major_version else "does not run"
         refused.append(f"'{command}' {problem}")
     raise EngineError(
         f"Tidemark needs Java 17 or 21, but {', '.join(refused)}. Install Java 17 or 21, or set "

@@ -46,7 +46,7 @@ class Planning(Enum):
     MANY = "adapted"
 
     @classmethod
-    def of(cls, few: bool) -> "Planning":
+    def for_size(cls, few: bool) -> "Planning":
         """Return `FEW` if a query has few rows, otherwise `MANY`."""
         return cls.FEW if few else cls.MANY
 
@@ -73,7 +73,7 @@ class Planner:
         self._own: Settings | None = None
 
     @contextmanager
-    def planning(self, planning: Planning) -> Iterator[None]:
+    def use_planning(self, planning: Planning) -> Iterator[None]:
         """Use the given planner settings within the context."""
         before = self._now
         if planning == before:

@@ -27,7 +27,7 @@ Settings = Mapping[str, str | None]
 """The values of Spark settings by name; the value None stands for a setting that is not set."""
 
 
-def fetch(rows: DataFrame) -> pa.Table:
+def fetch_dataframe(rows: DataFrame) -> pa.Table:
     sent: Any = rows
     table, schema = sent._to_table()
     return table.cast(fetched_schema(rows.schema if schema is None else schema))
@@ -73,11 +73,11 @@ def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """
     if rows.nbytes >= thresholds.INLINE_BYTES:
         return spark.createDataFrame(rows)
-    frame: Any = ConnectDataFrame(LocalRelation(rows), _own(spark))
+    frame: Any = ConnectDataFrame(LocalRelation(rows), _as_connect_session(spark))
     return frame.coalesce(1)
 
 
-def observe(rows: DataFrame, observation: Observation, column: Column) -> DataFrame:
+def observe_rows(rows: DataFrame, observation: Observation, column: Column) -> DataFrame:
     """Return a DataFrame that also computes an aggregate, for an observation.
 
     Args:
@@ -92,11 +92,11 @@ def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:
     """Return a session's values of some settings, in one request."""
     config = proto.ConfigRequest
     request = config.Operation(get_option=config.GetOption(keys=[*names]))
-    return dict(_own(spark).client.config(request).pairs)
+    return dict(_as_connect_session(spark).client.config(request).pairs)
 
 
 @contextmanager
-def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
+def override_settings(spark: SparkSession, restored: Settings, values: Settings) -> Iterator[None]:
     """Change settings of a session within the context.
 
     At the end of the context, the old values are set again. To unset the settings instead would be
@@ -107,17 +107,17 @@ def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iter
         old: the values to set at the end, for the same names as `new`.
         new: the values within the context.
     """
-    _set(spark, new)
+    _apply_settings(spark, values)
     try:
         yield
     finally:
         # This error must not hide the one that ended the context, such as an interrupt.
         with suppress(EngineLostError):
-            _set(spark, old)
+            _apply_settings(spark, restored)
 
 
-def _set(spark: SparkSession, values: Settings) -> None:
-    client = _own(spark).client
+def _apply_settings(spark: SparkSession, values: Settings) -> None:
+    client = _as_connect_session(spark).client
     config = proto.ConfigRequest
     pairs = [proto.KeyValue(key=k, value=v) for k, v in values.items() if v is not None]
     client.config(config.Operation(set=config.Set(pairs=pairs)))
@@ -125,5 +125,5 @@ def _set(spark: SparkSession, values: Settings) -> None:
         client.config(config.Operation(unset=config.Unset(keys=none)))
 
 
-def _own(spark: SparkSession) -> Any:  # noqa: ANN401 (the client's own class, by another name)
+def _as_connect_session(spark: SparkSession) -> Any:  # noqa: ANN401 (the client's own class, by another name)
     return spark

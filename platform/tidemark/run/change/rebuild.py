@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.define.identity.parts import parts
+from tidemark.define.identity.fingerprint import compute_fingerprint
+from tidemark.define.identity.parts import describe_parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
@@ -65,7 +65,7 @@ def side_definition(
         verb: for the error message if the asset is a roll-up: what to do with its base instead.
     """
     runner.refuse_rollup(transform, verb)
-    return base_transform(transform).side(name)
+    return base_transform(transform).with_side_tables(name)
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
@@ -91,7 +91,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
         tables=list(swap.list_versions(rebuilt)),
         through=rebuilt.state.read_last_commit().after.through,
         current=newest_commit.after.through,
-        windows=warehouse.load_rows(side.table, columns=["commit_number"]).num_rows,
+        windows=warehouse.load_rows(side.published_table, columns=["commit_number"]).num_rows,
         quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
 
@@ -114,7 +114,9 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         asset = Asset(warehouse, transform)
         newest_commit = _wait_until_published(asset)
         next_number = newest_commit.commit_number + 1
-        if isinstance(newest_commit, Promotion) and newest_commit.definition == fingerprint(side):
+        if isinstance(newest_commit, Promotion) and newest_commit.definition == compute_fingerprint(
+            side
+        ):
             # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, newest_commit)
@@ -138,7 +140,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
                 after=rebuilt_commit.after,
                 definition=rebuilt_commit.definition,
                 defined=next_number,
-                parts=parts(side),
+                parts=describe_parts(side),
                 open_from=rebuilt_commit.open_from,
                 promoted=next_number if backup else -1,
                 taken=_rename_tables(rebuilt_versions, side, asset.transform),
@@ -195,7 +197,7 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
     asset = Asset(warehouse, side)
     newest_commit = asset.state.read_last_commit()
-    return newest_commit.definition == fingerprint(side) and not lineage.is_stale(
+    return newest_commit.definition == compute_fingerprint(side) and not lineage.is_stale(
         asset, newest_commit
     )
 

@@ -10,7 +10,7 @@ asset's own tables.
 from dataclasses import dataclass
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.define.source import NAME
 from tidemark.define.tables import REBUILD
@@ -68,11 +68,11 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
         request = f"arrival {arrival}"
     else:
         first_arrival = _find_arrival_since(log, instant)
-        request = f"arrival since {iso(instant)}"
+        request = f"arrival since {format_instant(instant)}"
     if first_arrival is None or not 0 <= first_arrival <= newest.arrival:
         raise DataError(
             f"Source '{log.source.name}' has no {request}: its newest arrival is {newest.arrival}, "
-            f"from {iso(newest.arrived_at)}."
+            f"from {format_instant(newest.arrived_at)}."
         )
     return first_arrival
 
@@ -136,7 +136,7 @@ def _build_result(
         quarantined = facts.quarantined
     return ReplayResult(
         asset=transform.name,
-        table=replayed.table,
+        table=replayed.published_table,
         since=first_arrival,
         through=last_arrival,
         windows=windows,

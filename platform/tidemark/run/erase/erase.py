@@ -110,7 +110,7 @@ def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
     tables: list[str] = [source.log_table, source.dead_letters_table]
     for definition in definitions:
         if definition.source.name == source.name:
-            tables.extend(definition.tables)
+            tables.extend(definition.own_tables)
     tables.append(results.TABLE)
     return list(dict.fromkeys(tables))
 
@@ -342,7 +342,7 @@ def _check_definitions(
     """
     owner = source.log_table.owner
     loaded = {derived_source.log_table.owner for derived_source in derived}
-    loaded |= {definition.table.owner for definition in definitions}
+    loaded |= {definition.published_table.owner for definition in definitions}
     graph = Graph(own_tables(warehouse))
     unknown = [node for node in graph.below(owner) if node.owner not in loaded]
     if not unknown:

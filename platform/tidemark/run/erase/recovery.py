@@ -64,7 +64,7 @@ def recompute_windows(
     for definition in definitions:
         if definition.source.name != log.source.name:
             continue
-        if definition.follows is None:
+        if definition.rolled_up_name is None:
             windowed_assets[definition.name] = definition
         else:
             rollups.append(definition)
@@ -82,7 +82,7 @@ def recompute_windows(
         _recompute_asset(warehouse, definition, ranges)
         pass_fail_point("counted")
         for rollup in rollups:
-            if rollup.follows == name and warehouse.has_table(rollup.table):
+            if rollup.rolled_up_name == name and warehouse.has_table(rollup.published_table):
                 on_progress(f"recompute {rollup.name}")
                 runner.incremental(warehouse, rollup)
                 _remove_old_values(warehouse, rollup, ranges)
@@ -145,7 +145,7 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
         )
         if quarantined.num_rows:
             affected = _filter_by_ranges(quarantined, ranges, definition)
-            warehouse.merge_rows(affected, definition.table, delete_earlier)
+            warehouse.merge_rows(affected, definition.published_table, delete_earlier)
     results.delete_observations(asset, ranges, published_commit)
 
 
@@ -154,7 +154,7 @@ def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definit
 
     Without a range, or for a roll-up, return all quarantined windows.
     """
-    if not ranges or definition.follows is not None:
+    if not ranges or definition.rolled_up_name is not None:
         return quarantined
     return quarantined.filter(InRanges("window_start", ranges).expression())
 
@@ -242,10 +242,10 @@ def renew_results(log: Log, source: DerivedSource) -> None:
 
 def _count_released_windows(asset: Asset, final_end: int | None) -> int:
     """Return how many windows that end at `final_end` or before were released from quarantine."""
-    if not asset.transform.checks or final_end is None:
+    if not asset.transform.all_expectations or final_end is None:
         return 0
     released = asset.warehouse.load_rows(
-        asset.transform.table, Equals("quality", RELEASED), columns=["window_end"]
+        asset.transform.published_table, Equals("quality", RELEASED), columns=["window_end"]
     )
     return sum(window_end <= final_end for window_end in to_micros(released["window_end"]))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.compute.affected.by_erasure import find_windows_with_events
 from tidemark.compute.rollups import holding_ranges
 from tidemark.define.definition import Definition
@@ -157,11 +157,11 @@ def _list_recomputed_tables(
     warehouse: Warehouse, definition: Definition, erasure: Erasure
 ) -> list[_AffectedTable]:
     """Return how many windows are recomputed in each table of an asset."""
-    ranges = erasure.windows.get(definition.follows or definition.name)
+    ranges = erasure.windows.get(definition.rolled_up_name or definition.name)
     if ranges is None:
         return []
     affected = list[_AffectedTable]()
-    for table in definition.tables:
+    for table in definition.own_tables:
         if warehouse.has_table(table):
             in_ranges = InRanges("window_start", holding_ranges(definition, ranges))
             rows = warehouse.load_rows(table, in_ranges, columns=["window_start"])
@@ -176,7 +176,7 @@ def _find_published(
     erasure = search_result.erasure
     if definition.sink is None or not erasure.events:
         return []
-    if not log.warehouse.has_table(definition.table):
+    if not log.warehouse.has_table(definition.published_table):
         return []
     windows = find_windows_with_events(log, definition, search_result.events, erasure.through)
     keys = F.struct(list(definition.keys)) if definition.keys else F.lit(None)
@@ -188,7 +188,7 @@ def _find_published(
     listed = list[dict[str, Any]]()
     for row in first_windows.collect():
         window_keys = {} if row[1] is None else row[1].asDict()
-        listed.append({"window_start": iso(row[0]), "keys": window_keys})
+        listed.append({"window_start": format_instant(row[0]), "keys": window_keys})
     total = len(listed)
     if total == _MAX_LISTED_WINDOWS:
         total = windows.count()

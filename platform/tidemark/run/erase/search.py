@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, DefinitionError, summarize
+from tidemark.base.errors import DataError, DefinitionError, summarize_error
 from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.affected.by_erasure import PLACE
 from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
@@ -173,7 +173,7 @@ def _find_changes(
     warehouse = log.warehouse
     base_logs = list[Log]()
     gained_by_base = list[DataFrame | None]()
-    for base in source.bases:
+    for base in source.base_sources:
         base_log = Log(warehouse, base)
         if base.name in planned:
             base_log, base_result = planned[base.name]
@@ -184,9 +184,9 @@ def _find_changes(
             gained_by_base.append(_find_gained_events(base_log))
     is_small = all(event_log.has_few_events() for event_log in [log, *base_logs])
     asset = source.derivation.asset
-    with warehouse.use_planning(Planning.of(is_small)):
+    with warehouse.use_planning(Planning.for_size(is_small)):
         if planned and asset is not None:
-            _, base_result = planned[source.bases[0].name]
+            _, base_result = planned[source.base_sources[0].name]
             return _find_rows_of_windows(log, asset, base_result, temp_tables, few=is_small)
         return find_changed_rows(log, source, base_logs, gained_by_base, temp_tables, few=is_small)
 
@@ -202,7 +202,7 @@ def check_recomputable(log: Log, source: DerivedSource) -> None:
     newest = log.find_last_arrival()
     assert newest is not None
     try:
-        if asset is not None and not warehouse.has_table(asset.table):
+        if asset is not None and not warehouse.has_table(asset.published_table):
             raise DataError(f"the asset '{asset.name}' was dropped")
         columns = [f"`{name}`" for name in source.columns]
         log.read_events(newest.arrival - 1, newest.arrival).select(columns)
@@ -210,7 +210,7 @@ def check_recomputable(log: Log, source: DerivedSource) -> None:
     except (AnalysisException, DataError, DefinitionError) as error:
         raise DataError(
             f"An erasure can't continue into '{source.name}', because its rows can't be computed "
-            f"again: {summarize(error)}. Drop it (`tidemark drop {source.name}`), erase the "
+            f"again: {summarize_error(error)}. Drop it (`tidemark drop {source.name}`), erase the "
             "events, and then ingest it again."
         ) from None
 
@@ -224,7 +224,7 @@ def _find_rows_of_windows(
         base_result: the search result of the erasure that recomputes these windows.
     """
     rows = log.read_events(-1, _newest_arrival(log))
-    ranges = base_result.erasure.windows.get(asset.follows or asset.name)
+    ranges = base_result.erasure.windows.get(asset.rolled_up_name or asset.name)
     in_ranges = "false"
     if ranges is not None:
         in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).sql()
@@ -244,7 +244,7 @@ def find_windowed_assets(
     """Return the assets of a source that have run, other than roll-ups."""
     windowed_assets = list[Definition]()
     for definition in definitions:
-        if definition.source.name != source.name or definition.follows is not None:
+        if definition.source.name != source.name or definition.rolled_up_name is not None:
             continue
         if Asset(warehouse, definition).state.read_last_commit().commit_number >= 0:
             windowed_assets.append(definition)
@@ -257,16 +257,16 @@ def _find_rollups(
     """Return the roll-ups of a source that have run."""
     rollups = list[Definition]()
     for definition in definitions:
-        if definition.source.name != source.name or definition.follows is None:
+        if definition.source.name != source.name or definition.rolled_up_name is None:
             continue
-        if warehouse.has_table(definition.table):
+        if warehouse.has_table(definition.published_table):
             rollups.append(definition)
     return rollups
 
 
 def list_asset_tables(warehouse: Warehouse, asset: str) -> list[TableName]:
     """Return the tables that belong to an asset, in the order to drop them: states first."""
-    owner = tables_of.asset(asset)
+    owner = tables_of.asset_owner(asset)
     owned_tables = [table for table in own_tables(warehouse) if table.owner == owner]
     return sorted(owned_tables, key=lambda table: (table.role is not Role.STATE, table))
 
@@ -316,7 +316,7 @@ def _find_affected_windows(
     newest_arrival = _newest_arrival(log)
     ranges = dict[str, Ranges]()
     for definition in definitions:
-        if definition.source.name != log.source.name or definition.follows is not None:
+        if definition.source.name != log.source.name or definition.rolled_up_name is not None:
             continue
         asset_ranges: Ranges | None = ()
         if definition in windowed_assets:

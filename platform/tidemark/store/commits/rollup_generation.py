@@ -10,7 +10,7 @@ then replaces all windows.
 from collections.abc import Mapping
 
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import digest
+from tidemark.define.identity.fingerprint import compute_digest
 
 PROPERTY = "tidemark.kind"
 
@@ -58,4 +58,4 @@ def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
 
 
 def _digest(transform: Definition) -> str:
-    return digest([transform.window, tuple(transform.keys), tuple(transform.aggregates)])
+    return compute_digest([transform.window, tuple(transform.keys), tuple(transform.aggregates)])

@@ -158,7 +158,7 @@ def _find_newest_windows(
     opened: DeltaTable, listed: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
     """Return the file with the newest windows; None for a table without windows."""
-    name = TableName.of("", opened.metadata().configuration)
+    name = TableName.from_properties("", opened.metadata().configuration)
     if name is None or name.role not in _WITH_WINDOWS:
         return None
     latest = f"max.{_WINDOW_START}"

@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import parse_instant
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.values import KeptFiles, VacuumResult
 
@@ -128,7 +128,7 @@ def written_at(info: pafs.FileInfo) -> int:
     modified: datetime | None = info.mtime
     if modified is None:
         return time.time_ns() // 1000
-    return instant(modified)
+    return parse_instant(modified)
 
 
 def _find_leftovers(

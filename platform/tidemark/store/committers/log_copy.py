@@ -320,7 +320,7 @@ def _process_folder(process: int) -> Path:
     Args:
         process: the process id. A forked process needs a folder of its own.
     """
-    parent = make_folder(cache.folder("transaction_logs"))
+    parent = make_folder(cache.cache_folder("transaction_logs"))
     for leftover in parent.iterdir():
         _lock_and_remove(leftover)
     while True:
@@ -328,7 +328,7 @@ def _process_folder(process: int) -> Path:
         # The lock ends with the process, however that ends.
         handle = os.open(folder, os.O_RDONLY)
         # Another process may have removed the folder before this one locked it.
-        if locks.take(handle) and folder.exists():
+        if locks.take_lock(handle) and folder.exists():
             break
         os.close(handle)
     atexit.register(_remove, folder, process)
@@ -342,7 +342,7 @@ def _lock_and_remove(folder: Path) -> None:
     except OSError:
         return
     try:
-        if locks.try_take(handle):
+        if locks.try_take_lock(handle):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(handle)

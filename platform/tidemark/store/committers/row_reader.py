@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base import thresholds
-from tidemark.engine.queries.requests import fetch, fetched_schema
+from tidemark.engine.queries.requests import fetch_dataframe, fetched_schema
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import file_list
 from tidemark.store.committers.file_systems import file_system
@@ -141,7 +141,7 @@ class RowReader(TableAccess):
             return rows.select(list(columns))
         files = self._materialized.get(rows)
         if files is None:
-            return fetch(rows.select(*columns))
+            return fetch_dataframe(rows.select(*columns))
         schema = fetched_schema(rows.schema)
         return files.reader(pa.schema([schema.field(name) for name in columns])).read_all()
 

@@ -33,7 +33,7 @@ class Head(NamedTuple):
     ) -> "Head":
         form = int(properties.get("tidemark.format") or 0)
         kind = properties.get(rollup_generation.PROPERTY) or ""
-        return cls(table_id, version, form, kind, TableName.of(table, properties))
+        return cls(table_id, version, form, kind, TableName.from_properties(table, properties))
 
 
 class CompactionResult(NamedTuple):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.store.rows import INSTANT
 
 LETTER_FIELDS = {
@@ -45,7 +45,7 @@ must not be stored. The columns after `bytes` are a broker's metadata of the rec
 broker.
 """
 
-DEAD = helper("dead_letter")
+DEAD = name_helper("dead_letter")
 """The column of a connector's rows that is null if the row fits the source's columns."""
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.base import thresholds
 from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, DEAD_LETTER_COLUMNS, LETTER_FIELDS
 from tidemark.store.rows import INSTANT, Rows, columns, frame
@@ -146,7 +146,7 @@ def _fetch_few(rows: Rows, count: int) -> Rows:
     """Return `count` rows, in memory if they are few."""
     is_few = count <= thresholds.SMALL_BATCH_ROWS
     if is_few and isinstance(rows, DataFrame):
-        return fetch(rows)
+        return fetch_dataframe(rows)
     return rows
 
 

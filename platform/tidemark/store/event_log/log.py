@@ -394,7 +394,7 @@ class Log:
     def _read_epochs_of_bases(self) -> list[tuple[str, int]]:
         if not isinstance(self.source, DerivedSource):
             return []
-        return [Log(self.warehouse, base).read_epoch() for base in self.source.bases]
+        return [Log(self.warehouse, base).read_epoch() for base in self.source.base_sources]
 
     def take_over(self) -> None:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
@@ -491,7 +491,7 @@ class Log:
         )
         if isinstance(self.source, DerivedSource) and newest is not None:
             read_arrivals = Step.of_position(newest.position).taken
-            for base in self.source.bases:
+            for base in self.source.base_sources:
                 if base.name in read_arrivals:
                     vouched_versions[integrity.arrivals_app(base)] = read_arrivals[base.name]
         return vouched_versions

@@ -39,7 +39,8 @@ def ddl(columns: Mapping[str, str]) -> str:
 def protection(source: Source) -> dict[str, str]:
     """Return how a source masks its columns (`Source.mask`), as properties of its event log."""
     return {
-        f"{_PROTECTED}{column}": source.mask[column].descriptor for column in sorted(source.mask)
+        f"{_PROTECTED}{column}": source.mask[column].stored_descriptor
+        for column in sorted(source.mask)
     }
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from tidemark.base.errors import DataError, summarize
+from tidemark.base.errors import DataError, summarize_error
 from tidemark.define.source import Source, lookup_name
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -73,7 +73,7 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
     except AnalysisException as error:
         raise DataError(
             f"Version {version} of lookup table '{lookup}', which arrivals of source "
-            f"'{source.name}' recorded, can't be read: {summarize(error)}. Restore it from a "
+            f"'{source.name}' recorded, can't be read: {summarize_error(error)}. Restore it from a "
             "backup, and keep the history of lookup tables when you vacuum them."
         ) from None
     return table

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Protocol
 
-from tidemark.base.instants import latest
+from tidemark.base.instants import latest_watermark
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival, event_time_range
 
@@ -188,7 +188,7 @@ def effective_watermark(
             the result.
     """
     count = bisect_right(raised, arrival, key=lambda raise_: raise_[0])
-    return latest(own_watermark, raised[count - 1][1] if count else None)
+    return latest_watermark(own_watermark, raised[count - 1][1] if count else None)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def drop_asset(warehouse: Warehouse, transform: Definition) -> list[str]:
     in progress. After an interruption, call this function again.
     """
     checkpoints.remove_checkpoint(warehouse, transform.name)
-    return [table for table in transform.tables if warehouse.drop_table(table)]
+    return [table for table in transform.own_tables if warehouse.drop_table(table)]
 
 
 def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
@@ -78,7 +78,7 @@ def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     interruption, call this function again.
     """
     # The timeline goes first, because it determines which arrivals exist.
-    tables = dict.fromkeys([source.timeline_table, *source.tables])
+    tables = dict.fromkeys([source.timeline_table, *source.own_tables])
     return [table for table in tables if warehouse.drop_table(table)]
 
 
@@ -99,7 +99,7 @@ def drop_owner(
     if node is not None:
         tables.update(node.tables)
     name = owner.partition(" ")[2]
-    if owner == tables_of.asset(name):
+    if owner == tables_of.asset_owner(name):
         checkpoints.remove_checkpoint(warehouse, name)
     dropped = list[str]()
     if any(warehouse.has_files(table) for table in tables):

@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
-from tidemark.base.errors import ConflictError, DataError, describe_unknown, summarize
+from tidemark.base.errors import ConflictError, DataError, describe_unknown, summarize_error
 from tidemark.define.tables import Role, TableName
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.committers.file_systems import file_system
@@ -74,7 +74,7 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
         properties = warehouse.read_properties(table)
         if properties.get("tidemark.format") != str(FORMAT):
             return None
-        return TableName.of(table, properties)
+        return TableName.from_properties(table, properties)
 
     names = (_run_unless_dropped(warehouse, table, read_name) for table in warehouse.list_tables())
     return [name for name in names if name is not None]
@@ -225,7 +225,7 @@ class _Maintenance:
         try:
             return _run_unless_dropped(self.warehouse, table, self._maintain_table)
         except Exception as error:
-            return MaintenanceResult(table, trouble=summarize(error))
+            return MaintenanceResult(table, trouble=summarize_error(error))
 
     def _maintain_table(self, table: str) -> MaintenanceResult:
         head = self.warehouse.find_head(table)

@@ -67,7 +67,7 @@ def of_asset(asset: Asset, commit: StateCommit) -> None:
     if commit.promoted > asset.state.newest_forgotten_backup():
         return
     _shorten(asset.warehouse, asset.transform.state_table)
-    for table in (asset.transform.table, asset.transform.panes_table):
+    for table in (asset.transform.published_table, asset.transform.panes_table):
         _shorten_history(asset.warehouse, table)
 
 

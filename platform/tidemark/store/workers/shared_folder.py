@@ -89,7 +89,7 @@ class _DiskFolder:
         with _hold_lock(self._folder / _LOCK):
             if self.read_file(name) != seen:
                 return None
-            atomic.write(self._folder / name, content.decode())
+            atomic.write_atomically(self._folder / name, content.decode())
         return SharedFile(content, "")
 
 

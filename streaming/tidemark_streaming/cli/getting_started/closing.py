@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.table import Table
 
-from tidemark.base.instants import as_datetime, describe
+from tidemark.base.instants import as_datetime, format_duration
 from tidemark.base.settings import Settings
 from tidemark.quality.results import CheckResult
 from tidemark_streaming.cli.console import out, step
@@ -86,28 +86,32 @@ def _draw(
     )
     begin = as_datetime(shown[0].arrived_at)
     end = as_datetime(shown[-1].arrived_at)
-    arrivals = picture.arrivals(
+    arrivals = picture.arrivals_chart(
         picture_data.read_events(store, transform, shown),
         shown,
         title=f"Flights arrive out of order: {begin:%B %-d} to {end:%B %-d, %Y}",
         allowed_lateness=transform.allowed_lateness,
     )
-    loss = picture.late_loss(
+    loss = picture.late_loss_chart(
         picture_data.read_days(store, transform),
         title=(
-            f"Events lost with an allowed lateness of {describe(transform.allowed_lateness)}: "
+            "Events lost with an allowed lateness of "
+            f"{format_duration(transform.allowed_lateness)}: "
             f"{transform.name}"
         ),
         allowed_lateness=transform.allowed_lateness,
     )
     return [
-        ("Event time against processing time", picture.save(arrivals, folder, "arrivals").png),
-        ("Late loss by day", picture.save(loss, folder, "late_loss").png),
+        (
+            "Event time against processing time",
+            picture.save_chart(arrivals, folder, "arrivals").png,
+        ),
+        ("Late loss by day", picture.save_chart(loss, folder, "late_loss").png),
     ]
 
 
 def _read_published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
-    table = Tables.of(settings).read(transform.table)
+    table = Tables.of(settings).read(transform.published_table)
     if table is None:
         return pd.DataFrame()
     return table.to_pandas()
@@ -151,7 +155,7 @@ def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
     rows = pd.DataFrame() if late_loss is None else late_loss.to_pandas()
     title = (
         "Windows with events that were too late (allowed lateness "
-        f"{describe(transform.allowed_lateness)})"
+        f"{format_duration(transform.allowed_lateness)})"
     )
     table = Table(title=title, title_justify="left")
     for name in ("hour (UTC)", "airport", "events lost", "mean delay as streamed", "complete"):

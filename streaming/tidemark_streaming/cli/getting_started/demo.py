@@ -17,7 +17,7 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import EngineError
-from tidemark.base.instants import as_datetime, duration, iso
+from tidemark.base.instants import as_datetime, format_instant, parse_duration
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import err, format_seconds, out, print_done, print_error, step
 from tidemark_streaming.cli.context import Home
@@ -79,7 +79,7 @@ def command(
     from tidemark_streaming.cli.marts.marts import marts
     from tidemark_streaming.home import orchestrator, services
 
-    extras.require("demo")
+    extras.require_extra("demo")
     began = time.monotonic()
     home = Home()
     length = SMALL if small else USUAL
@@ -172,7 +172,7 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
     first = next(iter(log.read_timeline(last_arrival=0)), None)
     last = log.find_last_arrival()
     if first is not None and last is not None:
-        loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
+        loaded = (last.arrived_at - first.arrived_at) / parse_duration("1 day")
         if loaded >= days - 1:
             until = as_datetime(last.arrived_at)
             err().print(
@@ -197,7 +197,7 @@ def _ingest_until(
 
     name = ingestion.source.name
     with step(f"ingest the {name} up to the same time") as work:
-        part = Excerpt(end=iso(until), span=SPAN)
+        part = Excerpt(end=format_instant(until), span=SPAN)
         commits = list(play(store, ingestion, settings.landing_of(name), part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
 
@@ -258,7 +258,7 @@ def _stream(
     last = log.find_last_arrival()
     begin = 0 if last is None else last.arrived_at
     before = -1 if last is None else last.arrival
-    total = int(days * duration("1 day") / duration(SPAN))
+    total = int(days * parse_duration("1 day") / parse_duration(SPAN))
     began = time.monotonic()
     view = View(settings, transform, expected=total)
     with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
@@ -285,7 +285,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.streams import continuous
 
-    spark = engine.session(settings, continuous.session_id(settings, transform.name))
+    spark = engine.connect_session(settings, continuous.session_id(settings, transform.name))
     store = Warehouse.of_project(settings, spark)
     # A killed demo or the user may have started the query already: use it.
     query = continuous.find(store, transform)
@@ -307,8 +307,8 @@ def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
     stopped = Event()
 
     def ingest() -> None:
-        start = iso(begin)
-        end = iso(begin + days * duration("1 day"))
+        start = format_instant(begin)
+        end = format_instant(begin + days * parse_duration("1 day"))
         for _ in play(Excerpt(start=start, end=end, span=SPAN)):
             if stopped.is_set():
                 return

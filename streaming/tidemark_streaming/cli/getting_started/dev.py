@@ -41,7 +41,7 @@ def stop_broker() -> None:
     from tidemark_streaming.kafka import broker
 
     process = broker.broker_process(Settings())
-    if process.running() is None:
+    if process.find_running() is None:
         err().print("No broker is running.")
         return
     with step("stop Kafka broker"):

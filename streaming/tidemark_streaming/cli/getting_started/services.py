@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
 from tidemark_streaming.cli.output import Output, with_json
@@ -56,7 +56,7 @@ def up() -> None:
     from tidemark.base import extras
     from tidemark_streaming.home import orchestrator, services
 
-    extras.require("dagster")
+    extras.require_extra("dagster")
     settings = Settings()
     workspace = orchestrator.workspace(settings)
     if orchestrator.without_marts(settings):
@@ -65,8 +65,8 @@ def up() -> None:
             "'tidemark[marts]'`."
         )
     with step("Spark engine") as work:
-        engine.ensure(settings, work.show)
-        work.note = engine.status(settings).address
+        engine.ensure_engine(settings, work.show)
+        work.note = engine.read_status(settings).address
     services.start(settings, workspace)
     services.start_watch(settings)
     for name, title in _NAMES.items():
@@ -90,7 +90,7 @@ def down() -> None:
     from tidemark_streaming.home import services
 
     settings = Settings()
-    running = [s for n in reversed(_NAMES) if (s := services.service(settings, n)).running()]
+    running = [s for n in reversed(_NAMES) if (s := services.service(settings, n)).find_running()]
     for process in running:
         with step(f"stop {_NAMES[process.name]}"):
             process.stop()
@@ -101,11 +101,11 @@ def down() -> None:
     }
     for name, engine_settings in pipelines.items():
         with step(f"stop {name}"):
-            engine.stop(engine_settings)
-    spark = engine.status(settings)
+            engine.stop_engine(engine_settings)
+    spark = engine.read_status(settings)
     if spark.pid is not None:
         with step("stop Spark engine"):
-            engine.stop(settings)
+            engine.stop_engine(settings)
         if services.make_archive(settings):
             err().print(
                 "The archive of the engine's classes (270 MB) is built once, in the background, "
@@ -136,7 +136,9 @@ def status() -> Output:
     data = {
         "processes": processes,
         "sources": [_source_row(source.snapshot) for source in state.sources.values()],
-        "assets": [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in assets],
+        "assets": [
+            asdict(asset) | {"watermark": format_instant(asset.watermark)} for asset in assets
+        ],
         "streams": _streams(settings, state.services.streams),
         "findings": [finding.to_json() for finding in list_findings(state)],
     }
@@ -269,7 +271,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
     from tidemark_streaming.base.extra import find_extras
     from tidemark_streaming.home import services
 
-    spark = engine.status(settings)
+    spark = engine.read_status(settings)
     rows: list[dict[str, Any]] = [
         {
             "name": "Spark engine",
@@ -283,7 +285,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
     ]
     for name, title in {**_NAMES, **_BROKER}.items():
         process = services.service(settings, name)
-        record = process.running()
+        record = process.find_running()
         if name in _BROKER and process.read_record() is None:
             continue
         rows.append(
@@ -297,7 +299,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
         )
     for extra in find_extras():
         for name, engine_settings in extra.engines(settings).items():
-            spark = engine.status(engine_settings)
+            spark = engine.read_status(engine_settings)
             rows.append(
                 {
                     "name": f"{extra.name} {name}",
@@ -326,7 +328,8 @@ def _source_row(source: "SourceSnapshot") -> dict[str, Any]:
     """Return the progress of a source for JSON and for the printed table."""
     instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
     return {
-        name: iso(value) if name in instants else value for name, value in asdict(source).items()
+        name: format_instant(value) if name in instants else value
+        for name, value in asdict(source).items()
     }
 
 

@@ -7,7 +7,7 @@ from json import loads
 from typing import TYPE_CHECKING
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import (
@@ -65,7 +65,7 @@ class _Totals:
             "dead_letters": self.dead_letters,
             "first_arrival": None if self.first is None else self.first.arrival,
             "last_arrival": None if self.last is None else self.last.arrival,
-            "watermark": None if self.last is None else iso(self.last.after),
+            "watermark": None if self.last is None else format_instant(self.last.after),
             "seconds": round(seconds, 1),
         }
 
@@ -77,7 +77,7 @@ class _Totals:
             "arrivals": f"{self.first.arrival:,} to {self.last.arrival:,}",
             "events": f"{self.events:,}",
             f"{self._source.dead_letter_noun}s": f"{self.dead_letters:,}",
-            "watermark": iso(self.last.after),
+            "watermark": format_instant(self.last.after),
             "took": format_seconds(seconds),
         }
 
@@ -189,7 +189,7 @@ def _say_what_fills(source: "Source") -> str:
             f" It takes the windows that '{asset.name}' has published: see `tidemark run "
             f"{asset.name}`."
         )
-    bases = [base.name for base in source.bases]
+    bases = [base.name for base in source.base_sources]
     commands = " and ".join(f"`tidemark ingest {name}`" for name in bases)
     return f" It takes the arrivals of {' and '.join(bases)}: see {commands}."
 
@@ -231,7 +231,12 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
 
     for a in arrivals:
         if a.silent_since is not None:
-            logs.log("heartbeat", source=source.name, arrival=a.arrival, watermark=iso(a.after))
+            logs.log(
+                "heartbeat",
+                source=source.name,
+                arrival=a.arrival,
+                watermark=format_instant(a.after),
+            )
             continue
         logs.log(
             "arrived",
@@ -240,7 +245,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
             events=a.rows,
             dead_letters=a.dead_letters,
             bytes=a.bytes,
-            watermark=iso(a.after),
+            watermark=format_instant(a.after),
             undeclared=loads(a.undeclared) if a.undeclared else None,
             unreadable_marks=a.unreadable_marks,
         )

@@ -1,7 +1,7 @@
 """`tidemark close`: close a source, so that its windows close."""
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import confirm, print_facts, print_status, step
 from tidemark_streaming.cli.context import Home, SourceName, Yes
 from tidemark_streaming.cli.output import Output, with_json
@@ -42,5 +42,5 @@ def command(source: SourceName, yes: Yes = False) -> Output:
         with step(f"close {source}") as work:
             last = end(store, ended)
             work.note = f"arrival {last.arrival}"
-    result = {"source": source, "arrival": last.arrival, "watermark": iso(last.after)}
+    result = {"source": source, "arrival": last.arrival, "watermark": format_instant(last.after)}
     return Output(result, lambda: print_facts(result))

@@ -107,7 +107,7 @@ def _read_asset(
     asset = transform.name
     keys = choice.keys
     late = choice.late
-    table = _late_table(transform) if late else transform.table
+    table = _late_table(transform) if late else transform.published_table
     existing = list(tables.types(table))
     if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")

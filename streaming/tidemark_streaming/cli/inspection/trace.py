@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark.base.instants import as_datetime, iso
+from tidemark.base.instants import as_datetime, format_instant
 from tidemark_streaming.cli.console import NONE, err, format_keys, format_time, out, step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
@@ -153,10 +153,13 @@ def _plain(
                 "asset": fate.asset,
                 "follows": fate.follows,
                 "state": fate.state,
-                "watermark": iso(fate.watermark),
+                "watermark": format_instant(fate.watermark),
                 "places": [
                     asdict(membership)
-                    | {"start": iso(membership.start), "end": iso(membership.end)}
+                    | {
+                        "start": format_instant(membership.start),
+                        "end": format_instant(membership.end),
+                    }
                     | {"marts": [asdict(m) for m in marts.get((fate.asset, n), [])]}
                     for n, membership in enumerate(fate.places)
                 ],
@@ -174,8 +177,8 @@ def _plain_event(event: "Event") -> dict[str, Any]:
         "arrival": came.arrival,
         "position": event.position,
         "read_from": event.read_from,
-        "arrived_at": iso(came.arrived_at),
-        "watermark": iso(came.before),
+        "arrived_at": format_instant(came.arrived_at),
+        "watermark": format_instant(came.before),
         "dead_letter": event.dead_letter,
         "event": dict(event.columns),
         "origins": [_plain_event(origin) for origin in event.origins],
@@ -207,8 +210,8 @@ def _add_origin(tree: Tree, event: "Event") -> None:
         f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
     )
     origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
-    origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
-    origin.add(f"[dim]watermark before its arrival[/] {iso(came.before) or '-infinity'}")
+    origin.add(f"[dim]arrived[/] {format_instant(came.arrived_at)}")
+    origin.add(f"[dim]watermark before its arrival[/] {format_instant(came.before) or '-infinity'}")
     if event.dead_letter is None:
         origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
     elif event.origins:
@@ -271,7 +274,7 @@ def _lines(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
             + escape(_values(_measures(membership, row)))
         )
     elif membership.counts and membership.quarantined is None:
-        mark = iso(fate.watermark) or "-infinity"
+        mark = format_instant(fate.watermark) or "-infinity"
         yield f"waits for its window to fire: the watermark is at {mark}"
     if membership.quarantined is not None:
         failed = "; ".join(

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import describe
+from tidemark.base.instants import format_duration
 from tidemark_streaming.cli.console import format_keys, out, print_table, step
 from tidemark_streaming.cli.context import (
     AssetOrDerived,
@@ -211,7 +211,9 @@ def _print_lags(source: str, lateness: "Lateness") -> None:
             lost = series.candidates[n] if n < len(series.candidates) else series.candidates[-1]
             cells += [f"{lost.lost:,}", f"{lost.share:.3%}"]
         is_best = recommended is not None and candidate.bound == recommended.bound
-        bounds_.add_row(describe(candidate.bound), *cells, style="bold green" if is_best else None)
+        bounds_.add_row(
+            format_duration(candidate.bound), *cells, style="bold green" if is_best else None
+        )
     out().print(lags, bounds_)
     bulk = _describe_arrivals(lateness.bulk_loads)
     if live is None:
@@ -225,7 +227,7 @@ def _print_lags(source: str, lateness: "Lateness") -> None:
     if live.recommended is not None:
         out().print(
             f"Recommended, to lose at most {lateness.target:.3%}: "
-            f'BoundedOutOfOrderness("{describe(live.recommended.bound)}").'
+            f'BoundedOutOfOrderness("{format_duration(live.recommended.bound)}").'
         )
 
 

@@ -34,7 +34,7 @@ def marts(
     from tidemark.base import extras
     from tidemark_streaming.dbt import marts as builder
 
-    extras.require("marts")
+    extras.require_extra("marts")
     home = Home()
     project = builder.Marts(home.settings)
     available = project.names()
@@ -50,7 +50,7 @@ def marts(
     builder.refuse(builder.lacking(missing, selected or ([] if buildable else available)))
     chosen = selected or buildable
     with step(f"build {', '.join(chosen)}") as work:
-        address = engine.ensure(home.settings)
+        address = engine.ensure_engine(home.settings)
         outcomes = project.build(store, address, chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in outcomes if o.kind == "test")
         work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
@@ -81,7 +81,7 @@ def dbt(
     from tidemark.base import extras
     from tidemark_streaming.dbt.marts import DBT, Marts
 
-    extras.require("marts")
+    extras.require_extra("marts")
     home = Home()
     project = Marts(home.settings)
     dbt_arguments = arguments or ["--help"]
@@ -89,7 +89,7 @@ def dbt(
     # Help and the version need no engine.
     if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
         home.warehouse().register_missing_tables()
-        variables = project.environment(engine.ensure(home.settings))
+        variables = project.environment(engine.ensure_engine(home.settings))
     os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})
 
 
@@ -143,7 +143,7 @@ def dbt_sources(
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(path, generated)
+            atomic.write_atomically(path, generated)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None

@@ -76,7 +76,7 @@ def command(
     domains = home.known
     settings = home.settings
     with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
-        report = erase(settings, store, domains, request, engine.ensure(settings), work.show)
+        report = erase(settings, store, domains, request, engine.ensure_engine(settings), work.show)
         work.note = format_count(report.erased.events, "event")
     return Output(asdict(report), lambda: _show(report, request))
 

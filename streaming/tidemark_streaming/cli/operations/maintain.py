@@ -106,14 +106,14 @@ def _find_owner(home: Home, graph: "Graph", name: str) -> str:
     from tidemark.define import tables
 
     if home.find_derived(name) is not None:
-        return tables.source(name)
+        return tables.source_owner(name)
     if name in home.known.transforms:
-        return tables.asset(name)
-    for owner in (tables.asset(name), tables.source(name)):
+        return tables.asset_owner(name)
+    for owner in (tables.asset_owner(name), tables.source_owner(name)):
         node = graph.node(owner)
         if node is not None and (node.is_asset or node.is_derived):
             return owner
-    return tables.asset(home.asset(name).name)
+    return tables.asset_owner(home.asset(name).name)
 
 
 def _defined_tables(home: Home, owner: str) -> "list[TableName]":
@@ -122,11 +122,11 @@ def _defined_tables(home: Home, owner: str) -> "list[TableName]":
     if kind == "source":
         if derived is None:
             return []
-        return derived.tables
+        return derived.own_tables
     transform = home.known.transforms.get(name)
     if transform is None:
         return []
-    return transform.tables
+    return transform.own_tables
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import (
     err,
     format_keys,
@@ -59,9 +59,9 @@ def command(
     ahead = find(snapshot, lowered)
     result |= {
         "source": source,
-        "watermark": iso(seen.watermark),
-        "processing_clock": iso(seen.clock),
-        "newest_event": iso(seen.newest_event),
+        "watermark": format_instant(seen.watermark),
+        "processing_clock": format_instant(seen.clock),
+        "newest_event": format_instant(seen.newest_event),
     }
     warning = None if ahead is None else str(ahead)
     partitions = _partitions(snapshot, lowered)
@@ -70,7 +70,7 @@ def command(
     def show() -> None:
         print_facts({name.replace("_", " "): value for name, value in result.items()})
         if partitions:
-            partition_column = str(lowered.watermark.by)
+            partition_column = str(lowered.watermark.group_column)
             rows = [
                 (
                     format_keys({partition_column: partition["value"]}),
@@ -106,8 +106,8 @@ def _bases(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
         rows.append(
             {
                 "name": base.name,
-                "watermark": iso(base.watermark),
-                "silent_since": iso(base.silent_since),
+                "watermark": format_instant(base.watermark),
+                "silent_since": format_instant(base.silent_since),
                 "state": state,
             }
         )
@@ -128,12 +128,12 @@ def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object
     return [
         {
             "value": partition.value,
-            "watermark": iso(partition.watermark),
-            "heard_at": iso(partition.heard_at),
+            "watermark": format_instant(partition.watermark),
+            "heard_at": format_instant(partition.heard_at),
             "idle": partition.idle,
         }
         for last in read_arrivals(newest)
-        for partition in strategy.partitions(last.watermark_state, last.arrived_at)
+        for partition in strategy.list_partitions(last.watermark_state, last.arrived_at)
     ]
 
 
@@ -167,9 +167,9 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
             lowered = lower(store, source, on_change=record)
             work.note = format_count(lowered.arrivals, "arrival")
         ran = [d for d in assets if Asset(store, d).state.read_last_commit().commit_number >= 0]
-        for asset in sorted(ran, key=lambda d: d.follows is not None):
+        for asset in sorted(ran, key=lambda d: d.rolled_up_name is not None):
             with step(f"recompute {asset.name}"):
-                if asset.follows is None:
+                if asset.rolled_up_name is None:
                     # The asset's checkpoint can't be used with a rewritten timeline.
                     checkpoints.remove_checkpoint(store, asset.name)
                     runner.backfill(store, asset)
@@ -181,7 +181,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
     return {
         "lowered_arrivals": lowered.arrivals,
         "first_arrival": lowered.first,
-        "watermark_before": iso(lowered.before),
+        "watermark_before": format_instant(lowered.before),
         "recomputed": ", ".join(asset.name for asset in ran) or None,
         "stale": ", ".join(stale) or None,
     }
@@ -197,7 +197,7 @@ def _list_stale_below(home: Home, source: "Source") -> list[str]:
     names = list[str]()
     lineage = Lineage(snapshot.tables)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
-    for node in Graph.of_folder(folder).below(tables.source(source.name)):
+    for node in Graph.of_folder(folder).below(tables.source_owner(source.name)):
         if (asset := home.known.transforms.get(node.name)) is not None:
             stale = lineage.of_asset(asset)
         elif (derived := home.find_derived(node.name)) is not None:

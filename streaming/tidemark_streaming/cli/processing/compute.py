@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import (
     err,
     format_keys,
@@ -100,7 +100,7 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
             f"`tidemark ingest {source.name}` takes them."
         )
     if not progress.arrivals:
-        bases = source.bases if isinstance(source, DerivedSource) else ()
+        bases = source.base_sources if isinstance(source, DerivedSource) else ()
         first = next((b.name for b in bases if not home.snapshot().source(b).arrivals), source.name)
         return (
             f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "
@@ -155,7 +155,7 @@ def _print_run(facts: "RunFacts") -> None:
         "too late": f"{facts.too_late:,}",
         "no event time": f"{facts.no_event_time:,}",
         "duplicates": f"{facts.duplicate:,}",
-        "watermark": iso(facts.watermark),
+        "watermark": format_instant(facts.watermark),
         "took": format_seconds(facts.seconds),
     }
     if facts.quarantined:
@@ -167,7 +167,7 @@ def _print_run(facts: "RunFacts") -> None:
 
 def as_plain(run_facts: "RunFacts") -> dict[str, object]:
     """Return a run's facts for JSON, with instants as text."""
-    facts = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(run_facts).items()}
+    facts = {k: format_instant(v) if k in _INSTANTS else v for k, v in asdict(run_facts).items()}
     return {**facts, "events": run_facts.events, "seconds": run_facts.seconds}
 
 

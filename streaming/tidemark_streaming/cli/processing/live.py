@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from tidemark.base.instants import describe, iso
+from tidemark.base.instants import format_duration, format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_streaming.cli.console import format_time
@@ -95,7 +95,7 @@ class View:
         )
         body.add_row(
             "[dim]newest event",
-            iso(source.newest_event) or "-",
+            format_instant(source.newest_event) or "-",
             "[dim]final",
             f"[bold green]{asset.final:,}",
         )
@@ -119,7 +119,8 @@ class View:
         source = look.source
         asset = look.asset
         return (
-            f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "
+            f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark "
+            f"{format_instant(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
             f"too late {asset.too_late:,}" + (f"  {asset.waiting}" if asset.limited_by else "")
         )
@@ -128,8 +129,8 @@ class View:
         mark = look.source.watermark
         newest = look.source.newest_event
         if mark is None or newest is None or mark > newest:
-            return iso(mark) or "-"
-        return f"{iso(mark)} [dim]({describe(newest - mark)} behind)"
+            return format_instant(mark) or "-"
+        return f"{format_instant(mark)} [dim]({format_duration(newest - mark)} behind)"
 
     def _count(self, current: int, before: int, colour: str) -> str:
         fresh = f" [dim](+{current - before:,})" if current > before else ""

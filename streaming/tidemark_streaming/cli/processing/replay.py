@@ -7,7 +7,7 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark_streaming.cli.console import err, format_seconds, print_facts, step
 from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.output import Output, with_json
@@ -64,7 +64,7 @@ def command(
         )
     if arrival is not None and begin is not None:
         raise DefinitionError("Use either --from-arrival or --since, not both.")
-    moment = None if begin is None else instant(begin)
+    moment = None if begin is None else parse_instant(begin)
     home = Home()
     transform = home.asset(asset)
     side = None if into is None else run.side_definition(transform, into)
@@ -89,8 +89,8 @@ def _print_result(result: "ReplayResult") -> None:
     if result.facts is None:
         err().print(f"No arrival since {result.since:,} has an event: nothing was computed.")
         return
-    start = iso(result.facts.window_from)
-    end = iso(result.facts.window_to)
+    start = format_instant(result.facts.window_from)
+    end = format_instant(result.facts.window_to)
     rows: dict[str, object] = {
         "table": result.table,
         "arrivals": f"{result.since:,} to {result.through:,}",

@@ -156,7 +156,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
         )
     if is_ingesting(settings, source) or is_polled(settings, source):
         return None
-    if ManagedProcess(settings.home, "daemon").running():
+    if ManagedProcess(settings.home, "daemon").find_running():
         return None
     return (
         f"Nothing ingests '{source}' at present. Use `tidemark ingest {source} "

@@ -57,7 +57,7 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
     )
     if not recreated and (more := {**recorded_ids, **topic_ids}) != recorded_ids:
         make_folder(file.parent)
-        atomic.write(file, json.dumps(more))
+        atomic.write_atomically(file, json.dumps(more))
     return recreated
 
 

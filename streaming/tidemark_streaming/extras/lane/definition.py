@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from tidemark.base.arguments import checked_class, parameters
+from tidemark.base.arguments import checked_class, list_parameters
 from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.column_type import data_type
 from tidemark.define.protection import Tokenize
 from tidemark.define.source import Source, check_name, lookup_name
@@ -135,7 +135,7 @@ class Lane:
                     f"{self} can't tokenize '{column}', because the engine's plans would contain "
                     "the key. Use Mask() or Drop(), or ingest the source and tokenize it there."
                 )
-        if duration(self.checkpoint) < _SHORTEST:
+        if parse_duration(self.checkpoint) < _SHORTEST:
             raise DefinitionError(
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
@@ -171,7 +171,7 @@ class Lane:
     @property
     def lookups(self) -> list[str]:
         """The names of the lookup tables that `prepare` takes in addition to the rows."""
-        return parameters(str(self), self.prepare)[1:]
+        return list_parameters(str(self), self.prepare)[1:]
 
     @property
     def routes(self) -> Mapping[str, KafkaSink]:

@@ -33,7 +33,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
     """Return the settings for a lane's Spark: the settings of the home, but with the lane's own
     folder, port and memory."""
     home = lane_folder(settings, name)
-    record = engine.ManagedProcess(home, "engine").running()
+    record = engine.ManagedProcess(home, "engine").find_running()
     port = free_port() if record is None else record.port
     lane_settings = {
         "home": home,
@@ -54,14 +54,14 @@ def ensure(
     tasks = _tasks(lane)
     lane_settings = settings_of(settings, lane.name)
     if (
-        engine.ManagedProcess(lane_settings.home, "engine").running() is not None
+        engine.ManagedProcess(lane_settings.home, "engine").find_running() is not None
         and _has(lane_settings) < tasks
     ):
         on_progress(f"{lane} has more partitions than before: restarting its Spark")
-        engine.stop(lane_settings)
+        engine.stop_engine(lane_settings)
         lane_settings = settings_of(settings, lane.name)
     with _environment({**secrets(lane.connector.client), **secrets(lane.letters.client)}):
-        engine.ensure(lane_settings, on_progress, tasks=tasks)
+        engine.ensure_engine(lane_settings, on_progress, tasks=tasks)
     return lane_settings
 
 
@@ -72,7 +72,7 @@ def is_started(settings: Settings, name: str) -> bool:
 
 def is_running(settings: Settings, name: str) -> bool:
     """Return whether the process of a lane's Spark exists."""
-    return engine.ManagedProcess(lane_folder(settings, name), "engine").running() is not None
+    return engine.ManagedProcess(lane_folder(settings, name), "engine").find_running() is not None
 
 
 def running_lanes(settings: Settings) -> list[str]:
@@ -83,7 +83,7 @@ def running_lanes(settings: Settings) -> list[str]:
 
 def stop(settings: Settings, name: str) -> bool:
     """Stop a lane and its Spark. Return False if it did not run."""
-    return engine.stop(settings_of(settings, name))
+    return engine.stop_engine(settings_of(settings, name))
 
 
 def session(lane_settings: Settings) -> SparkSession:
@@ -92,14 +92,14 @@ def session(lane_settings: Settings) -> SparkSession:
     Args:
         lane_settings: the settings that `ensure` returned.
     """
-    return engine.session(lane_settings, _session_id(lane_settings))
+    return engine.connect_session(lane_settings, _session_id(lane_settings))
 
 
 @contextmanager
 def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
     """Connect to the session of a running lane's queries for the duration of a `with` block."""
     lane_settings = settings_of(settings, name)
-    with engine.visit(lane_settings, _session_id(lane_settings)) as spark:
+    with engine.visit_session(lane_settings, _session_id(lane_settings)) as spark:
         yield spark
 
 
@@ -123,7 +123,7 @@ def _has(lane_settings: Settings) -> int:
     Args:
         lane_settings: the settings of the lane's Spark.
     """
-    with engine.visit(lane_settings, _session_id(lane_settings)) as spark:
+    with engine.visit_session(lane_settings, _session_id(lane_settings)) as spark:
         return int(str(spark.conf.get("spark.master")).removeprefix("local[").removesuffix("]"))
 
 

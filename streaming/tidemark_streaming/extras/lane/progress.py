@@ -49,7 +49,7 @@ class LaneMonitor:
         overview = PipelineOverview(lane, waiting=lag.waiting, trouble=lag.trouble)
         process = ManagedProcess(home.lane_folder(self._settings, lane.name), "engine")
         error = None if command is None else command.error
-        if process.running() is not None and error is None:
+        if process.find_running() is not None and error is None:
             return replace(overview, state=RUNNING)
         if command is not None and command.runs:
             return replace(overview, state="waiting", error=error)

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.base.errors import DataError, DefinitionError, EngineError, summarize
-from tidemark.base.instants import duration, instant
+from tidemark.base.errors import DataError, DefinitionError, EngineError, summarize_error
+from tidemark.base.instants import parse_duration, parse_instant
 from tidemark.compute.events import plan_check
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.event_log import lookup_tables
@@ -112,7 +112,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
     rows = decode_records(streamed, lane)
-    every = f"{duration(lane.checkpoint) // 1000} milliseconds"
+    every = f"{parse_duration(lane.checkpoint) // 1000} milliseconds"
     how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
     queries = Queries(
         _start_query(output_records(rows, lane, tables), lane, RECORDS, home, how),
@@ -179,7 +179,7 @@ def _failure_reason(failure: PySparkException) -> str:
             "the topic was recreated. Delete the lane's checkpoints to restart all topics of the "
             "lane at `start`; records of the others may be written again."
         )
-    return f"{summarize(failure)}."
+    return f"{summarize_error(failure)}."
 
 
 def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
@@ -223,7 +223,7 @@ def _source(lane: Lane) -> dict[str, str]:
     if named:
         begin = {"startingOffsets": connector.start}
     else:
-        begin = {"startingTimestamp": str(instant(connector.start) // 1000)}
+        begin = {"startingTimestamp": str(parse_instant(connector.start) // 1000)}
     connection = {
         **options(connector.at, connector.client),
         **isolation(connector.client),

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.compare import exact_json
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import name_helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import CORRELATION
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
@@ -22,7 +22,7 @@ from tidemark_streaming.payloads.payload import misfit_reason
 from tidemark_streaming.payloads.text_values import TimeFormats
 
 READ_FROM, REASON = "read_from", "reason"
-_VALUE = helper("value")
+_VALUE = name_helper("value")
 _HEADERS = (READ_FROM, CORRELATION)
 _NAMES = {"timestampType": "timestamp_type"}
 _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -226,7 +226,7 @@ def _read_headers() -> Column:
     return F.when(F.isnull("headers") | ~unreadable, F.col("headers"))
 
 
-_MEMBER_NAMES, _TEXTS, _MEMBERS = helper("names"), helper("texts"), helper("members")
+_MEMBER_NAMES, _TEXTS, _MEMBERS = name_helper("names"), name_helper("texts"), name_helper("members")
 
 
 def decode_json(

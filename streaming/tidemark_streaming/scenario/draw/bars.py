@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.base.instants import BEGINNING, INFINITY, instant
+from tidemark.base.instants import BEGINNING, INFINITY, parse_instant
 from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span
 from tidemark_streaming.scenario.draw.event_logs import Step
 from tidemark_streaming.scenario.draw.firings import firings
@@ -166,7 +166,7 @@ def _place(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[A
     start = row["window_start"]
     end = row["window_end"]
     span = (
-        BEGINNING if start is None else instant(start),
-        INFINITY if end == "+infinity" else instant(end),
+        BEGINNING if start is None else parse_instant(start),
+        INFINITY if end == "+infinity" else parse_instant(end),
     )
     return span, tuple(row[key] for key in keys)

@@ -101,7 +101,7 @@ def spans(window: Window, time: int) -> list[Span]:
             ends = range(start + step, start + size + 1, step)
             return [(start, end) for end in ends if time < end]
         case Calendar():
-            return [window.span(time)]
+            return [window.window_around(time)]
         case _:
             return [(BEGINNING, INFINITY)]
 

@@ -13,9 +13,9 @@ from tidemark.base.instants import (
     EARLIEST,
     INFINITY,
     LATEST,
-    duration,
-    instant,
-    latest,
+    latest_watermark,
+    parse_duration,
+    parse_instant,
 )
 from tidemark.define import watermarks
 from tidemark.define.derived.derived_source import DerivedSource
@@ -54,7 +54,7 @@ def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[
     """Return the arrivals of all sources, by source name."""
     logs = {name: steps(scenario, source) for name, source in scenario.sources.items()}
     for name, source in scenario.derived.items():
-        bases = {base.name: logs[base.name] for base in source.bases}
+        bases = {base.name: logs[base.name] for base in source.base_sources}
         logs[name] = list(_derived_steps(source, bases, result["derived"][name]))
     return logs
 
@@ -103,15 +103,15 @@ def _derived_steps(
     for number, taken in enumerate(waiting):
         base = taken.arrival.source
         clock = taken.arrival.clock
-        progress.take(base, taken.after, clock, taken.arrival.silent_since)
-        after = latest(before, progress.watermark)
+        progress.take_arrival(base, taken.after, clock, taken.arrival.silent_since)
+        after = latest_watermark(before, progress.derived_watermark)
         rows_of_step = tuple(events.get(number, ()))
         is_heartbeat = taken.arrival.silent_since is not None and not rows_of_step
         silent_since = progress.silent_since if is_heartbeat else None
         if silent_since is None:
             newest_data = clock
         else:
-            silent_since = latest(silent_since, newest_data)
+            silent_since = latest_watermark(silent_since, newest_data)
         arrival = ScenarioArrival(
             rows_of_step,
             clock,
@@ -126,7 +126,7 @@ def _derived_steps(
 def is_known_watermark(source: Source) -> bool:
     """Return whether the watermark can be computed here. An SQL expression would need an engine."""
     if isinstance(source, DerivedSource):
-        return all(map(is_known_watermark, source.bases))
+        return all(map(is_known_watermark, source.base_sources))
     strategy = source.watermark
     if isinstance(strategy, Punctuated):
         return _plain_column(source, strategy) is not None
@@ -140,7 +140,7 @@ def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -
         return None
     if source.max_future_skew is None:
         return time
-    if time <= arrival.clock + duration(source.max_future_skew):
+    if time <= arrival.clock + parse_duration(source.max_future_skew):
         return time
     return None
 
@@ -152,7 +152,7 @@ def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
         return value
     if value == "+infinity":
         return INFINITY
-    return instant(value)
+    return parse_instant(value)
 
 
 def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
@@ -171,9 +171,9 @@ def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
             return believed
         return row[columns.index(column)]
 
-    if strategy.by is None:
+    if strategy.group_column is None:
         return _newest(map(time, arrival.rows))
-    partition_index = columns.index(strategy.by)
+    partition_index = columns.index(strategy.group_column)
     parts: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
         parts.setdefault(

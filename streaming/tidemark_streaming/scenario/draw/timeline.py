@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, describe
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, format_duration
 from tidemark.define.derived.derived_source import DerivedSource, own_columns, retraction_column
 from tidemark.define.source import Source
 from tidemark_streaming.scenario.draw import classified_events as verdicts
@@ -142,7 +142,7 @@ def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
 
 def _heading(source: Source) -> str:
     if isinstance(source, DerivedSource):
-        return f"{source.name}, computed from {' and '.join(b.name for b in source.bases)}"
+        return f"{source.name}, computed from {' and '.join(b.name for b in source.base_sources)}"
     return f"{source.name}, watermark {source.watermark}"
 
 
@@ -156,7 +156,7 @@ def _find_too_late(
     """Return the events that take no part in a derived source because they are too late."""
     too_late = set[_Place]()
     for name, source in scenario.derived.items():
-        columns = {base.name: base.columns for base in source.bases}
+        columns = {base.name: base.columns for base in source.base_sources}
         for row in result["unjoined"][name]:
             taken = logs[name][row["arrival"]].taken
             if row["reason"] == "too_late" and taken is not None:
@@ -209,7 +209,7 @@ def _about(scenario: Scenario) -> str:
         [
             f"{t.window}" + (f" by {', '.join(t.keys)}" if t.keys else ""),
             *([] if scenario.derived else [f"watermark {scenario.source.watermark}"]),
-            f"lateness {describe(t.allowed_lateness)}",
+            f"lateness {format_duration(t.allowed_lateness)}",
             f"fires {t.trigger}",
             *([t.accumulation] if t.accumulation else []),
             *([f"deduplicate {t.deduplicate}"] if t.deduplicate else []),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemark.base.instants import INFINITY, duration, instant
+from tidemark.base.instants import INFINITY, parse_duration, parse_instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Manual
 from tidemark_streaming.scenario.read.columns import Columns, Kind, kind
@@ -71,7 +71,11 @@ def read_arrivals(
             kind, content = item.choice("an arrival", _ITEMS)
         else:
             source, kind, content = _named_item(item, sources, ended)
-        clock += duration(content.duration("a step of the clock")) if kind == "clock" else tick or 0
+        clock += (
+            parse_duration(content.duration("a step of the clock"))
+            if kind == "clock"
+            else tick or 0
+        )
         if clock >= INFINITY:
             raise content.error("the clock must not pass the year 9999.")
         name = source.name
@@ -154,4 +158,4 @@ def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
     values = (
         types[column].read(fields[column], column) if column in fields else None for column in types
     )
-    return tuple(instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)
+    return tuple(parse_instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define import watermarks
 from tidemark.define.source import NAME, Source
 from tidemark.define.tidemark_columns import (
@@ -111,7 +111,7 @@ def transform(
             source=over,
             keys=tuple(name for _, name in keys),
             window=window(fields["window"]),
-            allowed_lateness=duration(lateness),
+            allowed_lateness=parse_duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
             function=keep_rows,
             trigger=_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),

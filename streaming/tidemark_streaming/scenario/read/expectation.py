@@ -101,7 +101,9 @@ def _rows_of(source: DerivedSource) -> Columns:
 
 
 def _unjoined_of(source: DerivedSource) -> Columns:
-    types = {name: kind for b in source.bases[::-1] for name, kind in columns_of(b).types.items()}
+    types = {
+        name: kind for b in source.base_sources[::-1] for name, kind in columns_of(b).types.items()
+    }
     return Columns(types | _UNJOINED)
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import parse_duration
 from tidemark.define.aggregates.means import average_slack
 from tidemark.define.aggregates.totals import ROUNDING, total_slack
 from tidemark.define.derived.derived_source import DerivedSource
@@ -88,7 +88,7 @@ class Scenario:
         A derived source has one arrival for each arrival of its bases.
         """
         if isinstance(source, DerivedSource):
-            return sum(map(self.count_arrivals, source.bases))
+            return sum(map(self.count_arrivals, source.base_sources))
         return len(self.arrivals_of(source))
 
     @property
@@ -214,7 +214,7 @@ def _gather(source: Source, sources: dict[str, Source], derived: dict[str, Deriv
     if not isinstance(source, DerivedSource):
         sources[source.name] = source
         return
-    for base in source.bases:
+    for base in source.base_sources:
         _gather(base, sources, derived)
     derived[source.name] = source
 
@@ -252,7 +252,7 @@ def _tick(fields: Mapping[str, Node], definitions: Definitions) -> int | None:
         if "tick" in fields:
             raise fields["tick"].error("'tick' is for scenarios of several sources: remove it.")
         return None
-    return duration(fields["tick"].duration("the tick") if "tick" in fields else TICK)
+    return parse_duration(fields["tick"].duration("the tick") if "tick" in fields else TICK)
 
 
 def _lookups(

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
+from tidemark.base.instants import BEGINNING, INFINITY, parse_duration, parse_instant
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
@@ -149,7 +149,7 @@ class Node:
     def duration(self, subject: str, *, negative: bool = False) -> str:
         """Return a duration as it is written, after a check that it is valid."""
         with self.locate_errors():
-            length = duration(self.text(subject))
+            length = parse_duration(self.text(subject))
         if length < 0 and not negative:
             raise self.error(f"{subject} must be zero or greater (got {self}).")
         return self.text(subject)
@@ -158,7 +158,7 @@ class Node:
         """Return an instant in microseconds; without a zone it is in UTC."""
         text = self.text(subject)
         with self.locate_errors():
-            micros = instant(text if self._moment is None else self._moment)
+            micros = parse_instant(text if self._moment is None else self._moment)
         if not BEGINNING < micros < INFINITY:
             raise self.error(f"{subject} must be in the years 1 to 9999 (got {self}).")
         return micros

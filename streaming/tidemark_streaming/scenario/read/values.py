@@ -5,7 +5,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, as_datetime, instant, iso
+from tidemark.base.instants import INFINITY, as_datetime, format_instant, parse_instant
 from tidemark_streaming.scenario.read.columns import NUMERAL, Written
 
 _TOLERANCE = 1e-9
@@ -42,7 +42,7 @@ def to_display(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, datetime) and value.tzinfo:
-        return iso(instant(value)) or ""
+        return format_instant(parse_instant(value)) or ""
     if isinstance(value, list):
         return f"[{', '.join(map(to_display, value))}]"
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def _moment(actual: object, like: date) -> date | None:
             return date.fromisoformat(actual)
         if like.tzinfo is None:
             return datetime.fromisoformat(actual)
-        return as_datetime(INFINITY if actual == "+infinity" else instant(actual))
+        return as_datetime(INFINITY if actual == "+infinity" else parse_instant(actual))
     except (ValueError, DefinitionError):
         return None
 
@@ -72,7 +72,9 @@ def _same_as_written(expected: str, actual: object, slack: float) -> bool:
     if not isinstance(actual, str) or expected == actual:
         return expected == actual
     try:
-        return instant(expected) == (INFINITY if actual == "+infinity" else instant(actual))
+        return parse_instant(expected) == (
+            INFINITY if actual == "+infinity" else parse_instant(actual)
+        )
     except DefinitionError:
         return False
 
@@ -108,7 +110,7 @@ def truncate(text: str, length: int) -> str:
 def to_plain(value: object, ddl: str) -> object:
     """Return a value of a scenario's row in the form of a result: times and decimals as text."""
     if isinstance(value, int) and ddl == "timestamp":
-        return iso(value)
+        return format_instant(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, date):

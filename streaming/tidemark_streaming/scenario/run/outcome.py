@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -30,7 +30,7 @@ _FIELDS = {"is_last": "last"}
 def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     """Return the windows, panes and late events of a transform whose tables are in a folder."""
     tables = Tables(folder)
-    if tables.open(transform.table) is None:
+    if tables.open(transform.published_table) is None:
         raise DataError(
             f"This process can't read the tables that the engine wrote to '{folder}': a simulation "
             "needs an engine on this machine, or a warehouse that the engine and this process can "
@@ -43,7 +43,7 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     return {
         "windows": _rows(
             tables,
-            transform.table,
+            transform.published_table,
             [*_WINDOW, *keys, *values, "revision", "timing", "final", "late_events"],
             of_window,
         ),
@@ -81,7 +81,7 @@ def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, 
 
 def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
     letters = tables.read(source.dead_letters_table)
-    logs = {base.name: _read_events(tables, base) for base in source.bases}
+    logs = {base.name: _read_events(tables, base) for base in source.base_sources}
     unjoined = Rows()
     for letter in [] if letters is None else letters.sort_by(_PLACE).to_pylist():
         base, _, base_position = letter["read_from"].partition(" ")
@@ -121,7 +121,7 @@ def _sort_key(name: str, row: dict[str, Any]) -> tuple[bool, Any]:
 def _plain(value: Any) -> Any:  # noqa: ANN401
     match value:
         case datetime(tzinfo=zone) if zone is not None:
-            return iso(instant(value))
+            return format_instant(parse_instant(value))
         case Decimal():
             return f"{value:f}"
         case date():

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
@@ -65,7 +65,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
             last = Log(store, scenario.source).find_last_arrival()
             if last is not None and scenario.windowed is not None:
                 _run(store, scenario.windowed, way)
-        result: Result = {"name": scenario.name, "watermark": last and iso(last.after)}
+        result: Result = {"name": scenario.name, "watermark": last and format_instant(last.after)}
         if scenario.windowed is not None:
             result |= outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
         if scenario.derived:

@@ -30,7 +30,7 @@ WELCOME = "version 4.2.0"
 
 def start(options: list[str], java: Java = JAVA) -> tuple[int, str, int]:
     """Return the exit code, the output, and the number of classes from the top archive."""
-    command = launch.submit(java, ["--version"], [*options, "-Xlog:class+load=info"])
+    command = launch.submit_command(java, ["--version"], [*options, "-Xlog:class+load=info"])
     done = subprocess.run(command, capture_output=True, text=True)
     lines = (done.stdout + done.stderr).splitlines()
     taken = [line for line in lines if line.endswith("source: shared objects file (top)")]
@@ -39,23 +39,23 @@ def start(options: list[str], java: Java = JAVA) -> tuple[int, str, int]:
 
 
 def train(java_options: str) -> None:
-    command = launch.submit(JAVA, ["--version"], shlex.split(java_options))
+    command = launch.submit_command(JAVA, ["--version"], shlex.split(java_options))
     subprocess.run(command, capture_output=True, check=True)
 
 
 @pytest.mark.nightly
 def test_the_bundled_java_uses_its_archive_too(tmp_path: Path) -> None:
     def train_bundled(java_options: str) -> None:
-        command = launch.submit(BUNDLED, ["--version"], shlex.split(java_options))
+        command = launch.submit_command(BUNDLED, ["--version"], shlex.split(java_options))
         subprocess.run(command, capture_output=True, check=True)
 
-    assert BUNDLED.major == 21
-    archive.make(BUNDLED, [], train_bundled, tmp_path)
-    assert start(archive.options(BUNDLED, [], tmp_path), BUNDLED)[2] > 500
+    assert BUNDLED.major_version == 21
+    archive.make_archive(BUNDLED, [], train_bundled, tmp_path)
+    assert start(archive.archive_options(BUNDLED, [], tmp_path), BUNDLED)[2] > 500
 
 
 def test_the_class_path_has_each_existing_entry_once() -> None:
-    command = launch.submit(JAVA, ["--version"])
+    command = launch.submit_command(JAVA, ["--version"])
     entries = command[command.index("-cp") + 1].split(os.pathsep)
     assert len(entries) == len({*entries})
     assert all(Path(entry).exists() for entry in entries)
@@ -65,7 +65,7 @@ def test_the_class_path_has_each_existing_entry_once() -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an archive of a few classes."""
     folder = tmp_path_factory.mktemp("classes")
-    archive.make(JAVA, [], train, folder)
+    archive.make_archive(JAVA, [], train, folder)
     return folder
 
 
@@ -83,26 +83,26 @@ def top(folder: Path) -> Path:
 
 @pytest.mark.nightly
 def test_classes_load_from_the_archive(made: Path) -> None:
-    code, said, taken = start(archive.options(JAVA, [], made))
+    code, said, taken = start(archive.archive_options(JAVA, [], made))
     assert code == 0
     assert WELCOME in said
     assert taken > 500
 
 
 def test_a_missing_archive_adds_no_java_options(tmp_path: Path) -> None:
-    assert archive.options(JAVA, [], tmp_path / "none") == []
+    assert archive.archive_options(JAVA, [], tmp_path / "none") == []
 
 
 @pytest.mark.nightly
 def test_an_archive_of_another_java_or_jar_is_not_used(made: Path, tmp_path: Path) -> None:
-    assert archive.options(Java(JAVA.command, "another build", ""), [], made) == []
-    assert archive.options(JAVA, [Path(__file__)], made) == []
+    assert archive.archive_options(Java(JAVA.command, "another build", ""), [], made) == []
+    assert archive.archive_options(JAVA, [Path(__file__)], made) == []
     jar = tmp_path / "a.jar"
     jar.write_text("one")
-    archive.make(JAVA, [jar], train, tmp_path / "classes")
-    assert archive.options(JAVA, [jar], tmp_path / "classes") != []
+    archive.make_archive(JAVA, [jar], train, tmp_path / "classes")
+    assert archive.archive_options(JAVA, [jar], tmp_path / "classes") != []
     jar.write_text("another")
-    assert archive.options(JAVA, [jar], tmp_path / "classes") == []
+    assert archive.archive_options(JAVA, [jar], tmp_path / "classes") == []
 
 
 def cut(file: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_damaged_archive_is_skipped_without_a_warning(
     copy: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(top(copy))
-    code, said, taken = start(archive.options(JAVA, [], copy))
+    code, said, taken = start(archive.archive_options(JAVA, [], copy))
     assert (code, taken) == (0, 0)
     assert WELCOME in said
     assert "archive" not in said
@@ -142,22 +142,22 @@ def test_a_damaged_archive_is_skipped_without_a_warning(
 
 @pytest.mark.nightly
 def test_an_existing_archive_is_not_rebuilt(made: Path) -> None:
-    archive.make(JAVA, [], pytest.fail, made)
+    archive.make_archive(JAVA, [], pytest.fail, made)
 
 
 @pytest.mark.nightly
 def test_a_new_archive_replaces_old_ones(copy: Path, tmp_path: Path) -> None:
     jar = tmp_path / "a.jar"
     jar.touch()
-    archive.make(JAVA, [jar], train, copy)
+    archive.make_archive(JAVA, [jar], train, copy)
     assert len(list(copy.iterdir())) == 1
-    assert archive.options(JAVA, [], copy) == []
-    assert archive.options(JAVA, [jar], copy) != []
+    assert archive.archive_options(JAVA, [], copy) == []
+    assert archive.archive_options(JAVA, [jar], copy) != []
 
 
 def test_a_training_run_without_output_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="did not create an archive"):
-        archive.make(JAVA, [], lambda options: None, tmp_path)
+        archive.make_archive(JAVA, [], lambda options: None, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -169,5 +169,5 @@ def test_a_failed_training_run_keeps_the_previous_archive(copy: Path, tmp_path: 
     jar = tmp_path / "a.jar"
     jar.touch()
     with pytest.raises(EngineError, match="no memory"):
-        archive.make(JAVA, [jar], fail, copy)
-    assert archive.options(JAVA, [], copy) != []
+        archive.make_archive(JAVA, [jar], fail, copy)
+    assert archive.archive_options(JAVA, [], copy) != []

@@ -48,9 +48,9 @@ def test_an_engine_uses_the_configured_settings_and_jars(
     for name, value in given.items():
         monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
     settings = Settings()
-    spark_engine.ensure(settings)
+    spark_engine.ensure_engine(settings)
     try:
-        spark = spark_engine.session(settings)
+        spark = spark_engine.connect_session(settings)
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
         assert spark.conf.get("spark.hadoop.fs.s3a.endpoint") == "http://x"
         assert [name for name in SECRET_SETTINGS if spark.conf.get(name) != CANARY] == []
@@ -68,7 +68,7 @@ def test_an_engine_uses_the_configured_settings_and_jars(
             environment = answer.read().decode()
         assert SECRET_JAVA_PROPERTY in environment
         assert CANARY not in environment
-        record = managed_of(settings).running()
+        record = managed_of(settings).find_running()
         assert record is not None
         server = psutil.Process(record.pid)
         processes = [server, *server.children(recursive=True)]
@@ -82,7 +82,7 @@ def test_an_engine_uses_the_configured_settings_and_jars(
         assert (told["pages"], told["event_log"]) == (pages, str(tmp_path / "events"))
         spark.stop()
     finally:
-        spark_engine.stop(settings)
+        spark_engine.stop_engine(settings)
     logs = [p for name in ("home/logs", "events") for p in (tmp_path / name).rglob("*")]
     assert [str(p) for p in logs if p.is_file() and CANARY in contents(p)] == []
 

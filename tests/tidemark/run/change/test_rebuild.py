@@ -54,7 +54,7 @@ getattr(work, way)(warehouse, WIDER)
 """
 
 
-def rows(warehouse: Warehouse, table: str = PER_MINUTE.table) -> list[dict[str, Any]]:
+def rows(warehouse: Warehouse, table: str = PER_MINUTE.published_table) -> list[dict[str, Any]]:
     """Return a table's rows without its commit numbers."""
     found = warehouse.load_rows(table).to_pylist()
     plain = [{k: v for k, v in row.items() if k not in ("commit_number", "as_of")} for row in found]
@@ -80,9 +80,9 @@ def test_a_stream_continues_during_a_rebuild_and_ends_at_promotion(
     assert parity(warehouse, PER_MINUTE).equal
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
-    before = warehouse.newest_version(PER_MINUTE.table)
+    before = warehouse.newest_version(PER_MINUTE.published_table)
     done = work.promote(warehouse, WIDER)
-    assert warehouse.newest_version(PER_MINUTE.table) == before + 1
+    assert warehouse.newest_version(PER_MINUTE.published_table) == before + 1
     assert (done.mode, done.through_arrival) == ("promotion", 5)
     assert not warehouse.has_table(made.tables[0])
     with pytest.raises(DefinitionChangedError):
@@ -99,12 +99,12 @@ def test_a_promotion_gives_the_same_rows_as_a_backfill(warehouse: Warehouse) -> 
     backfill(warehouse, other)
     work.rebuild(warehouse, WIDER)
     work.promote(warehouse, WIDER)
-    assert rows(warehouse) == rows(warehouse, other.table)
+    assert rows(warehouse) == rows(warehouse, other.published_table)
     assert rows(warehouse, PER_MINUTE.late_table) == rows(warehouse, other.late_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     for transform in (WIDER, other):
         incremental(warehouse, transform)
-    assert rows(warehouse) == rows(warehouse, other.table)
+    assert rows(warehouse) == rows(warehouse, other.published_table)
 
 
 # Several runs and a rebuild.
@@ -118,9 +118,9 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     work.promote(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     incremental(warehouse, WIDER)
-    before = warehouse.newest_version(PER_MINUTE.table)
+    before = warehouse.newest_version(PER_MINUTE.published_table)
     done = work.roll_back(warehouse, WIDER)
-    assert warehouse.newest_version(PER_MINUTE.table) == before + 1
+    assert warehouse.newest_version(PER_MINUTE.published_table) == before + 1
     assert (done.mode, done.through_arrival) == ("rollback", 3)
     assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
     with pytest.raises(StaleError, match="made by another definition"):
@@ -154,7 +154,7 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
     """Rebuild an asset that has run. Return its rows and those of the side table."""
     ran(warehouse)
     work.rebuild(warehouse, WIDER)
-    return rows(warehouse), rows(warehouse, work.side_definition(WIDER).table)
+    return rows(warehouse), rows(warehouse, work.side_definition(WIDER).published_table)
 
 
 # Once for each fail point.
@@ -169,7 +169,7 @@ def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     done = work.promote(warehouse, WIDER)
     assert rows(warehouse) == new
     assert Asset(warehouse, WIDER).published_commit_number() == done.commit_number == 1
-    assert not warehouse.has_table(work.side_definition(WIDER).table)
+    assert not warehouse.has_table(work.side_definition(WIDER).published_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal
@@ -225,10 +225,10 @@ def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehous
     ran(warehouse)
     now = replace(PER_MINUTE, allowed_lateness=0)
     old = rows(warehouse)
-    since = warehouse.newest_version(PER_MINUTE.table)
+    since = warehouse.newest_version(PER_MINUTE.published_table)
     work.rebuild(warehouse, now)
     work.promote(warehouse, now)
-    feed = warehouse.read_change_feed(PER_MINUTE.table, since)
+    feed = warehouse.read_change_feed(PER_MINUTE.published_table, since)
     feed = feed.groupBy("_change_type").agg(F.sum("n").alias("n")).collect()
     assert {r[0]: r[1] for r in feed} == {
         "delete": sum(r["n"] for r in old),

@@ -52,11 +52,15 @@ def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) 
     run_all(warehouse, PER_MINUTE, 2)
     before = published(warehouse, PER_MINUTE)
     mended = replace(PER_MINUTE, function=halved)
-    versions = [warehouse.newest_version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
+    versions = [
+        warehouse.newest_version(t) for t in (PER_MINUTE.published_table, PER_MINUTE.state_table)
+    ]
     done = work.replay(warehouse, mended, SINCE)
     assert done.facts is not None
     assert (done.table, done.through) == ("per_minute", len(ARRIVALS))
-    now = [warehouse.newest_version(t) for t in (PER_MINUTE.table, PER_MINUTE.state_table)]
+    now = [
+        warehouse.newest_version(t) for t in (PER_MINUTE.published_table, PER_MINUTE.state_table)
+    ]
     assert now == [version + 1 for version in versions]
     after = published(warehouse, mended)
     assert after.keys() == before.keys()
@@ -92,7 +96,7 @@ def test_parity_holds_after_replays_next_to_a_stream(warehouse: Warehouse, windo
     assert parity(warehouse, asset).equal
     theirs = rows(warehouse, side.table)
     assert theirs
-    mine = rows(warehouse, asset.table)
+    mine = rows(warehouse, asset.published_table)
     whole = len(theirs) == len(mine)
     assert whole == isinstance(window, Session)
     assert all(row in mine for row in theirs)
@@ -111,7 +115,7 @@ def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
 def test_a_replay_to_side_tables_changes_no_other_table(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
-    own = [*PER_MINUTE.tables, "readings_log", "readings_timeline"]
+    own = [*PER_MINUTE.own_tables, "readings_log", "readings_timeline"]
     before = [warehouse.newest_version(table) for table in own]
     work.replay_to_side_tables(warehouse, WIDER, 0, "tried")
     side = work.replay_to_side_tables(warehouse, WIDER, SINCE, "tried")

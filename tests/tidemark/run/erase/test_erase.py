@@ -43,7 +43,7 @@ PLAIN = replace(
     # Ann's event of value 7 makes another a duplicate. Her first one brings a window to two.
     deduplicate=Deduplicate("value", within="1 hour"),
     aggregates={"n": agg.count(), "who": agg.max("sensor")},
-    expectations=(q.between("n", least=2), q.matches_log()),
+    expectations=(q.between("n", min_value=2), q.matches_log()),
 )
 EVERY = (KEYED, PLAIN)
 
@@ -163,12 +163,12 @@ def test_a_dropped_asset_does_not_block_an_erasure(
     with pytest.raises(DataError, match=r"'keyed' \(keyed, .*`tidemark drop keyed`"):
         erase_events(warehouse, READINGS, [], "value = 15")
     # A drop that is killed leaves some tables, but no state.
-    for table in KEYED.tables if not defined else [KEYED.state_table]:
+    for table in KEYED.own_tables if not defined else [KEYED.state_table]:
         warehouse.drop_table(table)
     done = erase_events(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
     assert (done.resumed, done.events) == (1, 1)
     assert erasures.find_unfinished(warehouse, READINGS) == []
-    assert not any(warehouse.has_table(table) for table in KEYED.tables)
+    assert not any(warehouse.has_table(table) for table in KEYED.own_tables)
     if defined:
         run_all(warehouse, KEYED)
         assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})

@@ -98,7 +98,7 @@ def test_a_session_that_grows_during_release_is_published_once(
         PER_MINUTE,
         window=Session("20 seconds"),
         allowed_lateness=10 * MINUTE,
-        expectations=(q.between("n", most=1),),
+        expectations=(q.between("n", max_value=1),),
     )
     second = 1_000_000
     first = [Event(T0, "a", 1.0), Event(T0 + 10 * second, "a", 1.0)]
@@ -116,14 +116,14 @@ def test_a_session_that_grows_during_release_is_published_once(
             # After the published table was read, and before the release is written.
             late = [Event(T0 + 20 * second, "a", 1.0), Event(T0 + 40 * second, "a", 1.0)]
             ingest(warehouse, READINGS, [late], ends=False)
-            wider = replace(asset, expectations=(q.between("n", most=9),))
+            wider = replace(asset, expectations=(q.between("n", max_value=9),))
             incremental(warehouse, wider)
         return found
 
     monkeypatch.setattr(quarantine, "read", while_a_run_goes_on)
     with pytest.raises(DataError, match="No such window"):
         quarantine.release(warehouse, asset, Choice())
-    rows = [r.asDict() for r in warehouse.read_frame(asset.table).collect()]
+    rows = [r.asDict() for r in warehouse.read_frame(asset.published_table).collect()]
     # The session of b is still open.
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
 

@@ -166,7 +166,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_the_copies_of_a_killed_process_are_removed_by_the_next_one(place: str) -> None:
     create_numbers(place, commits=1)
-    copies = cache.folder("transaction_logs")
+    copies = cache.cache_folder("transaction_logs")
     killed = subprocess.Popen([sys.executable, "-c", KILLED, place])
     killed.wait(60)
     assert [*copies.glob(f"{killed.pid}-*")]

@@ -194,7 +194,7 @@ def test_a_lookup_path_is_named_by_its_last_part(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
     source = replace(READINGS, lookups=(warehouse.path_of("places"),))
     assert current_versions(warehouse, source) == {"places": 0}
-    assert replace(ASSET, source=source).lookups == ["places"]
+    assert replace(ASSET, source=source).lookup_names == ["places"]
 
 
 def test_a_function_may_use_only_declared_lookups() -> None:

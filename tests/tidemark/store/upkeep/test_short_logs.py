@@ -84,10 +84,10 @@ def test_what_a_streaming_query_has_not_read_stays(
 
 def test_the_published_table_keeps_its_history(warehouse: Warehouse) -> None:
     tables = (LEDGER, CHECKS, PER_MINUTE.state_table)
-    for table in (*tables, PER_MINUTE.table):
+    for table in (*tables, PER_MINUTE.published_table):
         grow(warehouse, table)
     short_logs.of_asset(Asset(warehouse, PER_MINUTE), Increment(commit_number=50))
-    assert oldest_version(warehouse, PER_MINUTE.table) == 0
+    assert oldest_version(warehouse, PER_MINUTE.published_table) == 0
     for table in tables:
         assert 20 <= oldest_version(warehouse, table) <= 27
 
@@ -104,7 +104,7 @@ def test_a_published_table_keeps_its_newest_versions_and_what_was_not_read(
     remaining: int,
 ) -> None:
     monkeypatch.setattr(short_logs, "KEPT_VERSIONS", kept)
-    table = PER_MINUTE.table
+    table = PER_MINUTE.published_table
     for each in (table, PER_MINUTE.state_table):
         grow(warehouse, each)
     head = warehouse.find_head(table)

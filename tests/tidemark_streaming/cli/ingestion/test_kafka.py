@@ -134,10 +134,10 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
     process = broker.broker_process(Settings())
     try:
         assert call("dev", "kafka", "up").exit_code == 0
-        first = process.running()
+        first = process.find_running()
         topic = Topics(f"127.0.0.1:{port}").create()
         assert call("dev", "kafka", "up").exit_code == 0
-        assert process.running() == first
+        assert process.find_running() == first
         processes = json.loads(call("status", "--json").stdout)["processes"]
         assert [p["address"] for p in processes if p["name"] == "Kafka broker"] == [
             f"127.0.0.1:{port}"
@@ -150,7 +150,7 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
         assert f"Tidemark's own Kafka broker of the home {tmp_path}: stop it with" in refused
         monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
         assert call("dev", "kafka", "down").exit_code == 0
-        assert process.running() is None
+        assert process.find_running() is None
         assert "No broker is running." in call("dev", "kafka", "down").stderr
         assert call("dev", "kafka", "up").exit_code == 0
         Topics(f"127.0.0.1:{port}").send(topic, clicks(1))

@@ -42,7 +42,7 @@ def test_quarantined_windows_are_listed_and_shown() -> None:
     assert starts("--key", "sensor=a") == both[:1]
     listed = " ".join(call("quarantine", "list", "gated").stdout.split())
     assert "gated: 2 windows in quarantine" in listed
-    assert "between(most, most=5): 9" in listed
+    assert "between(most, max_value=5): 9" in listed
     assert "by expectation" in listed
     limited = call("quarantine", "list", "gated", "--limit", "1")
     assert "gated: 2 windows in quarantine" in " ".join(limited.stdout.split())
@@ -59,7 +59,7 @@ def test_each_result_is_returned_once_and_in_order(here: Settings, store: Wareho
     snapshot = Snapshot(here)
     first = results_since(snapshot, "gated")
     assert [(r.expectation, r.success, r.level) for r in first] == [
-        ("between(most, most=5)", False, "error"),
+        ("between(most, max_value=5)", False, "error"),
         ("not_null(sensor)", True, "warning"),
         ("matches_log()", True, "error"),
     ]
@@ -68,7 +68,7 @@ def test_each_result_is_returned_once_and_in_order(here: Settings, store: Wareho
     assert incremental(store, gated) is not None
     second = results_since(snapshot, "gated", 0)
     assert [(r.expectation, r.success) for r in second] == [
-        ("between(most, most=5)", True),
+        ("between(most, max_value=5)", True),
         ("not_null(sensor)", False),
         ("matches_log()", True),
     ]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from helpers.data.runs import left_behind
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
 from helpers.processes.commands import call
-from tidemark.base.instants import iso
+from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark.run.change import rebuild
 from tidemark.run.runner import incremental
@@ -70,15 +70,15 @@ def refused(*arguments: str) -> str:
 
 
 def test_a_replay_writes_the_table_or_a_separate_one(store: Warehouse) -> None:
-    version = store.newest_version(PER_MINUTE.table)
+    version = store.newest_version(PER_MINUTE.published_table)
     at = Log(store, READINGS).read_timeline()[2].arrived_at
-    beside = told("replay", "per_minute", "--since", str(iso(at)), "--into", "tried")
+    beside = told("replay", "per_minute", "--since", str(format_instant(at)), "--into", "tried")
     assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
     assert len(store.load_rows("per_minute__tried")) == beside["windows"] > 0
-    assert store.newest_version(PER_MINUTE.table) == version
+    assert store.newest_version(PER_MINUTE.published_table) == version
     said = call("replay", "per_minute", "--from-arrival", "2")
     assert "arrivals 2 to 3" in " ".join(said.stdout.split())
-    assert store.newest_version(PER_MINUTE.table) == version + 1
+    assert store.newest_version(PER_MINUTE.published_table) == version + 1
     gone = told("replay", "per_minute", "--into", "tried", "--discard")
     assert gone["asset"] == "per_minute"
     assert "per_minute__tried" in gone["discarded"]
@@ -100,17 +100,17 @@ def test_promoting_over_a_killed_run_requires_no_backup(
     assert "There is nothing to promote" in refused("rebuild", "per_minute", "--promote")
     made = told("rebuild", "per_minute")
     assert (made["through"], made["windows"]) == (4, len(store.load_rows("per_minute__rebuild")))
-    version = store.newest_version(PER_MINUTE.table)
+    version = store.newest_version(PER_MINUTE.published_table)
     sentence = refused("rebuild", "per_minute", "--promote")
     killed = State(store, PER_MINUTE).read_last_commit().commit_number
     assert f"commit {killed}, is not completely published" in sentence
     assert (
         "`tidemark rebuild per_minute --promote --no-backup` promotes without a backup." in sentence
     )
-    assert store.newest_version(PER_MINUTE.table) == version
+    assert store.newest_version(PER_MINUTE.published_table) == version
     done = told("rebuild", "per_minute", "--promote", "--no-backup")
     assert (done["mode"], done["through_arrival"]) == ("promotion", 4)
-    assert len(store.load_rows(PER_MINUTE.table)) == made["windows"]
+    assert len(store.load_rows(PER_MINUTE.published_table)) == made["windows"]
     assert told("diff", "per_minute")["same"]
     assert "has no backup to restore" in refused("rebuild", "per_minute", "--rollback")
 

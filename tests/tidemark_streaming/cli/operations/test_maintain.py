@@ -142,7 +142,7 @@ def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Wareho
 def test_tables_that_no_domain_defines_are_dropped(here: Settings, store: Warehouse) -> None:
     rows = pa.table({"n": pa.array([1], pa.int64())})
     ghost = replace(gated, name="ghost")
-    tables = [*ghost.tables, *ghost.side("rebuild").tables]
+    tables = [*ghost.own_tables, *ghost.with_side_tables("rebuild").own_tables]
     for table in tables:
         store.ensure_table(table, rows)
     # A source that is not derived is never dropped.

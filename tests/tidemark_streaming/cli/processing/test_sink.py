@@ -75,11 +75,11 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
     assert (nothing["records"], nothing["version"]) == (0, None)
     ingest(store, READINGS, ARRIVALS[:2], ends=False)
     incremental(store, asset)
-    rows = len(store.load_rows(asset.table))
+    rows = len(store.load_rows(asset.published_table))
     first = told()
     # The start of the epoch is also a record.
     assert (first["topic"], first["transactions"], first["records"]) == (topic, 1, rows + 1)
-    assert first["version"] == store.newest_version(asset.table)
+    assert first["version"] == store.newest_version(asset.published_table)
     assert told()["transactions"] == 0
     assert "All published windows of 'per_minute' are in topic" in " ".join(
         call("sink", "per_minute").stderr.split()
@@ -100,7 +100,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
         ingest(store, READINGS, ARRIVALS[2:], ends=False)
         incremental(store, asset)
         deadline = time.monotonic() + 120
-        while windows(topics, topic) != (now := len(store.load_rows(asset.table))):
+        while windows(topics, topic) != (now := len(store.load_rows(asset.published_table))):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, (windows(topics, topic), now)
             time.sleep(0.2)
@@ -114,7 +114,10 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, log.read_text()
     followed = json.loads(said)
-    assert (followed["version"], followed["transactions"]) == (store.newest_version(asset.table), 1)
+    assert (followed["version"], followed["transactions"]) == (
+        store.newest_version(asset.published_table),
+        1,
+    )
     assert "Traceback" not in log.read_text()
     assert foreground.commands(home) == [], "it was ended on purpose"
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.suite.nightly import mostly_nightly
-from tidemark.engine.queries.requests import fetch
+from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark_streaming.extras.lane.records import decode_json
 from tidemark_streaming.payloads import Json
 
@@ -181,7 +181,7 @@ def differences(
         )
 
     rows = spark.createDataFrame([*enumerate(records)], "n INT, value BINARY")
-    table = fetch(reduce(decoded, range(len(kinds)), rows).drop("value")).sort_by("n")
+    table = fetch_dataframe(reduce(decoded, range(len(kinds)), rows).drop("value")).sort_by("n")
     values, wrong, refused = pa.chunked_array([pa.array(records, pa.binary())]), [], []
     for n, kind in enumerate(kinds):
         strict = Json(options).decode(values, {"x": kind})

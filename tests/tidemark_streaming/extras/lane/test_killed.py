@@ -126,7 +126,7 @@ def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
     try:
         send(100)
         _await(lambda: len(_more(broker, came)) >= 100, running, tmp_path / "said")
-        record = spark.running()
+        record = spark.find_running()
         assert record is not None
         assert lane_status(settings, NAMED) == LaneStatus(
             True, True, "Lane 'numbers_doubled' runs."
@@ -149,7 +149,7 @@ def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
         running.send_signal(signal.SIGTERM)
         _await_end(running)
         assert running.returncode == 0, (tmp_path / "said").read_text()
-        assert spark.running() is None
+        assert spark.find_running() is None
         assert not lane_status(settings, NAMED).started
     finally:
         running.kill()
