@@ -37,29 +37,52 @@ _CALENDAR = (
     " Months and years vary in length: use Calendar('month') or Calendar('year') for calendar "
     "windows."
 )
-_DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
+_SHORT_UNITS = {
+    "us": "microsecond",
+    "ms": "millisecond",
+    "s": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "d": "day",
+    "w": "week",
+}
+"""Short forms of units, in lower case only: elsewhere, `M` is a month."""
+_INTERVAL = re.compile(r"\s*interval\s(.*)", re.IGNORECASE)
+_DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 
 def parse_duration(text: str | timedelta) -> int:
-    """Return a duration in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`.
+    """Return a duration in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`, `"1h"`.
 
-    Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural. A
-    day is 24 hours; use calendar windows for calendar days.
+    Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural, and
+    us, ms, s, m, min, h, d and w. An interval of SQL is a duration too, as in `"interval 1 hour"`.
+    A day is 24 hours; use calendar windows for calendar days.
     """
-    if isinstance(text, timedelta):
-        micros = text // timedelta(microseconds=1)
-    else:
-        match = _DURATION.fullmatch(text.lower()) if isinstance(text, str) else None
-        if match is None or match[2] not in _UNITS:
-            hint = _CALENDAR if match is not None and match[2] in ("month", "year") else ""
-            raise DefinitionError(
-                f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS)}, "
-                f"as in '90 seconds'.{hint}"
-            )
-        micros = round(float(match[1]) * _UNITS[match[2]])
+    micros = _count_micros(text)
     if abs(micros) > INFINITY - BEGINNING:
         raise DefinitionError(f"{text!r} is too long: a duration must be at most 9,999 years.")
     return micros
+
+
+def _count_micros(text: str | timedelta) -> int:
+    if isinstance(text, timedelta):
+        return text // timedelta(microseconds=1)
+    written = str(text)
+    interval = _INTERVAL.fullmatch(written)
+    if interval is not None:
+        # SQL allows quotes around the number, and around the number and the unit.
+        written = interval[1].replace("'", " ")
+    match = _DURATION.fullmatch(written)
+    name = "" if match is None else match[2]
+    unit = _SHORT_UNITS.get(name) or name.lower().removesuffix("s")
+    if match is None or unit not in _UNITS:
+        hint = _CALENDAR if unit in ("month", "year") else ""
+        raise DefinitionError(
+            f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS)}, as in "
+            f"'90 seconds' or '1h'.{hint}"
+        )
+    return round(float(match[1]) * _UNITS[unit])
 
 
 def checked_duration(subject: str, text: str | timedelta, *, zero: bool = False) -> int:

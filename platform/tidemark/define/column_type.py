@@ -54,6 +54,9 @@ _ALLOWED = (
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|[<>(),:])")
 
 
+_WORD = re.compile(r"\w+")
+
+
 class UnknownTypeError(ValueError):
     """A text is not a supported type; the message says why and what to write instead."""
 
@@ -71,6 +74,26 @@ def data_type(text: str) -> DataType:
     if tokens.next is not None:
         raise tokens.create_error(f"'{tokens.next}' is not allowed after a type")
     return parsed
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Return the columns that a DDL text declares, with their types as in `simple_type`.
+
+    Example:
+        parse_columns("at TIMESTAMP, n Integer NOT NULL")  # {"at": "timestamp", "n": "int"}
+
+    Raises:
+        UnknownTypeError: a name or a type is missing or not supported, or a name occurs twice.
+    """
+    tokens = _Tokens(text)
+    columns = dict[str, str]()
+    for field in _parse_fields(tokens):
+        if field.name in columns:
+            raise UnknownTypeError(f"the column '{field.name}' is declared twice")
+        columns[field.name] = field.dataType.simpleString()
+    if tokens.next is not None:
+        raise tokens.create_error(f"expected ',' before '{tokens.next}'")
+    return columns
 
 
 def simple_type(text: str) -> str:
@@ -169,15 +192,24 @@ def _parse_parameters(tokens: _Tokens, count: int) -> list[DataType]:
 
 def _parse_struct(tokens: _Tokens) -> StructType:
     tokens.expect_sign("<")
+    fields = _parse_fields(tokens)
+    tokens.expect_sign(">")
+    return StructType(fields)
+
+
+def _parse_fields(tokens: _Tokens) -> list[StructField]:
+    """Return names with their types, separated by commas: the fields of a struct, or columns."""
     fields = list[StructField]()
     while not fields or tokens.skip_word(","):
         name = tokens.take_token()
-        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        elif not _WORD.fullmatch(name):
+            raise tokens.create_error(f"'{name}' is not a name")
         tokens.skip_word(":")
         fields.append(StructField(name, _parse_type(tokens)))
         _skip_suffix(tokens)
-    tokens.expect_sign(">")
-    return StructType(fields)
+    return fields
 
 
 def _skip_suffix(tokens: _Tokens) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 
 from pyspark.sql import Column
@@ -14,7 +15,7 @@ from tidemark.base.determinism import Sql
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, format_duration, parse_duration
 from tidemark.define import tables
-from tidemark.define.column_type import UnknownTypeError, simple_type
+from tidemark.define.column_type import UnknownTypeError, parse_columns, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.protection import Protection
 from tidemark.define.tables import Role, TableName
@@ -33,14 +34,14 @@ _LONGEST_NAME = 100
 
 
 @checked_class
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Source:
     """A stream of events, ingested into one append-only event log.
 
     Example:
         visits = Source(
             name="visits",
-            columns={"at": "TIMESTAMP", "page": "STRING"},
+            columns="at TIMESTAMP, page STRING",
             event_time="at",
             watermark=BoundedOutOfOrderness("1 minute"),
         )
@@ -48,7 +49,8 @@ class Source:
     Args:
         name: lowercase letters, digits and underscores. The source's tables are `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
-        columns: the events' columns and their Spark DDL types.
+        columns: the events' columns and their types, as a DDL text of Spark or as a mapping, as in
+            `{"at": "TIMESTAMP", "page": "STRING"}`.
         rename: maps fields of the data to columns with another name: with `{"position": "place"}`,
             the column `place` has the field `position`. All other fields have the name of their
             column.
@@ -71,7 +73,8 @@ class Source:
 
     Raises:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
-            timestamp; the watermark's column is missing; a column has an unsupported type; the name
+            timestamp; the watermark's column is missing; a column has an unsupported type, or the
+            text with the columns is not valid; the name
             of a column or a field is not valid, is used twice, or is reserved for a column that
             Tidemark adds; a field in `rename` is a path; `computed` or `transient_fields` are
             not valid; a lookup table has no usable name; `max_future_skew` is negative;
@@ -94,6 +97,34 @@ class Source:
 
     dead_letter_noun: ClassVar[str] = "dead letter"
     """The term that messages use for a row of `dead_letters_table`."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Mapping[str, str] | str,
+        event_time: str,
+        watermark: Watermark,
+        lookups: Sequence[str] = (),
+        max_future_skew: str | timedelta | None = None,
+        mask: Mapping[str, Protection] | None = None,
+        rename: Mapping[str, str] | None = None,
+        heartbeat: str | timedelta | None = None,
+        computed: Mapping[str, Sql] | None = None,
+        transient_fields: Mapping[str, str] | None = None,
+    ) -> None:
+        set_field = partial(object.__setattr__, self)
+        set_field("name", name)
+        set_field("columns", read_columns(f"Source '{name}'", columns))
+        set_field("event_time", event_time)
+        set_field("watermark", watermark)
+        set_field("lookups", lookups)
+        set_field("max_future_skew", max_future_skew)
+        set_field("mask", mask or {})
+        set_field("rename", rename or {})
+        set_field("heartbeat", heartbeat)
+        set_field("computed", computed or {})
+        set_field("transient_fields", transient_fields or {})
+        self.__post_init__()
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -381,6 +412,23 @@ def untimed_reason(time: Column) -> Column:
 
 def _is_quoted(field_name: str) -> bool:
     return len(field_name) > len("``") and field_name[0] == field_name[-1] == "`"
+
+
+def read_columns(owner: str, columns: Mapping[str, str] | str) -> Mapping[str, str]:
+    """Return columns with their types, from a mapping or a DDL text.
+
+    Args:
+        owner: the start of an error message, as in "Source 'orders'".
+    """
+    if not isinstance(columns, str):
+        return columns
+    try:
+        return parse_columns(columns)
+    except UnknownTypeError as error:
+        raise DefinitionError(
+            f"{owner}: the text of columns is not valid: {error}. Write names and types, as in "
+            'columns="at TIMESTAMP, amount DECIMAL(10,2)".'
+        ) from None
 
 
 def lookup_name(lookup: str) -> str:

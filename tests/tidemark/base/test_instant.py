@@ -25,6 +25,18 @@ from tidemark.base.instants import (
         ("250 milliseconds", 250_000),
         ("2 weeks", 14 * 86_400_000_000),
         ("0 days", 0),
+        ("1h", 3_600_000_000),
+        ("-1.5 h", -5_400_000_000),
+        ("30min", 1_800_000_000),
+        ("5m", 300_000_000),
+        ("10s", 10_000_000),
+        ("20ms", 20_000),
+        ("7us", 7),
+        ("2d", 2 * 86_400_000_000),
+        ("1w", 7 * 86_400_000_000),
+        ("interval 1 hour", 3_600_000_000),
+        ("INTERVAL '2' DAY", 2 * 86_400_000_000),
+        ("interval '-5 minutes'", -300_000_000),
         (timedelta(minutes=1, microseconds=1), 60_000_001),
     ],
 )
@@ -32,7 +44,22 @@ def test_a_duration_is_a_number_and_a_unit(text: str, micros: int) -> None:
     assert parse_duration(text) == micros
 
 
-@pytest.mark.parametrize("text", ["", "soon", "3", "hours", "1 month", "1 hour 30 minutes"])
+# `1M` is a month elsewhere.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "3",
+        "hours",
+        "1 month",
+        "1 hour 30 minutes",
+        "1M",
+        "1H",
+        "interval",
+        "interval1h",
+    ],
+)
 def test_an_invalid_duration_is_refused_with_the_units(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not a duration: write a number and one of micro"):
         parse_duration(text)

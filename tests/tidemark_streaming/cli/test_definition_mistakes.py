@@ -38,9 +38,9 @@ def hourly(rows):
             'Tumbling("1 hour")',
             'Tumbling("1 month")',
             "transforms.py, line 10: '1 month' is not a duration: write a number and one of "
-            "microsecond, millisecond, second, minute, hour, day, week, as in '90 seconds'. Months "
-            "and years vary in length: use Calendar('month') or Calendar('year') for calendar "
-            "windows.",
+            "microsecond, millisecond, second, minute, hour, day, week, as in '90 seconds' or "
+            "'1h'. Months and years vary in length: use Calendar('month') or Calendar('year') for "
+            "calendar windows.",
         ),
         (
             "window=",

@@ -19,7 +19,7 @@ from tidemark.define.derived.derived_source import (
 )
 from tidemark.define.derived.union import LINEAGE
 from tidemark.define.preparation import Preparation
-from tidemark.define.source import Source
+from tidemark.define.source import Source, read_columns
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RowAsset:
 
 @check_arguments
 def row_asset(
-    *, source: Source, columns: Mapping[str, str] | None = None
+    *, source: Source, columns: Mapping[str, str] | str | None = None
 ) -> Callable[[Callable[..., DataFrame]], DerivedSource]:
     """Define a table of prepared rows; the decorated function prepares the source's rows.
 
@@ -57,14 +57,14 @@ def row_asset(
     once. The row asset is a source for other definitions.
 
     Example:
-        @row_asset(source=visits, columns={"at": "TIMESTAMP", "page": "STRING", "site": "STRING"})
+        @row_asset(source=visits, columns="at TIMESTAMP, page STRING, site STRING")
         def visits_by_site(visits):
             return visits.where("page IS NOT NULL").withColumn("site", F.split("page", "/")[0])
 
     Args:
         source: the source of the events, which may be a derived source.
-        columns: the columns of the function's result that are kept, and their Spark DDL types; by
-            default, the columns of the source. The event time must be one of them.
+        columns: the columns of the function's result that are kept, and their types, as in
+            `Source`; by default, the columns of the source. The event time must be one of them.
 
     Raises:
         DefinitionError: the definition can't be run; the message says why.
@@ -73,14 +73,16 @@ def row_asset(
     def define_source(function: Callable[..., DataFrame]) -> DerivedSource:
         name = function.__name__
         refuse_retractions(f"Row asset '{name}'", (source,))
-        declared = (
-            {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
-        )
-        if taken := [c for c in LINEAGE if c in declared]:
-            raise DefinitionError(
-                f"Row asset '{name}': the column '{taken[0]}' can't have this name, because "
-                "Tidemark adds a column of this name. Choose another name."
-            )
+        if columns is None:
+            declared = {column: source.columns[column] for column in own_columns(source)}
+        else:
+            declared = read_columns(f"Row asset '{name}'", columns)
+        for column in LINEAGE:
+            if column in declared:
+                raise DefinitionError(
+                    f"Row asset '{name}': the column '{column}' can't have this name, because "
+                    "Tidemark adds a column of this name. Choose another name."
+                )
         types = {column: simple_type(kind) for column, kind in declared.items()}
         return DerivedSource(
             name=name,
