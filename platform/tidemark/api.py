@@ -28,6 +28,7 @@ from tidemark.define.derived.union import union
 from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.rollup import RollUp, rollup
 from tidemark.define.source import Source
+from tidemark.define.sql.sql_asset import sql_asset
 from tidemark.define.transform import WindowedTransform, windowed_asset
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Never, Trigger
 from tidemark.define.uniqueness import Deduplicate
@@ -97,6 +98,7 @@ __all__ = [
     "rollup",
     "row_asset",
     "secret",
+    "sql_asset",
     "union",
     "windowed_asset",
 ]

@@ -91,6 +91,15 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
         "window": tm.Tumbling("1 hour"),
         "aggregates": {"n": agg.count()},
     },
+    tm.sql_asset: {
+        "name": "summed",
+        "source": READINGS,
+        "sql": f"""
+            SELECT COUNT(*) AS n
+            FROM TUMBLE(TABLE {READINGS.name}, DESCRIPTOR({READINGS.event_time}), '1 hour')
+            GROUP BY window_start, window_end
+        """,
+    },
     rollup: {"of": PER_MINUTE, "name": "rolled", "window": tm.Tumbling("1 hour")},
     tm.Between: {"start": "0 seconds", "end": "1 hour"},
     tm.join: {

@@ -1,11 +1,11 @@
 """Parse a scenario's aggregates: their names, arguments and result types."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates import Aggregate
+from tidemark.define.column_spelling import write_column
 from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Columns, Kind
 from tidemark_streaming.scenario.read.reader import Node
 
@@ -32,22 +32,6 @@ _FUNCTIONS = {
 _NUMERIC = ("sum", "avg", "stddev", "variance", "quantile")
 _COUNTS = ("approx_count_distinct", "count_distinct")
 _ROWS = ("top_n", "last_n")
-
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_RESERVED = re.compile(
-    r"all|and|anti|any|array|as|at|authorization|between|both|by|case|cast|check|collate|"
-    r"column|constraint|create|cross|cube|current_catalog|current_database|current_date|"
-    r"current_schema|current_time|current_timestamp|current_user|distinct|else|end|escape|"
-    r"except|exists|extract|false|fetch|filter|for|foreign|from|full|grant|group|grouping|"
-    r"having|in|inner|intersect|interval|into|is|join|lateral|leading|left|like|"
-    r"localtimestamp|minus|natural|not|now|null|on|only|or|order|outer|overlaps|position|"
-    r"primary|references|right|rollup|select|semi|session_user|some|struct|system_user|"
-    r"table|then|time|to|trailing|trim|true|union|unique|unknown|user|using|values|when|"
-    r"where|window|with",
-    re.IGNORECASE,
-)
-"""Names that mean something else in an expression of Spark SQL, unless they are quoted."""
 
 
 def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
@@ -80,14 +64,7 @@ def _aggregate(node: Node, over: Columns) -> tuple[Aggregate, Kind]:
         arguments = (fields["n"].integer("'n'", minimum=1),)
     column = _column(argument, name, over)
     with node.locate_errors():
-        return make(_write_column(column), *arguments), _gives(name, over.types[column])
-
-
-def _write_column(column: str) -> str:
-    """Return a column as users write it in Python, so that both have the same fingerprint."""
-    if _PLAIN_NAME.fullmatch(column) and not _RESERVED.fullmatch(column):
-        return column
-    return f"`{column}`"
+        return make(write_column(column), *arguments), _gives(name, over.types[column])
 
 
 def _column(node: Node, function: str, over: Columns) -> str:
