@@ -56,11 +56,7 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     f"{CLI}/test_streaming_commands.py": {
         "test_a_stream_catches_up_and_prints_its_progress": ("stream",),
     },
-    f"{CLI}/processing/test_correct.py": {
-        "test_a_correction_reports_its_changes_and_a_second_one_none": ("correct",),
-    },
     f"{CLI}/operations/test_changing.py": {
-        "test_a_replay_writes_the_table_or_a_separate_one": ("replay",),
         "test_promoting_over_a_killed_run_requires_no_backup": ("diff", "rebuild"),
     },
     f"{CLI}/processing/test_sink.py": {

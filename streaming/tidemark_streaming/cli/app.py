@@ -29,7 +29,7 @@ from tidemark_streaming.cli.ingestion import close, dead_letters, ingest
 from tidemark_streaming.cli.inspection import quarantine, scenarios, show, tap, trace, verify
 from tidemark_streaming.cli.marts import marts
 from tidemark_streaming.cli.operations import engine, erase, evolve, fsck, maintain, watermark
-from tidemark_streaming.cli.processing import compute, replay, sink, stream
+from tidemark_streaming.cli.processing import backfill, run, sink, stream
 
 _INTERRUPTED = 130
 
@@ -48,11 +48,9 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "dead-letters": dead_letters.app,
     },
     "Processing": {
-        "run": compute.run,
+        "run": run.command,
         "stream": stream.command,
-        "backfill": compute.backfill,
-        "correct": compute.correct,
-        "replay": replay.command,
+        "backfill": backfill.command,
         "sink": sink.command,
     },
     "Inspection": {
@@ -81,9 +79,11 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 """The commands by help panel, in the order of `tidemark --help`."""
 
 _RENAMED = {
+    "correct": "backfill ASSET --too-late",
     "end": "close SOURCE",
     "kafka": "dev kafka",
     "play": "ingest SOURCE --recorded",
+    "replay": "backfill ASSET --since-arrival N",
     "simulate": "test FILE",
 }
 """The new names of former commands, for the error message."""

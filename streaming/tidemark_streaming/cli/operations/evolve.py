@@ -25,7 +25,7 @@ from tidemark_streaming.cli.context import (
     resolve_windows,
 )
 from tidemark_streaming.cli.output import Output, with_json
-from tidemark_streaming.cli.processing.compute import run_output
+from tidemark_streaming.cli.processing.run_report import report_run
 
 if TYPE_CHECKING:
     from tidemark.define.derived.derived_source import DerivedSource
@@ -170,7 +170,7 @@ def rebuild(
         else:
             facts = run.roll_back(store, transform)
         work.note = format_count(facts.windows, "window")
-    return run_output(facts)
+    return report_run(facts)
 
 
 def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, discard: bool) -> Output:

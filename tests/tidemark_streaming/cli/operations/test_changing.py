@@ -1,4 +1,4 @@
-"""`tidemark replay`, `diff` and `rebuild` from the command line, and their error messages."""
+"""`tidemark backfill`, `diff` and `rebuild` from the command line, and their error messages."""
 
 import json
 from collections.abc import Iterator
@@ -72,19 +72,21 @@ def refused(*arguments: str) -> str:
 def test_a_replay_writes_the_table_or_a_separate_one(store: Warehouse) -> None:
     version = store.newest_version(PER_MINUTE.published_table)
     at = Log(store, READINGS).read_timeline()[2].arrived_at
-    beside = told("replay", "per_minute", "--since", str(format_instant(at)), "--into", "tried")
+    beside = told(
+        "backfill", "per_minute", "--arrived-from", str(format_instant(at)), "--into", "tried"
+    )
     assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
     assert len(store.load_rows("per_minute__tried")) == beside["windows"] > 0
     assert store.newest_version(PER_MINUTE.published_table) == version
-    said = call("replay", "per_minute", "--from-arrival", "2")
+    said = call("backfill", "per_minute", "--since-arrival", "2")
     assert "arrivals 2 to 3" in " ".join(said.stdout.split())
     assert store.newest_version(PER_MINUTE.published_table) == version + 1
-    gone = told("replay", "per_minute", "--into", "tried", "--discard")
+    gone = told("backfill", "per_minute", "--into", "tried", "--discard")
     assert gone["asset"] == "per_minute"
     assert "per_minute__tried" in gone["discarded"]
     assert not store.has_table("per_minute__tried")
     assert "'readings' has no arrival 9: its newest arrival is 3" in refused(
-        "replay", "per_minute", "--from-arrival", "9"
+        "backfill", "per_minute", "--since-arrival", "9"
     )
 
 
@@ -118,12 +120,15 @@ def test_promoting_over_a_killed_run_requires_no_backup(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["replay"], "Specify where to begin: --from-arrival NUMBER, or --since INSTANT."),
-        (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--since, not both."),
-        (["replay", "--since", "soon"], "'soon' is not a date or time"),
-        (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
-        (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),
-        (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
+        (["backfill", "--since-arrival", "1", "--arrived-from", "2013-01-01"], "not both."),
+        (["backfill", "--arrived-from", "soon"], "'soon' is not a date or time"),
+        (["backfill", "--from", "2013-01-01", "--too-late"], "Choose the windows in one way: by"),
+        (["backfill", "--too-late", "--since-arrival", "1"], "Choose the windows in one way: by"),
+        (["backfill", "--too-late", "--late-events", "include"], "--late-events include is for"),
+        (["backfill", "--into", "tried"], "--into requires --since-arrival or --arrived-from"),
+        (["backfill", "--discard"], "--discard deletes the tables of --into NAME, and can't be"),
+        (["backfill", "--discard", "--into", "a", "--since-arrival", "1"], "--discard deletes the"),
+        (["backfill", "--since-arrival", "1", "--into", "A b"], "A b"),
         (
             ["rebuild", "--promote", "--rollback"],
             "Use at most one of --promote, --rollback and --discard.",

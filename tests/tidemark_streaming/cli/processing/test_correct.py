@@ -1,4 +1,4 @@
-"""The output of `tidemark correct`, and a roll-up that follows its base."""
+"""The output of `tidemark backfill --too-late`, and a roll-up that follows its base."""
 
 import json
 
@@ -13,20 +13,20 @@ ASSET, DAILY = "departures_hourly", "departures_daily"
 def test_a_correction_reports_its_changes_and_a_second_one_none() -> None:
     assert call("ingest", "flights", "--recorded", "--days", "3", "--bulk").exit_code == 0
     call("run", ASSET)
-    done = json.loads(call("correct", ASSET, "--json").stdout)
+    done = json.loads(call("backfill", ASSET, "--too-late", "--json").stdout)
     assert done["facts"]["mode"] == "correction"
     assert done["total"] == len(done["changes"]) > 0
     change = next(c for c in done["changes"] if c["column"] == "flights")
     assert int(change["after"]) > int(change["before"] or 0)
-    assert json.loads(call("correct", ASSET, "--json").stdout) is None
-    again = call("correct", ASSET)
+    assert json.loads(call("backfill", ASSET, "--too-late", "--json").stdout) is None
+    again = call("backfill", ASSET, "--too-late")
     assert again.exit_code == 0
     assert "lacks a too-late event: there is nothing to correct" in " ".join(again.stderr.split())
 
 
 def test_a_correction_lists_its_changes() -> None:
     call("backfill", ASSET)
-    shown = call("correct", ASSET, "--limit", "1").stdout
+    shown = call("backfill", ASSET, "--too-late", "--limit", "1").stdout
     assert "values of" in shown
     assert "increase --limit to list them" in shown
 
@@ -40,7 +40,7 @@ def test_a_roll_up_follows_its_base() -> None:
     asset = next(a for a in found["assets"] if a["asset"] == DAILY)
     assert (asset["as_of"], asset["behind"]) == (11, 0)
     assert asset["open"] == asset["windows"] - asset["final"]
-    for command in ("backfill", "correct"):
-        refused = call(command, DAILY)
+    for option in ([], ["--too-late"]):
+        refused = call("backfill", DAILY, *option)
         assert refused.exit_code == 2
         assert "'departures_daily' is a roll-up" in refused.stderr

@@ -10,7 +10,7 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark_streaming.cli.context import Home
-from tidemark_streaming.cli.processing.compute import explain_no_run
+from tidemark_streaming.cli.processing.run import explain_no_run
 from till.sources import movements, orders, paid_orders, payments
 from till.transforms import movements_hourly, unpaid_hourly
 

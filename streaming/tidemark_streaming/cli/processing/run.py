@@ -1,0 +1,87 @@
+"""`tidemark run`: an incremental run."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.counts import format_count
+from tidemark_streaming.cli.console import err, print_warning, step
+from tidemark_streaming.cli.context import Asset, BytesPerRun, Home, RowsPerRun
+from tidemark_streaming.cli.output import Output, with_json
+from tidemark_streaming.cli.processing.run_report import print_run, to_json
+
+if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
+
+
+@with_json
+def command(
+    asset: Asset,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--max-arrivals",
+            min=1,
+            help="Process at most this many arrivals; all if omitted.",
+        ),
+    ] = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
+) -> Output:
+    """Process the arrivals since the last run, publish their results, and exit.
+
+    This is the incremental run that a schedule starts every few minutes. `tidemark stream` repeats
+    it continuously.
+
+    Example: `tidemark run orders_hourly`
+    """
+    from tidemark.run.admission import Admission
+    from tidemark.run.runner import incremental
+    from tidemark_streaming.ingest.future_watermark import find
+
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse(validates=True)
+    with step(f"run {asset}") as work:
+        admission = Admission(limit, rows_per_run, bytes_per_run)
+        facts = incremental(store, transform, limit=admission)
+        work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
+    if facts is None:
+        message = explain_no_run(home, transform)
+        return Output(None, lambda: err().print(message))
+    if (ahead := find(home.snapshot(), transform.source)) is not None:
+        print_warning(str(ahead))
+
+    def show() -> None:
+        print_run(facts)
+        if facts.limited_by is not None:
+            err().print(f"More arrivals are pending: this run was limited by {facts.limited_by}.")
+
+    return Output(to_json(facts), show)
+
+
+def explain_no_run(home: Home, transform: "Definition") -> str:
+    """Return why a run had nothing to do, and which command adds arrivals."""
+    from tidemark.define.derived.derived_source import DerivedSource
+
+    asset = transform.name
+    source = transform.source
+    progress = home.snapshot().source(source)
+    behind = {name: count for name, count in progress.lag_arrivals.items() if count}
+    if behind:
+        missing = " and ".join(
+            f"{format_count(count, 'arrival')} of '{name}'" for name, count in behind.items()
+        )
+        ingested = f"all arrivals of '{source.name}'" if progress.arrivals else "nothing"
+        return (
+            f"'{asset}' has processed {ingested}, but '{source.name}' has not taken {missing} yet: "
+            f"`tidemark ingest {source.name}` takes them."
+        )
+    if not progress.arrivals:
+        bases = source.base_sources if isinstance(source, DerivedSource) else ()
+        first = next((b.name for b in bases if not home.snapshot().source(b).arrivals), source.name)
+        return (
+            f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "
+            f"{first}` adds them."
+        )
+    return f"'{asset}' is up to date: it has processed all arrivals."
