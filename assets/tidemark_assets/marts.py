@@ -58,8 +58,10 @@ def definitions() -> dg.Definitions:
 def mart_sensor(
     settings: Settings, assets: dg.AssetsDefinition, names: Names = PLAIN
 ) -> dg.SensorDefinition:
-    """Return the sensor that reports the builds of these marts by `tidemark marts`."""
-    description = "Reports the marts that `tidemark marts` built, and the results of their tests."
+    """Return the sensor that reports the builds of these marts by `tidemark dbt build`."""
+    description = (
+        "Reports the marts that `tidemark dbt build` built, and the results of their tests."
+    )
     reporters = [builds_reporter(Marts(settings), assets)]
     return reporting_sensor(names, "marts_reports", description, reporters, needs=frozenset())
 
@@ -238,7 +240,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
-    """Return the reporter of the builds of these marts by `tidemark marts`."""
+    """Return the reporter of the builds of these marts by `tidemark dbt build`."""
 
     def report(tick: Tick) -> Report:
         through: dict[str, int] = tick.memory or {}

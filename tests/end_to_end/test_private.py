@@ -225,7 +225,7 @@ def played(
         assert shown.exit_code == 0, shown.stderr
         (logs / f"{name}.log").write_text(shown.stdout)
     materialize(settings, spark, dagster)
-    built = call("marts")
+    built = call("dbt", "build")
     assert built.exit_code == 0, built.stderr
     return Played(settings, warehouse, asset, folder)
 

@@ -211,7 +211,7 @@ def test_commands_without_extras_work_or_name_the_missing_extra(user: Installed)
     assert user.tidemark("--version").stdout == "tidemark 0.1.0\n"
     status = user.tidemark("status")
     assert (status.returncode, "flights" in status.stdout) == (0, True), status.stderr
-    for command, extra in ((["up"], "dagster"), (["marts"], "marts"), (["demo"], "demo")):
+    for command, extra in ((["up"], "dagster"), (["dbt", "build"], "marts"), (["demo"], "demo")):
         said = user.tidemark(*command)
         assert said.returncode == 2, said.stderr
         assert f"pip install 'tidemark[{extra}]'" in said.stderr

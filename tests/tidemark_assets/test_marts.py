@@ -283,7 +283,7 @@ def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     table = f"{platform.settings.database}.{departures_by_carrier.published_table}"
     local = "to_date(from_utc_timestamp(window_start, 'America/New_York'))"
     platform.warehouse.spark.sql(f"DELETE FROM {table} WHERE {local} = '{last}'")
-    result = call("marts", MART)
+    result = call("dbt", "build", MART)
     assert result.exit_code == 0, result.stderr
     assert MART in result.stdout
     assert platform.mart() == platform.counted()
@@ -338,7 +338,7 @@ def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) 
     platform.mark(FIRST)
     ways = (
         lambda: platform.build(MART).success,
-        lambda: call("marts", MART).exit_code == 0,
+        lambda: call("dbt", "build", MART).exit_code == 0,
         lambda: _run_dbt("build", "--select", f"+{MART}", "--exclude", "test_type:unit"),
     )
     for build in ways:
@@ -347,7 +347,7 @@ def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) 
         assert platform.mart() == before
         # The table is unchanged: days without changes were not recomputed.
         assert platform.marked() == {FIRST}
-    assert call("marts", MART, "--full-refresh").exit_code == 0
+    assert call("dbt", "build", MART, "--full-refresh").exit_code == 0
 
 
 @pytest.mark.nightly

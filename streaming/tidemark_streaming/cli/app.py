@@ -26,8 +26,8 @@ from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
 from tidemark_streaming.cli.getting_started import demo, dev, new, services
 from tidemark_streaming.cli.ingestion import close, dead_letters, ingest
-from tidemark_streaming.cli.inspection import quarantine, scenarios, show, tap, trace, verify
-from tidemark_streaming.cli.marts import marts
+from tidemark_streaming.cli.inspection import parity, quarantine, scenarios, show, tap, trace
+from tidemark_streaming.cli.marts import dbt
 from tidemark_streaming.cli.operations import engine, erase, evolve, fsck, maintain, watermark
 from tidemark_streaming.cli.processing import backfill, run, sink, stream
 
@@ -57,12 +57,11 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "show": show.command,
         "trace": trace.command,
         "tap": tap.command,
-        "parity": verify.parity,
-        "lateness": verify.lateness,
+        "parity": parity.command,
         "quarantine": quarantine.app,
         "test": scenarios.command,
     },
-    "Marts": {"marts": marts.marts, "dbt": marts.dbt, "dbt-sources": marts.dbt_sources},
+    "Marts": {"dbt": dbt.app},
     "Operations": {
         "diff": evolve.changes,
         "rebuild": evolve.rebuild,
@@ -80,16 +79,16 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 
 _RENAMED = {
     "correct": "backfill ASSET --too-late",
+    "dbt-sources": "dbt sources",
     "end": "close SOURCE",
     "kafka": "dev kafka",
+    "lateness": "watermark SOURCE --recommend",
+    "marts": "dbt build",
     "play": "ingest SOURCE --recorded",
     "replay": "backfill ASSET --since-arrival N",
     "simulate": "test FILE",
 }
 """The new names of former commands, for the error message."""
-
-_CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
-"""Click settings of the commands that pass their options to another program."""
 
 
 class _Commands(TyperGroup):
@@ -174,8 +173,7 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            context = _CONTEXTS.get(name)
-            app.command(name, rich_help_panel=panel, context_settings=context)(command)
+            app.command(name, rich_help_panel=panel)(command)
 
 
 def _store_failure(error: Exception) -> TidemarkError | None:

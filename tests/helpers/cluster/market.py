@@ -74,7 +74,7 @@ def send_clicks(topics: Topics, topic: str, first_hour: int, last_hour: int) -> 
 def do_all_work(site: Site) -> None:
     """Ingest the sources, and run, recompute, decide and erase in all ways."""
     for machine in site.machines:
-        machine.run("dbt-sources", "orders_hourly")
+        machine.run("dbt", "sources", "orders_hourly")
     site.land_orders("1.csv", 8, 11)
     site.land_payments("1.csv", 8, 11)
     site.run("ingest", "orders")
@@ -98,10 +98,10 @@ def do_all_work(site: Site) -> None:
     site.run("backfill", "order_sessions")
     site.materialize("orders_taxed", "2026-01-01")
     site.run("quarantine", "release", "orders_hourly", "--all")
-    site.run("marts")
+    site.run("dbt", "build")
     site.run("erase", "orders", "--where", "city = 'york' AND amount = 105", "--yes")
     run_all(site)
-    site.run("marts")
+    site.run("dbt", "build")
 
 
 def run_all(site: Site, *, clicks: bool = True) -> None:

@@ -103,7 +103,7 @@ class MartProject:
         full_refresh: bool = False,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Do what `tidemark marts NAME` does.
+        """Do what `tidemark dbt build NAME` does.
 
         Args:
             address: the engine's address.

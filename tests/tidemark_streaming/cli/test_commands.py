@@ -45,11 +45,11 @@ def test_a_backfill_of_a_range_reports_its_counts() -> None:
     assert "backfill departures_hourly" in result.stderr
 
 
-def test_lateness_recommends_a_bound() -> None:
-    found = json.loads(call("lateness", "flights", "--json").stdout)
+def test_a_bound_is_recommended_for_the_watermark() -> None:
+    found = json.loads(call("watermark", "flights", "--recommend", "--json").stdout)
     assert found["total"]["events"] > found["live"]["events"] > 1000
     assert found["live"]["recommended"]["share"] <= found["target"]
-    assert "BoundedOutOfOrderness" in call("lateness", "flights").stdout
+    assert "BoundedOutOfOrderness" in call("watermark", "flights", "--recommend").stdout
 
 
 def test_status_shows_the_progress_of_sources_and_assets(here: Settings) -> None:

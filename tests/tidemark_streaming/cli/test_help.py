@@ -25,8 +25,8 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN4
 
 
 ALL = [*commands(TIDEMARK)]
-SHOWN = [path for path in ALL if path != ("dbt",)]
-"""Commands with Tidemark's own help: `tidemark dbt --help` prints the help of dbt."""
+SHOWN = [path for path in ALL if path != ("dbt", "COMMAND")]
+"""Commands with Tidemark's own help: `tidemark dbt test --help` prints the help of dbt."""
 
 
 def told(*words: str) -> str:
@@ -49,7 +49,8 @@ def test_each_command_has_a_valid_example(path: tuple[str, ...]) -> None:
     example = re.search(r"Example: `tidemark (.*?)`", command.help)
     assert example is not None, command.help
     words = shlex.split(example[1])
-    assert tuple(words[: len(path)]) == path
+    if path in SHOWN:
+        assert tuple(words[: len(path)]) == path
     # Parse the example only: nothing is invoked.
     command.make_context(path[-1], words[len(path) :])
     if path in SHOWN:
@@ -60,7 +61,7 @@ def test_help_says_omitted_for_absent_arguments() -> None:
     assert not [path for path in SHOWN if re.search(r"\b(if|when) left\b", told(*path))]
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@pytest.mark.parametrize("path", SHOWN, ids=" ".join)
 def test_help_shows_no_type_for_an_option_without_a_value(path: tuple[str, ...]) -> None:
     assert "<bool>" not in told(*path)
 

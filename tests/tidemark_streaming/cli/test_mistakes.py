@@ -29,7 +29,10 @@ ASSET = "departures_hourly"
         (["stream", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
         (["parity", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
         (["ingest", "trains"], "There is no source 'trains'. Available: flights, weather."),
-        (["lateness", "trains"], "There is no source 'trains'. Available: flights, weather."),
+        (
+            ["watermark", "trains", "--recommend"],
+            "There is no source 'trains'. Available: flights, weather.",
+        ),
         (["backfill", ASSET, "--from", "2013-13-01"], "'2013-13-01' is not a date or time"),
         (["parity", ASSET, "--to", "yesterday"], "'yesterday' is not a date or time"),
         (
@@ -79,7 +82,12 @@ ASSET = "departures_hourly"
             ["ingest", "flights", "--recorded", "--span", "7 hours"],
             "span must divide a day or be whole days (got",
         ),
-        (["lateness", "flights", "--target", "5"], "must be at least 0 and less than 1 (got 5.0)."),
+        (
+            ["watermark", "flights", "--recommend", "--target", "5"],
+            "must be at least 0 and less than 1 (got 5.0).",
+        ),
+        (["watermark", "flights", "--recommend", "--lower"], "--lower or --recommend, not both."),
+        (["watermark", "flights", "--target", "0.1"], "--target requires --recommend"),
         (["new", "shop", "--from-csv", "nothing.csv"], "There is no file 'nothing.csv'."),
         (["run", ASSET], "No engine answers at sc://localhost:1"),
     ],
@@ -105,7 +113,7 @@ def test_commands_outside_a_project_folder_give_a_hint(
     assert hint not in " ".join(call("ingest", "orders").stderr.split())
 
 
-@pytest.mark.parametrize("asked", [["--help"], ["build", "--help"]])
+@pytest.mark.parametrize("asked", [["--", "--help"], ["--", "build", "--help"], ["test", "--help"]])
 def test_help_for_dbt_needs_no_engine(asked: list[str]) -> None:
     script = Path(sys.executable).with_name("tidemark")
     told = subprocess.run([script, "dbt", *asked], capture_output=True, text=True, check=False)

@@ -23,7 +23,7 @@ class BoundedOutOfOrderness(Watermark):
     An event may thus be up to `bound` older than an event that arrived before it. The watermark
     moves with each arrival, to the newest event time of all arrivals so far minus the bound, and
     never goes back. A bound that is too small makes events late; one that is too large delays all
-    windows. `tidemark lateness SOURCE` shows which bound would have been enough.
+    windows. `tidemark watermark SOURCE --recommend` shows which bound would have been enough.
 
     Example:
         BoundedOutOfOrderness("3 hours")  # the newest event is of 12:00: the watermark is 09:00

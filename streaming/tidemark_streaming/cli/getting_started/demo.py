@@ -76,7 +76,7 @@ def command(
     from tidemark.define.rollup import base_transform
     from tidemark_streaming.cli.getting_started import closing
     from tidemark_streaming.cli.getting_started.services import up
-    from tidemark_streaming.cli.marts.marts import marts
+    from tidemark_streaming.cli.marts.dbt import build_marts
     from tidemark_streaming.home import orchestrator, services
 
     extras.require_extra("demo")
@@ -102,7 +102,7 @@ def command(
         _catch_up(store, other_asset)
         if span := _quarantined_span(store, other_asset):
             check_parity(store, other_asset, *span)
-    marts()
+    build_marts()
     closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:
         up()
@@ -131,7 +131,7 @@ def check_parity(
     from tidemark.verify import record
     from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
     from tidemark.verify.parity import parity
-    from tidemark_streaming.cli.inspection.verify import print_report
+    from tidemark_streaming.cli.inspection.parity import print_report
 
     windows = "all windows" if start is None else "quarantined windows"
     with step(f"parity: compare {windows} with a bounded computation") as work:

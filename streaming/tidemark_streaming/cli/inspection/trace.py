@@ -313,7 +313,7 @@ def _mart(mart_rows: "MartRows") -> str:
         return f"{mart} reads this table"
     values = escape(_values(mart_rows.by))
     if not mart_rows.rows:
-        return f"{mart} has no row of {values} yet: `tidemark marts {mart_rows.mart}`"
+        return f"{mart} has no row of {values} yet: `tidemark dbt build {mart_rows.mart}`"
     if len(mart_rows.rows) > _SHOWN:
         return f"{mart}: {format_count(len(mart_rows.rows), 'row')} of {values}"
     rows = "; ".join(

@@ -1,4 +1,5 @@
-"""`tidemark watermark`: show a source's watermark, and lower it if it is far in the future."""
+"""`tidemark watermark`: show a source's watermark, recommend its bound, and lower it if it is far
+in the future."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import (
     err,
@@ -17,12 +18,16 @@ from tidemark_streaming.cli.console import (
     step,
 )
 from tidemark_streaming.cli.context import Home, SourceName
+from tidemark_streaming.cli.operations.lateness import recommend_bound
 from tidemark_streaming.cli.operations.maintain import find_blocker
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.define.source import Source
     from tidemark_streaming.snapshot.snapshot import Snapshot
+
+_TARGET = 0.001
+"""The share of events that may be behind the watermark, unless the user specifies another."""
 
 
 @with_json
@@ -36,6 +41,20 @@ def command(
             "assets. This never raises a watermark.",
         ),
     ] = False,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend",
+            help="Measure how late the events are, and recommend a bound for the watermark.",
+        ),
+    ] = False,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="With --recommend: the share of events that may be behind the watermark, 0 to "
+            f"below 1; {_TARGET} if omitted."
+        ),
+    ] = None,
 ) -> Output:
     """Show a source's watermark, its partitions, and the event that moved it too far ahead.
 
@@ -45,10 +64,22 @@ def command(
     **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
     source first, and stop its ingest and the streaming queries of its assets.
 
-    Example: `tidemark watermark orders --lower`
+    **--recommend** shows the lags of the events: the times from their event times to the newest
+    event time before their arrival. For each bound, it counts the events that would be behind the
+    watermark. This number is the maximum loss: open windows and windows within the allowed lateness
+    still accept such events. The recommendation leaves out bulk loads, such as history in one file:
+    their events arrive at once, so they hide how late live events are.
+
+    Example: `tidemark watermark orders --recommend --target 0.01`
     """
     from tidemark_streaming.ingest.future_watermark import find
 
+    if lower and recommend:
+        raise DefinitionError("Use either --lower or --recommend, not both.")
+    if target is not None and not recommend:
+        raise DefinitionError("--target requires --recommend, whose loss it limits.")
+    if recommend:
+        return recommend_bound(source, _TARGET if target is None else target)
     home = Home()
     lowered = home.source(source)
     snapshot = home.snapshot()

@@ -1,4 +1,4 @@
-"""`tidemark marts` and `tidemark dbt`: their error messages and the arguments for dbt."""
+"""`tidemark dbt build` and other dbt commands: their error messages and the arguments for dbt."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from tidemark.base.settings import Settings
 )
 @pytest.mark.usefixtures("here")
 def test_unknown_marts_and_missing_tables_are_reported(arguments: list[str], sentence: str) -> None:
-    result = call("marts", *arguments)
+    result = call("dbt", "build", *arguments)
     said = " ".join(result.stderr.split())
     assert result.exit_code == 2
     assert sentence in said
@@ -32,8 +32,8 @@ def test_unknown_marts_and_missing_tables_are_reported(arguments: list[str], sen
 @pytest.mark.usefixtures("nowhere")
 def test_a_missing_dbt_project_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_MARTS", str(tmp_path))
-    for command in ("marts", "dbt"):
-        result = call(command)
+    for command in ("build", "ls"):
+        result = call("dbt", command)
         assert result.exit_code == 2
         assert "error: There is no dbt project in" in result.stderr
 
