@@ -99,7 +99,7 @@ def find_arrival(tables: Tables, source: Source, number: int | None) -> Arrival:
         raise DataError(
             f"'{source.name}' has no arrivals yet: `tidemark ingest {source.name}` adds them."
             if number is None
-            else f"'{source.name}' has no arrival {number}: omit --run for its newest arrival."
+            else f"'{source.name}' has no arrival {number}: omit --arrival for its newest arrival."
         )
     return chosen[0]
 

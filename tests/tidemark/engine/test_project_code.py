@@ -107,7 +107,7 @@ class Project:
 
     def totals(self) -> list[float]:
         """Return the totals of all windows, the earliest window first."""
-        done = self.call("show", "sales_hourly", "--format", "json")
+        done = self.call("show", "sales_hourly", "--json")
         rows = json.loads(done.stdout)
         return [row["total"] for row in sorted(rows, key=lambda row: row["window_start"])]
 

@@ -7,7 +7,7 @@ import csv
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -55,10 +55,12 @@ def command(
             help="Show too-late events, the newest first; for a join, the rows without part in it.",
         ),
     ] = False,
-    form: Annotated[
-        Literal["table", "json", "csv"],
-        typer.Option("--format", help="A table for people, or all columns for scripts."),
-    ] = "table",
+    json: Annotated[
+        bool, typer.Option("--json", help="Print all columns as JSON on stdout, for scripts.")
+    ] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print all columns as CSV on stdout, for scripts.")
+    ] = False,
 ) -> None:
     """Show the windows that an asset has published, or the events of a source, the newest first.
 
@@ -74,6 +76,8 @@ def command(
         raise DefinitionError(
             "Use either --final, for windows, or --late, for events, but not both."
         )
+    if json and as_csv:
+        raise DefinitionError("Use either --json or --csv, not both.")
     choice = _Choice(parse_range(begin, end), parse_keys(key), limit, final=final, late=late)
     home = Home()
     source_or_asset = home.asset_or_source(name)
@@ -82,17 +86,22 @@ def command(
         existing, rows, columns = _read_events(tables, source_or_asset, choice)
     else:
         existing, rows, columns = _read_asset(tables, source_or_asset, choice)
-    if form == "table":
-        if rows is not None:
-            _draw(rows, columns, limit)
-        return
-    shown = [] if rows is None else to_display(rows)
-    if form == "json":
-        print_json(shown)
-        return
-    writer = csv.DictWriter(sys.stdout, existing, lineterminator="\n")
+    if json or as_csv:
+        shown = [] if rows is None else to_display(rows)
+        if json:
+            print_json(shown)
+        else:
+            _print_csv(existing, shown)
+    elif rows is not None:
+        _draw(rows, columns, limit)
+
+
+def _print_csv(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _field(value) for name, value in row.items()} for row in shown)
+    for row in rows:
+        fields = {name: _field(value) for name, value in row.items()}
+        writer.writerow(fields)
 
 
 def _read_asset(

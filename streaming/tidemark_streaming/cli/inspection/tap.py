@@ -36,7 +36,7 @@ class _Choice:
     """The rows to show: the values of the command's options."""
 
     step: str | None
-    run: int | None
+    number: int | None
     limit: int
     following: bool
     json: bool
@@ -48,12 +48,21 @@ def command(
         str | None,
         typer.Option(metavar="NAME", help="The step; lists all steps if omitted."),
     ] = None,
-    run: Annotated[
+    commit_number: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="The run, by `commit_number` of the table `runs`, or the arrival of a source; the "
-            "newest if omitted.",
+            metavar="N",
+            help="The run of an asset, by its `commit_number` in the table `runs`; the newest if "
+            "omitted.",
+        ),
+    ] = None,
+    arrival: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="The arrival of a source, by its number; the newest if omitted.",
         ),
     ] = None,
     following: Annotated[
@@ -77,15 +86,26 @@ def command(
     """
     from tidemark.define.source import Source
 
-    if following and run is not None:
-        raise DefinitionError("Use either --follow or --run, not both.")
+    if following and (commit_number is not None or arrival is not None):
+        raise DefinitionError("--follow can't be used with --commit-number or --arrival.")
     home = Home()
     tapped = home.asset_or_source(name)
-    choice = _Choice(step, run, limit, following=following, json=json)
     if isinstance(tapped, Source):
+        if commit_number is not None:
+            raise DefinitionError(
+                f"'{name}' is a source, which has no runs: use --arrival, or omit it for the "
+                "newest arrival."
+            )
+        choice = _Choice(step, arrival, limit, following=following, json=json)
         _tap_source(home, tapped, choice)
-    else:
-        _tap_asset(home, tapped, choice)
+        return
+    if arrival is not None:
+        raise DefinitionError(
+            f"'{name}' is an asset, which has runs: use --commit-number, or omit it for the newest "
+            "run."
+        )
+    choice = _Choice(step, commit_number, limit, following=following, json=json)
+    _tap_asset(home, tapped, choice)
 
 
 def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
@@ -97,7 +117,7 @@ def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
         return
     step = find_step(transform, choice.step)
     # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
-    runs = _runs(home, transform, choice.run, following=choice.following)
+    runs = _runs(home, transform, choice.number, following=choice.following)
     store = home.warehouse()
     with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for row in runs:
@@ -128,7 +148,7 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
         handle_termination()
         arrivals = _follow_arrivals(tables, source)
     else:
-        arrivals = iter([find_arrival(tables, source, choice.run)])
+        arrivals = iter([find_arrival(tables, source, choice.number)])
     with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for arrival in arrivals:
             rows, more = read_step(tables, source, step, arrival, choice.limit)
@@ -175,7 +195,7 @@ def _runs(
         raise DataError(
             f"'{asset}' has not run yet: `tidemark run {asset}` processes its source's arrivals."
             if number is None
-            else f"'{asset}' has no run {number}: omit --run for its newest run."
+            else f"'{asset}' has no run {number}: omit --commit-number for its newest run."
         )
     return iter(chosen)
 

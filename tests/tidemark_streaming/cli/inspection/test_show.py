@@ -30,14 +30,14 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
         store = Warehouse(spark, here.warehouse, here.database, registered=False)
         late = [[*ARRIVALS[2], reading(3, 0, "b", 1)], [reading(0, 0, "a", 1)]]
         assert "has no rows yet" in call("show", "gated").stderr
-        assert json.loads(call("show", "gated", "--format", "json").stdout) == []
+        assert json.loads(call("show", "gated", "--json").stdout) == []
         ingest(store, READINGS, [ARRIVALS[0], ARRIVALS[1], *late], ends=False)
         assert incremental(store, gated) is not None
         yield store
 
 
 def shown(*arguments: str) -> list[tuple[str, str | None]]:
-    rows = json.loads(call("show", "gated", "--format", "json", *arguments).stdout)
+    rows = json.loads(call("show", "gated", "--json", *arguments).stdout)
     return [(r["window_start"][:16], r["sensor"]) for r in rows]
 
 
@@ -60,9 +60,9 @@ def test_the_newest_windows_come_first_and_can_be_filtered() -> None:
 def test_windows_are_shown_as_table_and_csv_and_late_events_too() -> None:
     drawn = " ".join(call("show", "gated", "--limit", "2").stdout.split())
     assert "2023-11-16 22:14:00" in drawn
-    rows = list(csv.DictReader(call("show", "gated", "--format", "csv").stdout.splitlines()))
+    rows = list(csv.DictReader(call("show", "gated", "--csv").stdout.splitlines()))
     assert [(r["window_start"][:16], r["sensor"] or None) for r in rows] == shown()
-    (late,) = json.loads(call("show", "gated", "--late", "--format", "json").stdout)
+    (late,) = json.loads(call("show", "gated", "--late", "--json").stdout)
     assert (late["reason"], late["sensor"], late["ts"]) == ("too_late", "a", "2023-11-14T22:14:00Z")
     assert "too_late" in call("show", "gated", "--late").stdout
     assert "No rows found" in call("show", "gated", "--key", "sensor=z").stderr
@@ -106,7 +106,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         (["show", "gatd"], "There is no asset or source 'gatd'. Available: gated. Did"),
         (["show", "gated", "--late", "--final"], "--late, for events, but not both."),
         (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys: sensor."),
-        (["show", "gated", "--format", "xml"], "'xml' is not one of"),
+        (["show", "gated", "--json", "--csv"], "Use either --json or --csv, not both."),
         (["shwo", "gated"], "Did you mean"),
     ],
 )

@@ -94,7 +94,7 @@ def position_of(arrival: int) -> str:
 
 
 def shown(*arguments: str) -> list[str]:
-    rows = json.loads(call("show", *arguments, "--format", "json").stdout)
+    rows = json.loads(call("show", *arguments, "--json").stdout)
     return [row["order_id"] for row in rows]
 
 
@@ -111,12 +111,12 @@ def test_events_of_a_source_are_shown_the_newest_arrival_first(name: str) -> Non
     ranged = shown(name, "--from", "2026-01-01T00:10", "--to", "2026-01-01T00:20")
     assert ranged == [order for order in every if order.startswith("1-")] != []
     assert "order_id" in call("show", name).stdout
-    lines = call("show", name, "--limit", "100", "--format", "csv").stdout.splitlines()
+    lines = call("show", name, "--limit", "100", "--csv").stdout.splitlines()
     assert len(lines) == len(every) + 1
 
 
 def test_rows_without_part_in_a_join_are_shown() -> None:
-    rows = json.loads(call("show", "paid_orders", "--late", "--format", "json").stdout)
+    rows = json.loads(call("show", "paid_orders", "--late", "--json").stdout)
     assert [row["reason"] for row in rows] == ["first", "second"]
     assert '{"order_id": "x"}' in call("show", "paid_orders", "--late").stdout
 
@@ -128,7 +128,7 @@ def tapped(*arguments: str) -> list[Any]:
 
 @pytest.mark.parametrize("arrival", range(ARRIVALS))
 def test_the_steps_of_an_arrival_are_shown(arrival: int) -> None:
-    run = ("--run", str(arrival))
+    run = ("--arrival", str(arrival))
     taken = [each["row"]["order_id"] for each in tapped("paid_orders", "--step", "taken", *run)]
     assert taken == [row["order_id"] for row in order_rows(arrival)]
     events = [each["row"]["order_id"] for each in tapped("paid_orders", "--step", "events", *run)]
@@ -143,7 +143,7 @@ def test_the_steps_of_an_arrival_are_shown(arrival: int) -> None:
 def test_the_newest_arrival_is_shown_by_default() -> None:
     found = tapped("orders", "--step", "events")
     assert {each["arrival"] for each in found} == {ARRIVALS - 1}
-    cut = call("tap", "orders", "--step", "events", "--run", "0", "--limit", "1")
+    cut = call("tap", "orders", "--step", "events", "--arrival", "0", "--limit", "1")
     assert "arrival 0, events: the first 1 row" in cut.stdout
     steps = {step["step"] for step in json.loads(call("tap", "paid_orders", "--json").stdout)}
     assert steps == {"taken", "events", "unjoined"}
@@ -157,7 +157,8 @@ def test_the_newest_arrival_is_shown_by_default() -> None:
         (["show", "orders", "--key", "town=Ulm"], "There is no column of 'orders' 'town'"),
         (["show", "paid_orders", "--late", "--key", "city=Ulm"], "stored as JSON"),
         (["tap", "orders", "--step", "taken"], "Their steps are events, dead_letters"),
-        (["tap", "orders", "--step", "events", "--run", "9"], "'orders' has no arrival 9"),
+        (["tap", "orders", "--step", "events", "--arrival", "9"], "'orders' has no arrival 9"),
+        (["tap", "orders", "--step", "events", "--commit-number", "1"], "is a source, which has"),
         (["tap", "payments", "--step", "events"], "`tidemark ingest payments` adds them"),
         (["trace", "orders:99:0"], "No arrival of 'orders', "),
         (["trace", "orders:1:0", "--source", "payments"], "No arrival of 'payments' has an event"),

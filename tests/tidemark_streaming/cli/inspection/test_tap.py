@@ -75,10 +75,12 @@ def test_tap_shows_the_rows_of_a_running_stream(
     assert seen == [(3, "on_time"), (4, "on_time"), (5, "too_late")]
     runs = {r["run"]: r["commit_number"] for r in Snapshot(home).runs_after("by_minute", 0)}
     assert {line["run"]: line["commit_number"] for line in told} == runs
-    shown = " ".join(call("tap", "by_minute", "--step", "read", "--run", "0").stdout.split())
+    shown = " ".join(
+        call("tap", "by_minute", "--step", "read", "--commit-number", "0").stdout.split()
+    )
     assert "run 0 (incremental, arrival 0), read: 2 rows" in shown
     assert "sensor=a value=1" in shown
-    cut = call("tap", "by_minute", "--step", "partials", "--run", "0", "--limit", "1")
+    cut = call("tap", "by_minute", "--step", "partials", "--commit-number", "0", "--limit", "1")
     assert "the first 1 row" in cut.stdout
     assert "increase --limit" in cut.stderr
 
@@ -105,8 +107,9 @@ def test_tap_lists_the_steps_and_refuses_invalid_options(home: Settings) -> None
             "Runs of 'by_minute' have no step 'panes'. Their steps are",
         ),
         (["by_minute", "--step", "read"], "'by_minute' has not run yet: `tidemark run by_minute`"),
-        (["by_minute", "--step", "read", "--run", "3"], "'by_minute' has no run 3"),
-        (["by_minute", "--step", "read", "--run", "3", "--follow"], "--follow or --run, not both"),
+        (["by_minute", "--step", "read", "--commit-number", "3"], "'by_minute' has no run 3"),
+        (["by_minute", "--step", "read", "--arrival", "3"], "is an asset, which has runs"),
+        (["by_minute", "--commit-number", "3", "--follow"], "--follow can't be used with"),
     ):
         result = call("tap", *arguments)
         assert result.exit_code == 2

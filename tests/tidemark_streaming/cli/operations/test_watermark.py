@@ -77,7 +77,7 @@ def findings() -> list[dict[str, object]]:
 
 
 def windows() -> list[tuple[str, str, float, bool]]:
-    rows = json.loads(call("show", "orders_hourly", "--format", "json").stdout)
+    rows = json.loads(call("show", "orders_hourly", "--json").stdout)
     return sorted((r["window_start"], r["city"], r["total"], r["final"]) for r in rows)
 
 
