@@ -77,7 +77,7 @@ archive: setup
 docs: setup
 	$(PYTHON) -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/site
 
-# The README's pictures of Dagster and of the live page, of the platform that `make demo` leaves.
+# The pictures of the README, of the platform that `make demo` leaves.
 screenshots: setup
 	$(PYTHON) tools/screenshots.py
 

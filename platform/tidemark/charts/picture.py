@@ -20,7 +20,7 @@ from tidemark.base.instants import INFINITY, format_duration
 from tidemark.store.event_log.arrival import Arrival
 
 BLUE, ORANGE, VERMILION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#1F2933", "#6B7280"
-VERDICTS = ("on time", "late, admitted", "too late")
+VERDICTS = ("on time", "late", "too late")
 _COLOURS = (BLUE, ORANGE, VERMILION)
 _Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart, alt.FacetChart)
 WIDTH = 820

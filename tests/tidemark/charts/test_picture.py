@@ -4,11 +4,14 @@ import re
 import struct
 import zlib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import altair as alt
 import pandas as pd
 import pytest
+import vl_convert
 
+from helpers.suite.pages import ROOT
 from tidemark.base.errors import DataError
 from tidemark.base.instants import parse_duration, parse_instant
 from tidemark.charts import picture
@@ -118,3 +121,41 @@ def test_a_chart_without_data_is_refused() -> None:
         picture.arrivals_chart(events(0), [], title="", allowed_lateness=0)
     with pytest.raises(DataError, match="no published window"):
         picture.late_loss_chart(days(0), title="", allowed_lateness=0)
+
+
+def find_labels(svg: str, title: str) -> set[str]:
+    """Return the texts of a chart except its title, without numbers and dates."""
+    root = ElementTree.fromstring(svg)
+    texts = {element.text or "" for element in root.iter() if element.tag.endswith("}text")}
+    labels = set[str]()
+    for text in texts - {title}:
+        words = re.sub(r"[\d:.,%]+|\b(AM|PM|[A-Z][a-z]{2})\b", "", text).split()
+        if words:
+            labels.add(" ".join(words))
+    return labels
+
+
+SHOWN = {
+    "arrivals": picture.arrivals_chart(
+        events(3), timeline(3), title="T", allowed_lateness=3 * HOUR
+    ),
+    "late_loss": picture.late_loss_chart(days(3), title="T", allowed_lateness=3 * HOUR),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_charts_of_the_docs_have_the_texts_of_today(name: str) -> None:
+    shown = (ROOT / "docs" / "images" / "demo" / f"{name}.svg").read_text()
+    (title,) = re.findall(r">([^<]*departures_hourly|Flights arrive[^<]*)</text>", shown)
+    now = vl_convert.vegalite_to_svg(SHOWN[name].to_dict())
+    assert find_labels(shown, title) == find_labels(now, "T"), "make demo, then make screenshots"
+
+
+def test_the_titles_of_the_docs_charts_are_those_of_the_demo() -> None:
+    shown = "".join(
+        (ROOT / "docs" / "images" / "demo" / f"{name}.svg").read_text() for name in SHOWN
+    )
+    code = (ROOT / "streaming/tidemark_streaming/cli/getting_started/closing.py").read_text()
+    for title in ("Flights arrive out of order: ", "Events lost with an allowed lateness of "):
+        assert title in code
+        assert title in shown

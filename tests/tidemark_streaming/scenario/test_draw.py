@@ -74,7 +74,7 @@ fires on time, late each arrival; accumulating
       ON_TIME #2: 1                 ON_TIME #4                     ON_TIME #6
       LATE #3: 9
 
-● on time   ◆ late, admitted   ✕ too late   ┊ watermark
+● on time   ◆ late   ✕ too late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("sub-second")) == expected
@@ -104,7 +104,7 @@ arrival; retracting
       total 7
       LATE #2
 
-● on time   ◆ late, admitted   ┊ watermark
+● on time   ◆ late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("session-late-event-merges-two")) == expected
@@ -137,7 +137,7 @@ minute; accumulating
                LATE #5: 7
                LATE #7: 15
 
-● on time   ◆ late, admitted   ┊ watermark
+● on time   ◆ late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("late-every")) == expected

@@ -102,7 +102,7 @@ class View:
         body.add_row(
             "[dim]watermark",
             self._watermark(look),
-            "[dim]late, admitted",
+            "[dim]late",
             self._count(asset.late, first.asset.late, "yellow"),
         )
         limited = f"[yellow]{asset.waiting}" if asset.limited_by else ""

@@ -23,7 +23,7 @@ from tidemark_streaming.scenario.read.values import to_plain, to_short_text, tru
 
 MEANING = {
     verdicts.ON_TIME: "on time",
-    verdicts.LATE: "late, admitted",
+    verdicts.LATE: "late",
     verdicts.TOO_LATE: "too late",
     verdicts.SOME_LATE: "late for some of its windows",
     verdicts.NO_TIME: "no event time",
