@@ -111,8 +111,8 @@ def _faults(
         Log(warehouse, transform.source).find_last_arrival(),
     )
     last = asset_.state.read_last_commit()
-    if newest is None or last.at.arrival != newest.arrival:
-        yield f"stands at arrival {last.at.arrival} of {newest and newest.arrival}"
+    if newest is None or last.furthest_position.arrival != newest.arrival:
+        yield f"stands at arrival {last.furthest_position.arrival} of {newest and newest.arrival}"
     runs = [
         r["commit_number"]
         for r in warehouse.load_rows(ledger.TABLE).to_pylist()
@@ -163,7 +163,7 @@ def stress(
 
     warehouse, transforms = store(), [asset(name) for name in (*STREAMS, INCREMENT)]
     Log(warehouse, SOURCE).ensure_tables()
-    ledger.create(warehouse)
+    ledger.ensure_ledger(warehouse)
     with ExitStack() as stack:
         for _ in range(busy):
             stack.enter_context(_process("-c", "while True: pass"))

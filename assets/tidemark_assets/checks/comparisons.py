@@ -81,7 +81,7 @@ def report_new_comparisons(
         reported: the last comparison that was reported.
     """
     record, number = reported
-    present = snapshot.tables.id(TABLE)
+    present = snapshot.tables.table_id(TABLE)
     if present is None:
         return [], reported
     table = snapshot.tables.read(TABLE)

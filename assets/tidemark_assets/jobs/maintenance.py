@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from tidemark.store.upkeep.maintenance import DAY, MaintenanceResult, combine_errors, maintain
+from tidemark.store.upkeep.maintenance import (
+    DAY,
+    MaintenanceResult,
+    combine_errors,
+    maintain_tables,
+)
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.jobs.step_job import Step, step_job
@@ -53,7 +58,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
 def _maintain(step: Step[MaintenanceConfig]) -> None:
     retention = int(step.config.retention_days * DAY)
     results = list[MaintenanceResult]()
-    for table in maintain(step.tidemark.warehouse, step.config.tables, retention=retention):
+    for table in maintain_tables(step.tidemark.warehouse, step.config.tables, retention=retention):
         step.context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
         results.append(table)
     freed = sum(table.freed for table in results)

@@ -47,7 +47,7 @@ def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | Non
 
     Return None if the log does not exist.
     """
-    identity = snapshot.tables.id(source.timeline_table)
+    identity = snapshot.tables.table_id(source.timeline_table)
     if identity is None:
         return None
     return dg.DataVersion(identity)

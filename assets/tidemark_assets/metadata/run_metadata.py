@@ -23,7 +23,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
-from tidemark.store.ledger import RunFacts, spans
+from tidemark.store.ledger import RunFacts, step_spans
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.metadata import describe, pictures
@@ -148,7 +148,7 @@ def run_durations(run: Mapping[str, Any]) -> Metadata:
         run: the run's row of the ledger, with instants in microseconds.
     """
     took = {"run seconds": (run["ended_at"] - run["started_at"]) / 1e6}
-    took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in spans(run)}
+    took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in step_spans(run)}
     return {name: round(seconds, 3) for name, seconds in took.items()}
 
 

@@ -67,7 +67,7 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
         which = _identify_tables(
-            tidemark.settings.database, snapshot.tables.id(source.timeline_table)
+            tidemark.settings.database, snapshot.tables.table_id(source.timeline_table)
         )
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := blocking_error(tidemark.settings, name)) is not None:
@@ -128,7 +128,7 @@ def arrivals(
             late = [a for a in late if not snapshot.can_wait(transforms[a])]
             if newest < 0 or not late:
                 continue
-            database_id = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
+            database_id = tidemark.settings.database, snapshot.tables.table_id(f"{source}_timeline")
             runs = snapshot.counts(late)
             behind |= {
                 a: f"{newest} {_identify_tables(*database_id, snapshot.table_id(a), runs[a])}"
@@ -225,7 +225,7 @@ def _unfollowed_rollups(
     unfollowed = dict[str, str]()
     for name, commit_number in due.items():
         which = _identify_tables(
-            database, snapshot.table_id(bases[name]), snapshot.tables.id(name), runs[name]
+            database, snapshot.table_id(bases[name]), snapshot.tables.table_id(name), runs[name]
         )
         unfollowed[name] = f"{commit_number} {which}"
     return unfollowed

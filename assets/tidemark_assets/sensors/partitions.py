@@ -83,7 +83,7 @@ def partitions_reporter(
 
     def report(tick: Tick) -> Report:
         snapshot = tick.tidemark.snapshot()
-        ledger = snapshot.tables.id(TABLE)
+        ledger = snapshot.tables.table_id(TABLE)
         memory = _Memory.read(tick.memory or {}, ledger)
         runs = snapshot.runs(max(0, memory.since - LEDGER_DISORDER_MICROS))
         reporter = _Reporter(tick, names, transforms, partitions, snapshot, memory, runs)

@@ -133,7 +133,7 @@ def compute_changes(
     if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
     position = commit_info.after.at
-    is_increment = commit_info.recomputed is None
+    is_increment = commit_info.recomputed_ranges is None
     if is_increment:
         partials = _select_open_windows(partials, transform, commit_info)
     fired = _select_fired(partials, transform, position)

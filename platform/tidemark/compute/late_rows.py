@@ -27,7 +27,7 @@ from tidemark.store.warehouse import Warehouse
 
 def late_events(log: Log, transform: WindowedTransform, commit_info: StateCommit) -> DataFrame:
     """Return a commit's events that were too late for a window, or that belong to no window."""
-    events = classify_scope(log, transform, commit_info.scope())
+    events = classify_scope(log, transform, commit_info.counted_scope())
     verdict = F.col(VERDICT)
     reason = (
         F.when(verdict != classification.NO_EVENT_TIME, "too_late")
@@ -101,7 +101,7 @@ def late_loss(
     values = list(transform.aggregates)
     current = as_of(commit_info.after)
     is_missed = classification.is_uncounted()
-    if commit_info.recomputed is None:
+    if commit_info.recomputed_ranges is None:
         is_missed = is_missed & (
             F.col("commit_number") == uncompiled_literal(commit_info.commit_number)
         )

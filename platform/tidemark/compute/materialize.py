@@ -18,7 +18,7 @@ from tidemark.base import thresholds
 from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store import claims
 from tidemark.store.refusals import translate_refusals
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, to_frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
@@ -64,7 +64,7 @@ class TempTables:
                 the engine.
         """
         materialized = self.materialize(rows, few=True) if few else self._write_if_many(rows, 0)
-        return frame(self._warehouse.spark, materialized)
+        return to_frame(self._warehouse.spark, materialized)
 
     def _write_if_many(self, rows: DataFrame, max_rows: int) -> Rows:
         self._claim_folder()
@@ -73,7 +73,7 @@ class TempTables:
     def _claim_folder(self) -> None:
         with self._claiming:
             if not self._used:
-                self._claim = claims.claim(self._warehouse.path_of(self._name))
+                self._claim = claims.claim_folder(self._warehouse.path_of(self._name))
                 self._used = True
 
     def clear(self) -> None:
@@ -87,7 +87,7 @@ class TempTables:
                 with suppress(OSError):
                     self._warehouse.remove_folder(self._name)
             finally:
-                claims.release(self._claim)
+                claims.release_claim(self._claim)
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def assign_windows_within(
     """
     rows = rows_of(base_ranges(asset.transform, ranges))
     placed_rows = assign_windows(asset.warehouse, asset.transform, rows, through)
-    return placed_rows.where(window_starts_in(ranges).sql())
+    return placed_rows.where(window_starts_in(ranges).to_sql())
 
 
 def recount_partials(
@@ -173,7 +173,7 @@ def assign_windows(
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
         assigned.join(F.broadcast(before), late, "left")
-        .where(punctual | (F.col(SLOT) - 1 <= through.pick("arrival")))
+        .where(punctual | (F.col(SLOT) - 1 <= through.position_column("arrival")))
         .withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
         .drop("_came", "_before")
     )
@@ -228,7 +228,7 @@ def _replaced_windows(
     may have fired since the roll-up's last run. Return None if the base has replaced no window, and
     an empty tuple if the commit replaces all windows.
     """
-    replacing = [c.recomputed for c in commits if c.recomputed is not None]
+    replacing = [c.recomputed_ranges for c in commits if c.recomputed_ranges is not None]
     if not replacing:
         return None
     fired = open_range(transform, before)

@@ -113,7 +113,7 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
         log, transform, scope.after, scope.through, *_event_time_bounds(transform, scope)
     )
     if len(time_ranges) > 1:
-        rows = rows.where(InRanges(transform.source.event_time, time_ranges).sql())
+        rows = rows.where(InRanges(transform.source.event_time, time_ranges).to_sql())
     happened = transform.source.valid_event_time(F.unix_micros("arrived_at"))
     return rows.select("*", happened.alias(HAPPENED_AT))
 
@@ -159,7 +159,7 @@ def _assign_and_classify(
     )
     events = (
         transform.window.assign_windows(rows, HAPPENED_AT)
-        .where(window_starts_in(scope.ranges).sql())
+        .where(window_starts_in(scope.ranges).to_sql())
         .select("*", verdict.alias(VERDICT))
         .select("*", admitted.alias(ADMITTED))
     )
@@ -182,7 +182,7 @@ def finish_windows(
 
 def as_of(coverage: Coverage) -> AsOf:
     """Return the arrival and the watermark through which a coverage has computed each window."""
-    return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
+    return AsOf(coverage.position_column("arrival"), coverage.position_column("watermark"))
 
 
 def check_analysis(log: Log, transform: WindowedTransform) -> None:

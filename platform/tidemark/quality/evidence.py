@@ -27,7 +27,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, to_frame
 
 KEYS = "_keys"
 """The column with the keys of a validated row as JSON."""
@@ -81,7 +81,7 @@ class Batch:
 
     @property
     def replaces_rows(self) -> bool:
-        return self.commit_info.replaced is not None
+        return self.commit_info.replaced_ranges is not None
 
     def published_rows(self, back: int = 0) -> DataFrame:
         return self._read_rows(self.transform.published_table, back)
@@ -97,7 +97,7 @@ class Batch:
     @property
     def recounted_events(self) -> DataFrame:
         counted = self._count_again() if self.counting is None else self.counting.result()
-        return frame(self.asset.warehouse.spark, counted)
+        return to_frame(self.asset.warehouse.spark, counted)
 
     @contextmanager
     def prepare(self) -> Iterator["Batch"]:
@@ -190,7 +190,7 @@ class Batch:
         """
         rows = self.asset.warehouse.read_frame(table, InRanges("window_start", self.ranges(back)))
         # Only a commit that replaces all rows can follow commits of another definition.
-        if self.commit_info.overwritten != ():
+        if self.commit_info.overwritten_ranges != ():
             return rows
         validated_types = self.unvalidated_rows.dtypes
         stored_types = dict(rows.dtypes)

@@ -22,7 +22,7 @@ from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.results import Result
 from tidemark.quality.validation import validate
-from tidemark.store.rows import Rows, drop_deleted, frame
+from tidemark.store.rows import Rows, drop_deleted, to_frame
 
 PASSED, WARNED = "passed", "warned"
 
@@ -78,7 +78,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
             passing, batch.asset.warehouse.count_windows(rows), warned=warned, results=validated
         )
     return _split_rows(
-        frame(batch.asset.warehouse.spark, rows),
+        to_frame(batch.asset.warehouse.spark, rows),
         batch,
         validated,
         failed,
@@ -157,7 +157,7 @@ def _split_rows(
     materialized = batch.scratch.materialize(passing, few=batch.few)
     count = batch.asset.warehouse.count_windows(materialized)
     if settled.last_good_rows is not None:
-        published_rows = frame(rows.sparkSession, materialized).unionByName(
+        published_rows = to_frame(rows.sparkSession, materialized).unionByName(
             settled.last_good_rows.withColumn(IS_DELETED, F.lit(False)).select(columns)
         )
         materialized = batch.scratch.materialize(published_rows, few=batch.few)

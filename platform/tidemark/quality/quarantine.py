@@ -32,12 +32,12 @@ from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import window_starts_in
-from tidemark.store.commits.ranges import Ranges, within
+from tidemark.store.commits.ranges import Ranges, starts_within
 from tidemark.store.committers.values import Merge
-from tidemark.store.key_choice import KeyChoice, choose
+from tidemark.store.key_choice import KeyChoice, select_keys
 from tidemark.store.lineage import demand_current_asset
 from tidemark.store.log_rewrite import wait_for_rewrite
-from tidemark.store.rows import Rows, drop_deleted, frame
+from tidemark.store.rows import Rows, drop_deleted, to_frame
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -96,7 +96,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     if warehouse.has_table(transform.quarantine_table):
         return
     column_rows = (
-        frame(warehouse.spark, rows)
+        to_frame(warehouse.spark, rows)
         .drop(*_NOT_KEPT)
         .withColumns({name: F.lit(None).cast(kind) for name, kind in QUARANTINE_COLUMNS.items()})
     )
@@ -148,8 +148,8 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
         few=is_small,
     )
     count = batch.asset.warehouse.count_windows(rows)
-    quarantined = frame(validated.sparkSession, rows)
-    if commit_info.replaced is not None:
+    quarantined = to_frame(validated.sparkSession, rows)
+    if commit_info.replaced_ranges is not None:
         last_good_rows = None
         if count:
             published = batch.published_rows().alias("p")
@@ -169,15 +169,15 @@ def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
     """Apply a commit's changes to the quarantine table; a repeated call has no effect."""
     quarantine_table = asset.transform.quarantine_table
     warehouse = asset.warehouse
-    ranges = commit_info.overwritten
+    ranges = commit_info.overwritten_ranges
     if ranges is not None:
         warehouse.replace_rows(
             drop_deleted(changes),
             quarantine_table,
-            within(ranges),
-            asset.app,
+            starts_within(ranges),
+            asset.commit_app,
             commit_info.commit_number,
-            epoch=asset.epoch,
+            epoch=asset.start_epoch,
         )
     elif isinstance(changes, DataFrame) or changes.num_rows:
         merge = Merge(
@@ -187,9 +187,9 @@ def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
             changes,
             quarantine_table,
             merge,
-            asset.app,
+            asset.commit_app,
             commit_info.commit_number,
-            epoch=asset.epoch,
+            epoch=asset.start_epoch,
         )
 
 
@@ -244,14 +244,14 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
     update_older = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
     warehouse.merge_if(
-        read_held_rows, transform.published_table, update_older, asset.app, asset.epoch
+        read_held_rows, transform.published_table, update_older, asset.commit_app, asset.start_epoch
     )
     delete_same = Merge(
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
     warehouse.newest_version(transform.published_table)
-    vouches = integrity.vouched_versions(warehouse, asset.app, [transform.published_table])
+    vouches = integrity.vouched_versions(warehouse, asset.commit_app, [transform.published_table])
     warehouse.merge_rows(rows, transform.quarantine_table, delete_same, vouches=vouches)
     return starts
 
@@ -332,7 +332,7 @@ def _read_chosen(
     rows = fetch_dataframe(
         read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
     )
-    rows = choose(rows, choice.keys, transform.name)
+    rows = select_keys(rows, choice.keys, transform.name)
     if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "

@@ -129,7 +129,7 @@ def _find_earlier_attempt(asset: Asset, commit_info: CommitInfo) -> _EarlierAtte
     quarantine = asset.transform.quarantine_table
 
     def newest_commit(table: str) -> int:
-        return asset.warehouse.transaction_version(table, asset.app)
+        return asset.warehouse.transaction_version(table, asset.commit_app)
 
     number = commit_info.commit_number
     return _EarlierAttempt(

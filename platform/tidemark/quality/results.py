@@ -156,7 +156,7 @@ def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> 
             ],
             "run": commit_info.run,
             "mode": commit_info.mode,
-            "through_arrival": commit_info.at.arrival,
+            "through_arrival": commit_info.furthest_position.arrival,
             "commit_number": commit_info.commit_number,
             "at": at,
         }
@@ -165,7 +165,7 @@ def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> 
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.ensure_table(TABLE, table, "Every result of every expectation")
     asset.warehouse.append_rows(
-        table, TABLE, asset.app, commit_info.commit_number, epoch=asset.epoch
+        table, TABLE, asset.commit_app, commit_info.commit_number, epoch=asset.start_epoch
     )
 
 

@@ -28,7 +28,7 @@ from tidemark.quality import gx
 from tidemark.quality.evidence import KEYS, UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
-from tidemark.store.rows import Rows, columns, frame
+from tidemark.store.rows import Rows, column_names, to_frame
 
 _BOUNDS = ("window_start", "window_end")
 _NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
@@ -140,7 +140,7 @@ def _validate_windowed(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -
     few = _validate_in_memory(rows, windowed, batch)
     if few is not None:
         return few
-    return _validate_in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
+    return _validate_in_engine(to_frame(batch.asset.warehouse.spark, rows), windowed, batch)
 
 
 def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
@@ -203,7 +203,7 @@ def _validate_in_memory(
     validated = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _to_micros(answers["window_start"]).min(), _to_micros(answers["window_end"]).max()
     return _ValidatedRows(
-        outcomes.select([c for c in columns(rows) if c not in _NOT_PASSED]),
+        outcomes.select([c for c in column_names(rows) if c not in _NOT_PASSED]),
         answers,
         validated,
         len(answers),
@@ -221,7 +221,7 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
         return rows
     numbers = pa.array(range(rows.num_rows), pa.int64())
     needed = _select_needed(rows, windowed, batch).append_column("_place", numbers)
-    engine_rows = frame(batch.asset.warehouse.spark, needed)
+    engine_rows = to_frame(batch.asset.warehouse.spark, needed)
     outcome_columns = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
     answers = fetch_dataframe(
         _add_outcomes(engine_rows, needed.column_names, windowed, batch).select(
@@ -297,7 +297,7 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
 
     def find_failures() -> list[Failure]:
         needed = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
-        engine_rows = frame(batch.asset.warehouse.spark, needed)
+        engine_rows = to_frame(batch.asset.warehouse.spark, needed)
         missing = find_absent(engine_rows, replace(batch, rows=engine_rows)).select(
             F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
         )

@@ -27,7 +27,7 @@ from tidemark.store import ledger, lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.kinds import Following
-from tidemark.store.commits.ranges import within
+from tidemark.store.commits.ranges import starts_within
 from tidemark.store.committers.values import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
@@ -44,7 +44,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """
     assert isinstance(plan.commit_info, StateCommit)
     pass_fail_point("state")
-    asset.state.store_commit(partials, plan.commit_info, asset.epoch)
+    asset.state.store_commit(partials, plan.commit_info, asset.start_epoch)
 
 
 def publish(
@@ -82,7 +82,7 @@ def publish(
         ended=plan.ended,
     )
     tables = [*transform.own_tables, results.TABLE]
-    recorded = ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
+    recorded = ledger.add_run(asset.warehouse, found, tables, is_repeated=plan.taken_up)
     if isinstance(commit_info, StateCommit):
         short_logs.of_asset(asset, commit_info)
     return recorded
@@ -97,18 +97,18 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
         within_reach: as `Computation.reach`.
     """
     store_, transform, commit_info = asset.warehouse, asset.transform, plan.commit_info
-    table, place = transform.published_table, (asset.app, commit_info.commit_number)
+    table, place = transform.published_table, (asset.commit_app, commit_info.commit_number)
     record = None
     if isinstance(commit_info, Following):
         record = lineage.base_run_record(asset, commit_info.base_run)
-    if (ranges := commit_info.overwritten) is not None:
+    if (ranges := commit_info.overwritten_ranges) is not None:
         return store_.replace_rows(
             drop_deleted(rows),
             table,
-            within(ranges),
+            starts_within(ranges),
             *place,
             vouches=record,
-            epoch=asset.epoch,
+            epoch=asset.start_epoch,
         )
     if is_empty(rows):
         return 0
@@ -116,7 +116,7 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     merge = Merge(
         on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
     )
-    return store_.merge_rows(rows, table, merge, *place, vouches=record, epoch=asset.epoch)
+    return store_.merge_rows(rows, table, merge, *place, vouches=record, epoch=asset.start_epoch)
 
 
 def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None:
@@ -128,18 +128,22 @@ def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None
     store_.ensure_table(output.table, output.rows, output.comment)
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
-    if (ranges := () if commit_info.begins else output.replaced) is not None:
+    if (ranges := () if commit_info.is_first_commit else output.replaced) is not None:
         store_.replace_rows(
             output.rows,
             output.table,
-            within(ranges),
-            asset.app,
+            starts_within(ranges),
+            asset.commit_app,
             commit_info.commit_number,
-            epoch=asset.epoch,
+            epoch=asset.start_epoch,
         )
     elif not is_empty(output.rows):
         store_.append_rows(
-            output.rows, output.table, asset.app, commit_info.commit_number, epoch=asset.epoch
+            output.rows,
+            output.table,
+            asset.commit_app,
+            commit_info.commit_number,
+            epoch=asset.start_epoch,
         )
 
 
@@ -163,7 +167,7 @@ def build_run_facts(
         ended: end time of each step in microseconds, by the name of the ledger's column.
     """
     assert asset.table_id is not None
-    window_from, window_to = commit_info.bounds
+    window_from, window_to = commit_info.start_bounds
     return RunFacts(
         run=commit_info.run,
         asset=asset.transform.name,
@@ -171,13 +175,13 @@ def build_run_facts(
         mode=commit_info.mode,
         late_events=commit_info.late_events,
         commit_number=commit_info.commit_number,
-        from_arrival=commit_info.before.at.arrival if commit_info.recomputed is None else -1,
-        through_arrival=commit_info.at.arrival,
+        from_arrival=commit_info.before.at.arrival if commit_info.recomputed_ranges is None else -1,
+        through_arrival=commit_info.furthest_position.arrival,
         window_from=window_from,
         window_to=window_to,
         started_at=commit_info.started,
         ended_at=time.time_ns() // 1000,
-        watermark=commit_info.at.watermark,
+        watermark=commit_info.furthest_position.watermark,
         windows=windows,
         quarantined=quarantined,
         warned=warned,

@@ -15,7 +15,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, to_frame
 
 
 class CommittedState:
@@ -38,9 +38,9 @@ class CommittedState:
         stored = self._asset.state
         if self._new_partials is None:
             return stored.read_partials(ranges)
-        new = frame(self._asset.warehouse.spark, self._new_partials).drop(MARKER)
-        new = new.where(window_starts_in(ranges).sql())
-        if self._commit_info.begins:
+        new = to_frame(self._asset.warehouse.spark, self._new_partials).drop(MARKER)
+        new = new.where(window_starts_in(ranges).to_sql())
+        if self._commit_info.is_first_commit:
             return new
         return stored.read_partials(ranges).unionByName(new)
 
@@ -55,8 +55,8 @@ class CommittedState:
             return None
         if new is None:
             return stored.load_partials(ranges)
-        new = new.filter(window_starts_in(ranges).expression())
-        if self._commit_info.begins:
+        new = new.filter(window_starts_in(ranges).to_expression())
+        if self._commit_info.is_first_commit:
             return new
         partials = stored.load_partials(ranges)
         if partials is None:
@@ -82,13 +82,13 @@ class CommittedState:
         rows = rollups.assign_windows_within(
             self._asset, self.read, commit_info.after, affected_range(transform, commit_info)
         )
-        if commit_info.recomputed is None:
+        if commit_info.recomputed_ranges is None:
             end = closed_end(transform, before)
             if end is not None and not transform.window.merges:
                 rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
             if before.covers:
                 newest = uncompiled_literal(commit_info.after.at.arrival)
-                rows = rows.where(before.pick("arrival") < newest)
+                rows = rows.where(before.position_column("arrival") < newest)
         if planning is Planning.FEW:
             return rows
         return lifecycle(transform).repartition_for_merge(rows, transform)
@@ -101,11 +101,11 @@ class CommittedState:
         asset = self._asset
         if asset.transform.window.merges:
             return ()
-        if self._commit_info.recomputed is not None:
-            return self._commit_info.recomputed
+        if self._commit_info.recomputed_ranges is not None:
+            return self._commit_info.recomputed_ranges
         new = self._new_partials
         if new is None:
             new = asset.state.read_partials_of_commit(self._commit_info.commit_number)
-        uncounted = frame(asset.warehouse.spark, new).where(classification.is_uncounted())
+        uncounted = to_frame(asset.warehouse.spark, new).where(classification.is_uncounted())
         starts = uncounted.select(F.unix_micros("window_start")).distinct().collect()
         return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE

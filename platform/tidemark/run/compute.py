@@ -36,7 +36,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.kinds import SessionReplacement
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.rows import Rows, frame, is_empty
+from tidemark.store.rows import Rows, is_empty, to_frame
 from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
 
 
@@ -89,9 +89,11 @@ def count_events(asset: Asset, plan: Plan, temp_tables: TempTables) -> Rows:
     commit_info = plan.commit_info
     assert isinstance(commit_info, StateCommit)
     earlier_partials = None
-    if transform.trigger.needs_rank and commit_info.continues:
+    if transform.trigger.needs_rank and commit_info.adds_partials:
         earlier_partials = asset.state.read_partials(affected_range(transform, commit_info))
-    rows = count_scope(asset.log, asset.counting, commit_info.scope(), earlier_partials)
+    rows = count_scope(
+        asset.log, asset.counting_transform, commit_info.counted_scope(), earlier_partials
+    )
     numbered = with_commit_number(rows, commit_info.commit_number)
     return temp_tables.materialize(numbered, few=plan.few)
 
@@ -113,7 +115,7 @@ def compute_windows(
     counts = _count_by_lateness(asset, plan, new_partials)
     state = CommittedState(asset, commit_info, new_partials)
     open_sessions = None
-    if transform.window.merges and commit_info.recomputed is None:
+    if transform.window.merges and commit_info.recomputed_ranges is None:
         open_sessions = Observation()
     windows = compute_rows(
         asset,
@@ -158,7 +160,7 @@ def _count_by_lateness(asset: Asset, plan: Plan, new_partials: Rows | None) -> C
 
 def _describe_reach(transform: Definition, commit_info: CommitInfo) -> str:
     """Return the condition for the published rows that the commit can have changed."""
-    if commit_info.recomputed is not None:
+    if commit_info.recomputed_ranges is not None:
         return "TRUE"
     end = closed_end(transform, commit_info.before)
     if end is None:
@@ -171,7 +173,7 @@ def _can_have_panes(asset: Asset, commit_info: CommitInfo, windows: WindowRows) 
     transform = asset.transform
     if transform.accumulation is None:
         return False
-    if commit_info.recomputed is not None:
+    if commit_info.recomputed_ranges is not None:
         return True
     if transform.window.merges and not windows.all_fire_once:
         # A session may fire, and then merge with others before the commit, so that no row shows its
@@ -191,7 +193,7 @@ def _compute_panes(
 ) -> Output:
     transform = asset.transform
     previous = None
-    if commit_info.recomputed is None:
+    if commit_info.recomputed_ranges is None:
         previous = as_of(commit_info.before)
     panes = compute_panes(
         state.read_affected(workload.merging),
@@ -206,7 +208,7 @@ def _compute_panes(
         transform.panes_table,
         temp_tables.materialize(panes, few=workload.few_partials),
         f"Every firing of {transform.name}",
-        commit_info.recomputed,
+        commit_info.recomputed_ranges,
     )
 
 
@@ -215,12 +217,12 @@ def _may_have_missed_events(asset: Asset, plan: Plan, counts: Counter[int]) -> b
     if classification.TOO_LATE in counts or classification.NO_EVENT_TIME in counts:
         return True
     commit_info = plan.commit_info
-    replaces = commit_info.recomputed is not None
+    replaces = commit_info.recomputed_ranges is not None
     # If a commit is published again, a later commit may have replaced some of its partials. The
     # counts are then too low.
-    if not (replaces or commit_info.begins or plan.taken_up):
+    if not (replaces or commit_info.is_first_commit or plan.taken_up):
         return False
-    return asset.warehouse.has_table(asset.counting.late_table)
+    return asset.warehouse.has_table(asset.counting_transform.late_table)
 
 
 def _compute_late_loss(
@@ -231,12 +233,12 @@ def _compute_late_loss(
     workload: Workload,
 ) -> Output:
     lacking = state.find_lacking()
-    loss = late_loss(state.read(lacking), asset.counting, asset.log, commit_info)
+    loss = late_loss(state.read(lacking), asset.counting_transform, asset.log, commit_info)
     return Output(
-        asset.counting.late_loss_table,
+        asset.counting_transform.late_loss_table,
         temp_tables.materialize(loss, few=workload.few_partials),
         f"Changes that too-late events would make in {asset.transform.name}",
-        None if commit_info.recomputed is None else lacking,
+        None if commit_info.recomputed_ranges is None else lacking,
     )
 
 
@@ -249,16 +251,16 @@ def _select_late_events(
         few: true if the commit has few events.
     """
     warehouse = asset.warehouse
-    events = late_events(asset.log, asset.counting, commit_info)
-    if not commit_info.begins and not commit_info.renews:
-        events = add_missing_columns(warehouse, asset.counting, events)
+    events = late_events(asset.log, asset.counting_transform, commit_info)
+    if not commit_info.is_first_commit and not commit_info.replaces_all:
+        events = add_missing_columns(warehouse, asset.counting_transform, events)
     with warehouse.use_planning(Planning.for_size(few)):
         materialized = temp_tables.materialize(events, few=few)
     return Output(
-        asset.counting.late_table,
+        asset.counting_transform.late_table,
         materialized,
         f"Events that are too late for {asset.transform.name} or have no event time",
-        commit_info.recomputed,
+        commit_info.recomputed_ranges,
         grows=True,
     )
 
@@ -297,7 +299,7 @@ def find_open_from(asset: Asset, commit_info: CommitInfo, partials: Rows) -> int
         return commit_info.open_from
     if commit_info.after.at.watermark == INFINITY:
         return closed_end(transform, commit_info.after)
-    rows = frame(asset.warehouse.spark, partials)
+    rows = to_frame(asset.warehouse.spark, partials)
     found = session.find_open_from(rows, transform, as_of(commit_info.after)).collect()
     return _find_first_open(transform, commit_info, found[0].asDict())
 

@@ -32,7 +32,7 @@ from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_sup
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Cause, Increment, Replacement, SessionReplacement
-from tidemark.store.commits.ranges import Ranges, between
+from tidemark.store.commits.ranges import Ranges, range_between
 from tidemark.store.event_log.arrival import Arrival, no_arrivals
 from tidemark.store.ledger import ENDED
 
@@ -145,7 +145,7 @@ def plan_increment(
     arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None
-    after = newest_commit.after.advance(_position_after(arrivals[-1]))
+    after = newest_commit.after.advance_to(_position_after(arrivals[-1]))
     is_same_definition = newest_commit.definition == compute_fingerprint(asset.transform)
     # Another definition may have had other sessions, so read all partials.
     commit_info = Increment(
@@ -208,7 +208,9 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
             return None
         return asset.warehouse.load_rows(table, *bounds, columns=columns)
 
-    return not can_change(read, asset.counting, asset.table_id, before, _position_after(newest))
+    return not can_change(
+        read, asset.counting_transform, asset.table_id, before, _position_after(newest)
+    )
 
 
 def plan_backfill(
@@ -222,7 +224,7 @@ def plan_backfill(
     if newest is None:
         raise no_arrivals(asset.transform.source.name)
     complete = late_events == "include"
-    ranges = between(start, end)
+    ranges = range_between(start, end)
     if ranges:
         lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
     if ranges and can_recompute_in_part(asset, newest_commit):
@@ -232,7 +234,7 @@ def plan_backfill(
     newest_position = _position_after(newest)
     after = newest_commit.after
     for first, bound in ranges:
-        after = after.cover(BackfilledRange(first, bound, newest_position))
+        after = after.with_backfill(BackfilledRange(first, bound, newest_position))
     return _plan_replacement(
         asset,
         newest_commit,
@@ -259,8 +261,8 @@ def plan_replay(
         raise no_arrivals(asset.transform.source.name)
     if not into_empty:
         lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
-    through = newest.arrival if into_empty else newest_commit.after.through
-    ranges = find_affected_windows(asset.log, asset.counting, first_arrival, through)
+    through = newest.arrival if into_empty else newest_commit.after.newest_arrival
+    ranges = find_affected_windows(asset.log, asset.counting_transform, first_arrival, through)
     if ranges is None:
         return None
     if not into_empty:
@@ -349,7 +351,7 @@ def _plan_in_place(
 def _plan_replacement(asset: Asset, newest_commit: StateCommit, commit_info: Replacement) -> Plan:
     return Plan(
         _begin_commit(asset, newest_commit, commit_info),
-        asset.log.has_few_events(commit_info.after.through),
+        asset.log.has_few_events(commit_info.after.newest_arrival),
     )
 
 

@@ -21,7 +21,7 @@ from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.kinds import Cause, Replacement
 from tidemark.store.commits.scope import Scope
 from tidemark.store.epoch import ErasedMeanwhileError
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, to_frame
 from tidemark.store.state import with_commit_number
 
 MAX_CONFLICTS = 20
@@ -85,13 +85,13 @@ def _rebase(
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
     ranked = transform.trigger.needs_rank
-    others = any(c.recomputed is not None for c in since)
+    others = any(c.recomputed_ranges is not None for c in since)
     if not isinstance(commit_info, Replacement) or commit_info.cause is not Cause.BACKFILL:
         return None
     if ranked or others or not since:
         return None
-    newest, at = since[-1], commit_info.at
-    counted = frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
+    newest, at = since[-1], commit_info.furthest_position
+    counted = to_frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has counted from another event log.
     other_log = lineage.is_of_another_log(asset, newest)
     if other_log and commit_info.ranges:
@@ -100,13 +100,15 @@ def _rebase(
         between = Scope(
             at.arrival, newest.after.at.arrival, commit_info.ranges, commit_info.complete
         )
-        more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
-        counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
+        more = place.materialize(
+            count_scope(asset.log, asset.counting_transform, between), few=todo.few
+        )
+        counted, at = counted.unionByName(to_frame(counted.sparkSession, more)), newest.after.at
     commit_number = newest.commit_number + 1
     partials = place.materialize(with_commit_number(counted, commit_number), few=todo.few)
     after = Coverage(at)
     for start, end in commit_info.ranges:
-        after = newest.after.cover(BackfilledRange(start, end, at))
+        after = newest.after.with_backfill(BackfilledRange(start, end, at))
     # After the rebase, it is unknown which sessions are open. The next run determines this.
     defined = commit_info.defined if commit_info.parts is None else commit_number
     moved = replace(

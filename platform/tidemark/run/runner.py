@@ -268,7 +268,7 @@ def _run_until_committed(
     """
     conflicts = rebase.Conflicts(transform.name)
     while True:
-        integrity.demand(warehouse, transform.source, transform)
+        integrity.demand_intact(warehouse, transform.source, transform)
         asset = Asset(warehouse, transform, recent=recent)
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
@@ -340,8 +340,8 @@ def _run_once(
     if next_plan is None:
         return None
     if last.commit_number < 0:
-        check_analysis(asset.log, asset.counting)
-    if next_plan.commit_info.recomputed is not None and not next_plan.stored:
+        check_analysis(asset.log, asset.counting_transform)
+    if next_plan.commit_info.recomputed_ranges is not None and not next_plan.stored:
         next_plan = _store_partials(asset, next_plan, conflicts)
     return _execute_plan(asset, next_plan, reported=reported)
 
@@ -460,7 +460,7 @@ def _send_span(asset: Asset, facts: RunFacts) -> None:
             "windows": facts.windows,
             "quarantined": facts.quarantined,
         },
-        [telemetry.Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
+        [telemetry.Span(step, start, end) for step, start, end in ledger.step_spans(asdict(facts))],
     )
     telemetry.report_work(
         asset.log.traced_arrivals(facts.from_arrival, facts.through_arrival), span

@@ -60,7 +60,9 @@ def store(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> Table
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
-        asset.state.store_commit(materialize(rows, place, begun.commit_number), begun, asset.epoch)
+        asset.state.store_commit(
+            materialize(rows, place, begun.commit_number), begun, asset.start_epoch
+        )
     return begun
 
 
@@ -80,7 +82,7 @@ def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     found = commit.build_run_facts(
         asset, commit_info, counts, windows=windows, quarantined=quarantined
     )
-    facts_ = ledger.append(warehouse, found, asset.transform.own_tables)
+    facts_ = ledger.add_run(warehouse, found, asset.transform.own_tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in commit_info.taken.items():
         if source != table:
@@ -99,21 +101,26 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
         if warehouse.has_table(table):
             empty = warehouse.read_schema(table).empty_table()
             warehouse.replace_rows(
-                empty, table, "TRUE", asset.app, commit_info.commit_number, epoch=asset.epoch
+                empty,
+                table,
+                "TRUE",
+                asset.commit_app,
+                commit_info.commit_number,
+                epoch=asset.start_epoch,
             )
         return 0
-    if warehouse.transaction_version(table, asset.app) >= commit_info.commit_number:
+    if warehouse.transaction_version(table, asset.commit_app) >= commit_info.commit_number:
         return 0
     published = table == asset.transform.published_table
     return replace_rows(
         warehouse,
         table,
         commit_info.taken[table],
-        (asset.app, commit_info.commit_number),
+        (asset.commit_app, commit_info.commit_number),
         renumber=True,
         description=asset.transform.description if published else "",
         feed=published,
-        epoch=asset.epoch,
+        epoch=asset.start_epoch,
     )
 
 

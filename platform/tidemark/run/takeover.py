@@ -36,10 +36,10 @@ def check_definition(asset: Asset, newest_commit: StateCommit, *, pinned_definit
         DefinitionChangedError: `pinned_definition` is true, and another definition made the commit.
         DefinitionError: columns of the late table would get other types.
     """
-    if newest_commit.definition in ("", compute_fingerprint(asset.counting)):
+    if newest_commit.definition in ("", compute_fingerprint(asset.counting_transform)):
         return
     if pinned_definition:
-        raise _changed_error(asset.counting.name)
+        raise _changed_error(asset.counting_transform.name)
     stale = Lineage(WarehouseReader(asset.warehouse)).of_definition(asset.transform, newest_commit)
     if stale is not None:
         raise StaleError(stale)
@@ -84,14 +84,14 @@ def find_changes(asset: Asset, newest_commit: StateCommit) -> list[Change]:
     The list is empty before the first commit.
     """
     reader = WarehouseReader(asset.warehouse)
-    return Lineage(reader).definition_changes(asset.counting, newest_commit)
+    return Lineage(reader).definition_changes(asset.counting_transform, newest_commit)
 
 
 def _check_late_columns(asset: Asset) -> None:
     """Raise an error if the definition gives another type to a column of the late table."""
-    changed_types = find_changed_types(asset.warehouse, asset.counting, asset.log)
+    changed_types = find_changed_types(asset.warehouse, asset.counting_transform, asset.log)
     if changed_types:
-        name = asset.counting.name
+        name = asset.counting_transform.name
         raise DefinitionError(
             f"The function of '{name}' now gives other types to columns of the late table: "
             f"{', '.join(changed_types)}. Give these columns other names, or recreate the tables: "

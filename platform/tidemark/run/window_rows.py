@@ -170,7 +170,7 @@ def _compute_in_engine(
         return _replace_sessions(
             asset, commit_info, partials, temp_tables, workload, all_fire_once=all_fire_once
         )
-    if commit_info.recomputed is not None:
+    if commit_info.recomputed_ranges is not None:
         return windows.finish_windows(
             partials, transform, asset.log, current, all_fire_once=all_fire_once
         )
@@ -236,7 +236,7 @@ def _compute_in_memory(
     if partials is None:
         return None
     if not in_memory.is_supported(transform, commit_info):
-        if is_guarded or commit_info.recomputed is not None:
+        if is_guarded or commit_info.recomputed_ranges is not None:
             return None
         if not in_memory.changes_nothing(partials, transform, commit_info):
             return None
@@ -291,11 +291,11 @@ def _add_commit_columns(
         "timing",
         "final",
         "last_arrival",
-        commit_info.after.pick("arrival").alias("as_of"),
+        commit_info.after.position_column("arrival").alias("as_of"),
         uncompiled_literal(commit_info.commit_number).alias("commit_number"),
         F.lit(None).cast("string").alias("quality"),
     ]
-    if commit_info.replaced is None:
+    if commit_info.replaced_ranges is None:
         columns.append(IS_DELETED)
     elif is_guarded:
         # If all rows of some windows are replaced, no row is deleted. Without validation, such rows

@@ -42,7 +42,7 @@ class Asset:
         """The asset's identity, from its first run until it is dropped; None before the first run.
 
         After a commit to the asset's state, a run commits to other tables. The application id
-        (`app`) of these commits contains this identity.
+        (`commit_app`) of these commits contains this identity.
         """
         if self._table_id is None:
             # Another process may have finished the first run in the meantime.
@@ -68,7 +68,7 @@ class Asset:
         return f"{state_id}+{head.table_id}{rollup_generation.identity_suffix(head.kind)}"
 
     @property
-    def epoch(self) -> Epoch:
+    def start_epoch(self) -> Epoch:
         """The epoch in which this object was created, before it has read any event.
 
         The asset must have a state.
@@ -94,7 +94,7 @@ class Asset:
         return self._erasures_of_log is None or self._erasures_of_log == self.log.read_epoch()
 
     @property
-    def counting(self) -> WindowedTransform:
+    def counting_transform(self) -> WindowedTransform:
         """The transform that counts the events: the asset itself or, for a roll-up, its base."""
         return base_transform(self.transform)
 
@@ -107,7 +107,7 @@ class Asset:
         """Return the number of the asset's newest commit in the ledger; -1 before the first."""
         if self.table_id is None:
             return -1
-        return self.warehouse.transaction_version(ledger.TABLE, self.app)
+        return self.warehouse.transaction_version(ledger.TABLE, self.commit_app)
 
     def as_of_commit(self, commit_number: int) -> "Asset":
         """Return the asset with its state as of a commit."""
@@ -128,6 +128,6 @@ class Asset:
         return self.log.has_few_events()
 
     @property
-    def app(self) -> str:
+    def commit_app(self) -> str:
         """The application id of the asset's commits to tables other than its state."""
         return f"{self.transform.name}/{self.table_id}"

@@ -91,7 +91,7 @@ class Catalog:
         )
 
     def _create_database(self) -> None:
-        comment = _quote(f"{_COMMENT}{self._path('')}")
+        comment = _quote_literal(f"{_COMMENT}{self._path('')}")
         self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}` COMMENT {comment}")
 
     def wait_until_registered(self) -> None:
@@ -124,7 +124,7 @@ class Catalog:
         if not self._begun:
             self._create_database()
             self._begun = True
-        if self._unless_there(f"CREATE TABLE {name} USING delta LOCATION {_quote(path)}"):
+        if self._unless_there(f"CREATE TABLE {name} USING delta LOCATION {_quote_literal(path)}"):
             return
         location = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]
         if not _is_same_place(str(location), path):
@@ -148,15 +148,15 @@ class Catalog:
         return True
 
 
-def _quote(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """Return a text as a literal of SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-def _is_same_place(first: str, second: str) -> bool:
+def _is_same_place(location: str, second: str) -> bool:
     """Return True if two addresses of a folder differ only in their scheme or a final slash."""
-    return _strip_scheme(first) == _strip_scheme(second)
+    return _strip_scheme(location) == _strip_scheme(second)
 
 
 def _strip_scheme(address: str) -> str:

@@ -19,7 +19,7 @@ from tidemark.store.committers.file_systems import file_system
 _TRIES = 3
 
 
-def claim(address: str) -> int | None:
+def claim_folder(address: str) -> int | None:
     """Create a folder if it is missing, and claim it.
 
     The claim lasts until the handle is closed or the process ends.
@@ -39,11 +39,11 @@ def claim(address: str) -> int | None:
             # Another process may have removed the folder before this one locked it.
             if handle is not None and Path(path).exists():
                 return handle
-            release(handle)
+            release_claim(handle)
     return None
 
 
-def release(handle: int | None) -> None:
+def release_claim(handle: int | None) -> None:
     if handle is not None:
         os.close(handle)
 
@@ -59,22 +59,22 @@ class SweepResult:
     """
 
     removed: int
-    left: list[str]
+    remaining: list[str]
 
 
-def sweep(address: str) -> SweepResult:
+def sweep_folders(address: str) -> SweepResult:
     """Remove each subfolder of `address` that no living process claims."""
     system, path = file_system(address)
     listed = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     folders = [folder for folder in listed if folder.type == pafs.FileType.Directory]
     claimed = isinstance(system, pafs.LocalFileSystem)
     remaining = sorted(
-        folder.base_name for folder in folders if not claimed or not _swept(folder.path)
+        folder.base_name for folder in folders if not claimed or not _sweep_folder(folder.path)
     )
     return SweepResult(len(folders) - len(remaining), remaining)
 
 
-def _swept(path: str) -> bool:
+def _sweep_folder(path: str) -> bool:
     handle = _lock_folder(path)
     if handle is None:
         # The process that held the lock may have removed the folder just now.

@@ -53,7 +53,7 @@ class Epoch:
     number: int
     is_current: Callable[[], bool]
 
-    def demand(self, table: str, opened: DeltaTable) -> Mapping[str, int]:
+    def demand_current(self, table: str, opened: DeltaTable) -> Mapping[str, int]:
         """Return the transaction that a commit on top of a version of a table records.
 
         Args:

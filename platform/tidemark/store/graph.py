@@ -87,15 +87,15 @@ class Graph:
         tables = (_read_name(folder, name) for name in names if name[0] not in "._")
         return cls(table for table in tables if table is not None)
 
-    def node(self, owner: str) -> Node | None:
+    def find_node(self, owner: str) -> Node | None:
         """Return the node of an owner; None if the owner has no tables."""
         return self.nodes.get(owner)
 
-    def readers(self, owner: str) -> Sequence[Node]:
+    def direct_readers(self, owner: str) -> Sequence[Node]:
         """Return the nodes that read the tables of an owner directly."""
         return self._readers.get(owner, [])
 
-    def below(self, *owners: str) -> list[Node]:
+    def nodes_below(self, *owners: str) -> list[Node]:
         """Return all nodes that were computed from some owners, each after its bases.
 
         The owners themselves need not have tables, and are not in the result.
@@ -103,7 +103,7 @@ class Graph:
         reached = dict[str, Node]()
         waiting = list(owners)
         while waiting:
-            for node in self.readers(waiting.pop()):
+            for node in self.direct_readers(waiting.pop()):
                 if node.owner not in reached:
                     reached[node.owner] = node
                     waiting.append(node.owner)
@@ -130,16 +130,16 @@ def _sort_by_bases(nodes: Mapping[str, Node]) -> list[Node]:
     """
     ordered = dict[str, Node]()
 
-    def add(node: Node, path: frozenset[str]) -> None:
+    def add_after_bases(node: Node, path: frozenset[str]) -> None:
         if node.owner in ordered or node.owner in path:
             return
         for base in sorted(node.bases):
             if base in nodes:
-                add(nodes[base], path | {node.owner})
+                add_after_bases(nodes[base], path | {node.owner})
         ordered[node.owner] = node
 
     for owner in sorted(nodes):
-        add(nodes[owner], frozenset())
+        add_after_bases(nodes[owner], frozenset())
     return list(ordered.values())
 
 

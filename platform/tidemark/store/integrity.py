@@ -179,8 +179,8 @@ def vouched_versions(warehouse: "Warehouse", app: str, tables: Iterable[str]) ->
     for table in tables:
         opened = warehouse.find_opened(table)
         if opened is not None:
-            recorded[_vouch(app, table)] = opened.version()
-            recorded[_files(app, table)] = digest_files(opened)
+            recorded[_version_app(app, table)] = opened.version()
+            recorded[_files_app(app, table)] = digest_files(opened)
     return recorded
 
 
@@ -198,7 +198,7 @@ def forget_replaced_tables(warehouse: "Warehouse") -> bool:
     """Close the tables that this thread has open and that were replaced, for example by a restored
     copy. Return whether there was one.
 
-    The next call of `demand` then checks the tables of the folder again.
+    The next call of `demand_intact` then checks the tables of the folder again.
     """
     if not warehouse.close_replaced_tables():
         return False
@@ -207,7 +207,9 @@ def forget_replaced_tables(warehouse: "Warehouse") -> bool:
     return True
 
 
-def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> bool:
+def demand_intact(
+    warehouse: "Warehouse", source: Source, definition: Definition | None = None
+) -> bool:
     """Raise `DamageError` if the tables of a source, or of an asset on it, don't belong together.
 
     If a process rewrites the event log of the source, wait until it has ended.
@@ -229,37 +231,37 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
     forget_replaced_tables(warehouse)
     if all((folder, name) in checked_nodes for name in wanted):
         return False
-    if found := check(folder, [source], [] if definition is None else [definition]):
+    if found := find_damage(folder, [source], [] if definition is None else [definition]):
         raise DamageError(found)
     checked_nodes.update((folder, name) for name in wanted)
     return True
 
 
-def check(
+def find_damage(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> list[Damage]:
     """Return the damage to Tidemark's own tables, and to the tables of given sources and assets."""
     wanted = [*sources], [*definitions]
-    if not (found := [*_damages(folder, *wanted)]):
+    if not (found := [*_find_damage_once(folder, *wanted)]):
         return []
     # A table may have been dropped, or committed to, during the check.
     time.sleep(MOMENT)
     names = {damage.table for damage in found}
-    return [damage for damage in _damages(folder, *wanted) if damage.table in names]
+    return [damage for damage in _find_damage_once(folder, *wanted) if damage.table in names]
 
 
-def _damages(
+def _find_damage_once(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> Iterator[Damage]:
     tables = Tables(folder)
-    ledger = tables.open(LEDGER)
+    ledger = tables.open_table(LEDGER)
     for definition in definitions:
         yield from tables.asset_damages(definition, ledger)
     yield from tables.results_lacking(definitions)
     for source in sources:
         yield from tables.source_damages(source)
     for table in SYSTEM_TABLES:
-        tables.open(table)
+        tables.open_table(table)
     yield from tables.broken.values()
 
 
@@ -276,14 +278,14 @@ class Tables:
         self._tables = OpenTables(folder, reads_again=True)
         self._opened: dict[str, DeltaTable | None] = {}
 
-    def open(self, table: str, asset: str | None = None) -> DeltaTable | None:
+    def open_table(self, table: str, asset: str | None = None) -> DeltaTable | None:
         """Open a table; None if it does not exist or is damaged.
 
         Args:
             asset: the asset to which the table belongs, for the entry in `broken`.
         """
         if table not in self._opened:
-            self._opened[table] = self._open(table, asset)
+            self._opened[table] = self._open_intact(table, asset)
         return self._opened[table]
 
     def find_readers(self, source: Source) -> Iterator[tuple[TableName, int]]:
@@ -296,7 +298,7 @@ class Tables:
         # The suffix only avoids opening every table: the record identifies a reader.
         names = sorted(info.base_name for info in existing if info.base_name.endswith(_READERS))
         for name in names:
-            opened = self.open(name)
+            opened = self.open_table(name)
             if opened is None:
                 continue
             reader = TableName.from_properties(name, opened.metadata().configuration)
@@ -304,12 +306,12 @@ class Tables:
             if reader is not None and newest is not None:
                 yield reader, newest
 
-    def version(self, table: str) -> int:
+    def opened_version(self, table: str) -> int:
         """Return the version of a table that `open` has opened; -1 if missing or damaged."""
         opened = self._opened.get(table)
         return -1 if opened is None else opened.version()
 
-    def transaction(self, table: str, app: str) -> int | None:
+    def transaction_version(self, table: str, app: str) -> int | None:
         """Return an application's newest version in a table that `open` has opened.
 
         Return None if it has none, or if the table is missing or damaged.
@@ -317,7 +319,7 @@ class Tables:
         opened = self._opened.get(table)
         return None if opened is None else opened.transaction_version(app)
 
-    def _open(self, table: str, asset: str | None) -> DeltaTable | None:
+    def _open_intact(self, table: str, asset: str | None) -> DeltaTable | None:
         place = f"{self.folder}/{table}"
         problem = None if "://" in place else _broken_entry(place)
         opened = None
@@ -335,31 +337,31 @@ class Tables:
             return None
         return opened
 
-    def versions(self, app: str, wanted: Iterable[str]) -> dict[str, int]:
+    def opened_versions(self, app: str, tables: Iterable[str]) -> dict[str, int]:
         """Return transactions that vouch for tables: the version of each, by application id.
 
         Args:
             app: the application id of the commit that vouches.
             wanted: the names of tables that `open` has opened.
         """
-        return {_vouch(app, table): self.version(table) for table in wanted}
+        return {_version_app(app, table): self.opened_version(table) for table in tables}
 
     def source_damages(self, source: Source) -> Iterator[Damage]:
         yield from self._find_lost_arrivals(source)
         name, app = source.timeline_table, ingest_app(source)
-        timeline = self.open(name)
+        timeline = self.open_table(name)
         if timeline is not None and (fault := _find_sequence_fault(timeline)) is not None:
             # The rows of the other tables can't be compared with such a timeline.
-            yield Damage(name, f"{fault} (version {self.version(name)})")
+            yield Damage(name, f"{fault} (version {self.opened_version(name)})")
             return
         others = (source.log_table, source.dead_letters_table)
         for table in others:
-            self.open(table)
+            self.open_table(table)
             if timeline is None:
                 continue
             lost = [*self._find_lost(timeline, name, app, table)]
             yield from lost
-            vouched = timeline.transaction_version(_vouch(app, table))
+            vouched = timeline.transaction_version(_version_app(app, table))
             if not lost and vouched is not None and table not in self.broken:
                 yield from self._rows_lacking(source, timeline, table)
 
@@ -374,13 +376,13 @@ class Tables:
             table: the name of a table that `open` has opened.
             asset: the asset to which the table belongs.
         """
-        vouched = voucher.transaction_version(_vouch(app, table))
+        vouched = voucher.transaction_version(_version_app(app, table))
         if vouched is None or table in self.broken:
             return
-        if self.version(table) < vouched:
-            yield Damage(table, _behind(self.version(table), vouched, name), asset)
+        if self.opened_version(table) < vouched:
+            yield Damage(table, _describe_lag(self.opened_version(table), vouched, name), asset)
             return
-        files = voucher.transaction_version(_files(app, table))
+        files = voucher.transaction_version(_files_app(app, table))
         opened = self._open_version(table, vouched)
         if files is not None and opened is not None and digest_files(opened) != files:
             yield Damage(
@@ -406,13 +408,13 @@ class Tables:
             # interrupted one.
             return
         arrived = self.expected_rows(source, timeline, table)
-        opened, total = self.open(table), sum(arrived.values())
+        opened, total = self.open_table(table), sum(arrived.values())
         actual = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
         if actual != total:
             yield Damage(
                 table,
-                f"has {format_count(actual, 'row')} (version {self.version(table)}), but the table "
-                f"'{source.timeline_table}' records {total:,}",
+                f"has {format_count(actual, 'row')} (version {self.opened_version(table)}), but "
+                f"the table '{source.timeline_table}' records {total:,}",
             )
 
     def expected_rows(self, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
@@ -429,7 +431,7 @@ class Tables:
 
     def _erased_rows(self, source: Source, table: str) -> Mapping[int, int]:
         """Return the number of rows of each arrival that were erased from a source's table."""
-        opened = self.open(ERASURES)
+        opened = self.open_table(ERASURES)
         if opened is None:
             return {}
         found: dict[int, int] = {}
@@ -442,14 +444,14 @@ class Tables:
         for erasure, erased in by_erasure.items():
             # An erasure that has not committed to the table yet does not count, nor does one after
             # which all rows were replaced.
-            if self.transaction(table, erasure_app(erasure)) == 0:
+            if self.transaction_version(table, erasure_app(erasure)) == 0:
                 for each in erased:
                     found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
         return found
 
     def _is_adding(self, source: Source) -> bool:
         """Return whether an unfinished erasure adds rows to a source."""
-        opened = self.open(ERASURES)
+        opened = self.open_table(ERASURES)
         if opened is None:
             return False
         rows = file_list.load_rows(opened, (), ["erasure", "source", "added"]).to_pylist()
@@ -461,9 +463,9 @@ class Tables:
         own, state_table = definition.name, definition.state_table
         others = [table for table in definition.own_tables if table != state_table]
         for table in reversed(others):
-            self.open(table, own)
-        self.open(CHECKS)
-        state = self.open(state_table, definition.rolled_up_name or own)
+            self.open_table(table, own)
+        self.open_table(CHECKS)
+        state = self.open_table(state_table, definition.rolled_up_name or own)
         app = self.asset_app(definition)
         if state is None or app is None:
             # The asset was dropped, or its first run is incomplete: the next run recomputes all.
@@ -475,14 +477,14 @@ class Tables:
             yield Damage(
                 definition.published_table,
                 f"lacks windows that were released from '{definition.quarantine_table}' (version "
-                f"{self.version(definition.published_table)})",
+                f"{self.opened_version(definition.published_table)})",
                 own,
             )
         if definition.rolled_up_name is not None:
             return
         commit_number = _last_commit(state)
         for table in [*others, LEDGER, CHECKS]:
-            taken = self.transaction(table, app)
+            taken = self.transaction_version(table, app)
             if taken is not None and taken > commit_number:
                 yield Damage(
                     state_table,
@@ -501,27 +503,27 @@ class Tables:
         A run can't publish these windows again: it repeats only the decisions of earlier runs, and
         a user decided on the release.
         """
-        released = self.transaction(
-            definition.quarantine_table, _vouch(app, definition.published_table)
+        released = self.transaction_version(
+            definition.quarantine_table, _version_app(app, definition.published_table)
         )
         return (
             released is not None
             and definition.published_table not in self.broken
-            and self.version(definition.published_table) < released
+            and self.opened_version(definition.published_table) < released
         )
 
     def asset_app(self, definition: Definition) -> str | None:
-        """Return the application id of an asset's commits (`Asset.app`).
+        """Return the application id of an asset's commits (`Asset.commit_app`).
 
         Return None if the state is missing or damaged. A roll-up has the state of its base, and its
         published table must be intact, too.
         """
-        state = self.open(definition.state_table)
+        state = self.open_table(definition.state_table)
         if state is None:
             return None
         table_id = str(state.metadata().id)
         if definition.rolled_up_name is not None:
-            if (published := self.open(definition.published_table)) is None:
+            if (published := self.open_table(definition.published_table)) is None:
                 return None
             own = published.metadata()
             table_id += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
@@ -529,21 +531,21 @@ class Tables:
 
     def results_lacking(self, definitions: Iterable[Definition]) -> Iterator[Damage]:
         """Yield the damage if the ledger vouches for validation results that the table lacks."""
-        self.open(CHECKS)
+        self.open_table(CHECKS)
         if CHECKS in self.broken:
             return
-        ledger = self.open(LEDGER)
+        ledger = self.open_table(LEDGER)
         apps = self.results_apps(definitions)
         vouched = [
             n for app in apps if ledger and (n := ledger.transaction_version(app)) is not None
         ]
-        if self.version(CHECKS) < max(vouched, default=-1):
-            yield Damage(CHECKS, _behind(self.version(CHECKS), max(vouched), LEDGER))
+        if self.opened_version(CHECKS) < max(vouched, default=-1):
+            yield Damage(CHECKS, _describe_lag(self.opened_version(CHECKS), max(vouched), LEDGER))
 
     def results_apps(self, definitions: Iterable[Definition]) -> list[str]:
         """Return the application ids of the transactions that vouch for validation results."""
         apps = (self.asset_app(definition) for definition in definitions)
-        return [_vouch(app, CHECKS) for app in apps if app is not None]
+        return [_version_app(app, CHECKS) for app in apps if app is not None]
 
     def _find_unpublished(
         self, state: DeltaTable, app: str, commit_number: int, asset: str
@@ -555,7 +557,7 @@ class Tables:
                 yield Damage(
                     LEDGER,
                     f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
-                    f"{self.version(LEDGER)}), but its state is at number {commit_number}",
+                    f"{self.opened_version(LEDGER)}), but its state is at number {commit_number}",
                     asset,
                 )
 
@@ -567,7 +569,7 @@ class Tables:
         lose, and the nodes that have read them are stale.
         """
         name = source.timeline_table
-        timeline = self.open(name)
+        timeline = self.open_table(name)
         if name in self.broken or self._is_changing(source):
             return
         newest = None if timeline is None else file_list.max_value(timeline, "arrival")
@@ -576,22 +578,22 @@ class Tables:
             leftover = self._find_first_arrival(table, newest + 1)
             if leftover is None:
                 continue
-            replaced = self.transaction(table, replaced_app(source))
+            replaced = self.transaction_version(table, replaced_app(source))
             for reader, through in self.find_readers(source):
                 if through < leftover or (replaced is not None and through <= replaced):
                     continue
                 node = reader.owner.partition(" ")[2]
                 yield Damage(
                     name,
-                    f"ends with arrival {newest} (version {self.version(name)}), but '{table}' has "
-                    f"rows of arrival {leftover}, which '{node}' has read: the timeline's newest "
-                    "commits were lost",
+                    f"ends with arrival {newest} (version {self.opened_version(name)}), but "
+                    f"'{table}' has rows of arrival {leftover}, which '{node}' has read: the "
+                    "timeline's newest commits were lost",
                     node if reader.role is Role.STATE else None,
                 )
 
     def _find_first_arrival(self, table: str, start: int) -> int | None:
         """Return the first arrival from a number on that a table has rows of; None without any."""
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None
         rows = file_list.load_rows(opened, (at_least("arrival", start),), ["arrival"])
@@ -599,7 +601,7 @@ class Tables:
 
     def _is_changing(self, source: Source) -> bool:
         """Return whether an unfinished operation replaces or deletes a source's tables."""
-        opened = self.open(operations.TABLE)
+        opened = self.open_table(operations.TABLE)
         if opened is None:
             return False
         owner = tables_of.source_owner(source.name)
@@ -643,28 +645,28 @@ def _find_sequence_fault(timeline: DeltaTable) -> str | None:
     return None
 
 
-def entries(place: str) -> list[Path]:
+def log_entries(folder: str) -> list[Path]:
     """Return the commits in the transaction log of a table on a local disk, the oldest first."""
-    return sorted(file for file in Path(place, LOG).glob("*.json") if file.stem.isdigit())
+    return sorted(file for file in Path(folder, LOG).glob("*.json") if file.stem.isdigit())
 
 
-def _broken_entry(place: str) -> str | None:
+def _broken_entry(folder: str) -> str | None:
     """Return the problem with a transaction log on a local disk; None if it is intact."""
-    since = _checkpoint_version(place)
-    for entry in entries(place):
+    since = _checkpoint_version(folder)
+    for entry in log_entries(folder):
         version = int(entry.stem)
         if version > since and not _is_whole(entry):
             return f"has a truncated or empty commit (version {version})"
     return None
 
 
-def _checkpoint_version(place: str) -> int:
+def _checkpoint_version(folder: str) -> int:
     """Return the version of a table's newest checkpoint; -1 if it has none.
 
     A table is opened from its newest checkpoint, so that earlier commits do not matter.
     """
     try:
-        return int(json.loads(Path(place, LOG, LAST_CHECKPOINT).read_text())["version"])
+        return int(json.loads(Path(folder, LOG, LAST_CHECKPOINT).read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return -1
 
@@ -683,12 +685,12 @@ def _is_whole(entry: Path) -> bool:
     return text.strip() != "" and not cut
 
 
-def _broken_file(place: str, opened: DeltaTable) -> str | None:
+def _broken_file(folder: str, opened: DeltaTable) -> str | None:
     """Return the problem with a table's data files; None if all exist in full size."""
     found = pa.table(opened.get_add_actions(flatten=True))
     for path, size in zip(*(found[c].to_pylist() for c in ("path", "size_bytes")), strict=True):
         try:
-            actual_size = Path(place, path).stat().st_size
+            actual_size = Path(folder, path).stat().st_size
         except FileNotFoundError:
             return f"is missing the data file '{path}' at version {opened.version()}"
         if actual_size != size:
@@ -742,16 +744,16 @@ def can_republish(commits: Sequence[StateCommit]) -> bool:
     )
 
 
-def _behind(version: int, vouched: int, by: str) -> str:
+def _describe_lag(version: int, vouched: int, voucher: str) -> str:
     state = "does not exist" if version < 0 else f"is at version {version}"
-    return f"{state}, but '{by}' depends on its version {vouched}"
+    return f"{state}, but '{voucher}' depends on its version {vouched}"
 
 
-def _vouch(app: str, table: str) -> str:
+def _version_app(app: str, table: str) -> str:
     """Return the application id with which a commit records the version of a table."""
     return f"{app} {table}"
 
 
-def _files(app: str, table: str) -> str:
+def _files_app(app: str, table: str) -> str:
     """Return the application id with which a commit records the digest of a table's files."""
     return f"{app} {table} files"

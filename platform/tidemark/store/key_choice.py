@@ -19,7 +19,7 @@ KeyChoice = Mapping[str, str | None]
 """The chosen value of each key as text; None selects the windows whose key is null."""
 
 
-def choose(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
+def select_keys(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
     """Return the rows with the chosen keys; `keys` and `asset` are as for `key_condition`."""
     types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
     condition = key_condition(keys, types, asset)
@@ -47,12 +47,12 @@ def key_condition(
                 f"The rows of '{asset}' have no column '{name}', because the asset's function "
                 "computes this key, or because another definition made the table: omit --key."
             )
-        part = _equals(name, text, types[name], f"The key '{name}' of '{asset}'")
+        part = _key_equals(name, text, types[name], f"The key '{name}' of '{asset}'")
         condition = part if condition is None else condition & part
     return condition
 
 
-def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> ds.Expression:
+def _key_equals(name: str, text: str | None, kind: pa.DataType, described: str) -> ds.Expression:
     if text is None:
         return ds.field(name).is_null()
     if pa.types.is_nested(kind):
@@ -63,7 +63,7 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
     if pa.types.is_string(kind):
         return text_field(name) == text
     field = ds.field(name)
-    value = _parse(text, kind, described)
+    value = _parse_value(text, kind, described)
     # NaN is not equal to itself, but all events whose key is NaN are in the same windows.
     is_nan = pa.types.is_floating(kind) and value.as_py() != value.as_py()
     if is_nan:
@@ -71,7 +71,7 @@ def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> d
     return field == value
 
 
-def _parse(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataType]":
+def _parse_value(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataType]":
     try:
         if pa.types.is_timestamp(kind):
             moment = as_datetime(parse_instant(text))

@@ -109,7 +109,7 @@ class RunFacts:
     @property
     def steps(self) -> dict[str, float]:
         """The duration of each step in seconds, in order."""
-        return {step: (end - start) / 1e6 for step, start, end in spans(asdict(self))}
+        return {step: (end - start) / 1e6 for step, start, end in step_spans(asdict(self))}
 
 
 _INSTANTS = ("window_from", "window_to", "started_at", "watermark", *ENDED.values())
@@ -126,25 +126,25 @@ SCHEMA = pa.schema(
 )
 
 
-def append(
-    warehouse: Warehouse, facts: RunFacts, tables: Iterable[str], *, again: bool = False
+def add_run(
+    warehouse: Warehouse, facts: RunFacts, tables: Iterable[str], *, is_repeated: bool = False
 ) -> RunFacts:
     """Add the row of a finished run, once.
 
     Args:
         tables: the tables that the run wrote.
-        again: true if another run began the commit, so that the ledger may have its row already.
+        is_repeated: true if another run began the commit, so that the ledger may have its row.
             That row then stays as it is.
 
     Returns:
         The row in the ledger. If another process has recorded the commit first, it is that
         process's row.
     """
-    create(warehouse)
+    ensure_ledger(warehouse)
     # A run with a row is complete, so all tables must be in the catalog first.
     warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
-    if again and (recorded := _find_recorded(warehouse, facts)) is not None:
+    if is_repeated and (recorded := _find_recorded(warehouse, facts)) is not None:
         rows = rows.slice(0, 0)
         facts = recorded
     app = f"{facts.asset}/{facts.table_id}"
@@ -166,11 +166,11 @@ def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     return None
 
 
-def create(warehouse: Warehouse) -> None:
+def ensure_ledger(warehouse: Warehouse) -> None:
     warehouse.ensure_table(TABLE, SCHEMA.empty_table(), "Every run of every asset")
 
 
-def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+def step_spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Return a run's steps in order, each with its start and end.
 
     The list is empty if the run did not record the steps.

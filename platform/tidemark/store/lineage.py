@@ -54,7 +54,7 @@ _MAX_SHOWN_CHANGES = 3
 class TableReader(Protocol):
     """Reads tables without the engine. Each method returns None if the table does not exist."""
 
-    def rows(
+    def read_rows(
         self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
     ) -> pa.Table | None:
         """Return some columns of the rows that satisfy all conditions."""
@@ -64,7 +64,7 @@ class TableReader(Protocol):
         """Return the greatest number in a column; also None if the column has no value."""
         ...
 
-    def id(self, table: str) -> str | None:
+    def table_id(self, table: str) -> str | None:
         """Return the identity of a table, which a table keeps until it is dropped."""
         ...
 
@@ -101,7 +101,7 @@ class WarehouseReader:
 
     warehouse: Warehouse
 
-    def rows(
+    def read_rows(
         self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
     ) -> pa.Table | None:
         if not self.warehouse.has_table(table):
@@ -113,7 +113,7 @@ class WarehouseReader:
             return self.warehouse.max_value(table, column)
         return None
 
-    def id(self, table: str) -> str | None:
+    def table_id(self, table: str) -> str | None:
         head = self.warehouse.find_head(table)
         return None if head is None else head.table_id
 
@@ -133,7 +133,7 @@ class Lineage:
         if not isinstance(source, DerivedSource):
             return None
         step = step or self._newest_step(source)
-        differences = iter(()) if step is None else self._differences(source, step)
+        differences = iter(()) if step is None else self._find_differences(source, step)
         for cause in differences:
             return Stale(source.name, cause, rebuild_advice(source.name))
         return self._of_bases(source)
@@ -154,7 +154,7 @@ class Lineage:
         stale = stale or self.of_source(transform.source)
         if stale is None:
             return None
-        return dependent(definition.name, stale)
+        return stale_through(definition.name, stale)
 
     def of_definition(self, definition: Definition, commit: StateCommit) -> Stale | None:
         """Return that runs can't continue from a commit of another definition; None if they can.
@@ -170,7 +170,7 @@ class Lineage:
             return None
         name = transform.name
         remedy = f"`tidemark diff {name}` shows which windows would change. {rebuild_advice(name)}"
-        return dependent(definition.name, Stale(name, _describe_changes(changes), remedy))
+        return stale_through(definition.name, Stale(name, _describe_changes(changes), remedy))
 
     def definition_changes(self, transform: WindowedTransform, commit: StateCommit) -> list[Change]:
         """Return the differences between an asset's definition and the one that made a commit.
@@ -179,7 +179,7 @@ class Lineage:
         """
         if commit.defined < 0:
             return []
-        first = self._commit(transform, commit.defined)
+        first = self._read_commit(transform, commit.defined)
         recorded = None if first is None else first.parts
         changes = compare_parts(recorded or {}, transform)
         if commit.allows_changes:
@@ -194,7 +194,7 @@ class Lineage:
 
         Return None if it does not differ.
         """
-        newest = commit.after.newest
+        newest = commit.after.newest_position
         return self._changed_arrival(transform.source, newest.arrival, newest.arrival_id)
 
     def newest_commit(self, definition: Definition) -> StateCommit | None:
@@ -202,7 +202,7 @@ class Lineage:
         newest = self.tables.max_value(definition.state_table, "commit_number")
         if newest is None:
             return None
-        return self._commit(definition, newest)
+        return self._read_commit(definition, newest)
 
     def _of_commit(self, transform: WindowedTransform, commit: StateCommit) -> Stale | None:
         """Return that runs can't continue from a commit; None if they can."""
@@ -219,12 +219,12 @@ class Lineage:
         if newest is None:
             return None
         bounds = [number_is("arrival", newest)]
-        rows = self.tables.rows(source.timeline_table, bounds, ["position"])
+        rows = self.tables.read_rows(source.timeline_table, bounds, ["position"])
         if rows is not None:
             return Step.of_position(rows["position"][0].as_py())
         return None
 
-    def _differences(self, source: DerivedSource, step: Step) -> Iterator[str]:
+    def _find_differences(self, source: DerivedSource, step: Step) -> Iterator[str]:
         """Yield the differences between what a step was made from and what its bases have now."""
         if step.derivation != derivation_fingerprint(source):
             yield (
@@ -234,7 +234,7 @@ class Lineage:
         for base in source.base_sources:
             if (taken := step.bases.get(base.name)) is None:
                 continue
-            if (table_id := self.tables.id(base.timeline_table)) != taken.table_id:
+            if (table_id := self.tables.table_id(base.timeline_table)) != taken.table_id:
                 change = "dropped" if table_id is None else "dropped and ingested again"
                 yield f"'{base.name}' was {change} after '{source.name}' had read it"
             elif cause := self._changed_arrival(base, taken.number, taken.arrival_id):
@@ -250,10 +250,10 @@ class Lineage:
             stale = self.of_asset(asset)
             if stale is None:
                 return None
-            return dependent(source.name, stale)
+            return stale_through(source.name, stale)
         for base in source.base_sources:
             if (stale := self.of_source(base)) is not None:
-                return dependent(source.name, stale)
+                return stale_through(source.name, stale)
         return None
 
     def _changed_arrival(self, source: Source, number: int, arrival_id: str) -> str | None:
@@ -264,7 +264,7 @@ class Lineage:
         if number < 0:
             return None
         timeline = source.timeline_table
-        rows = self.tables.rows(timeline, [number_is("arrival", number)], ["arrival_id"])
+        rows = self.tables.read_rows(timeline, [number_is("arrival", number)], ["arrival_id"])
         if rows is None:
             return f"the table '{timeline}' is missing, but its arrival {number:,} was read"
         if rows.num_rows == 0:
@@ -285,7 +285,7 @@ class Lineage:
         """Yield the difference if an asset's state lacks a run whose results were read."""
         if results.commit < 0:
             return
-        commit = self._commit(asset, results.commit)
+        commit = self._read_commit(asset, results.commit)
         if commit is None:
             yield (
                 f"'{asset.name}' no longer has the run {results.run[:8]}, whose windows were read. "
@@ -298,10 +298,10 @@ class Lineage:
                 "backup, or it was dropped"
             )
 
-    def _commit(self, definition: Definition, number: int) -> StateCommit | None:
+    def _read_commit(self, definition: Definition, number: int) -> StateCommit | None:
         table = definition.state_table
         bounds = [number_is("commit_number", number)]
-        rows = self.tables.rows(table, bounds, ["commit_number", MARKER])
+        rows = self.tables.read_rows(table, bounds, ["commit_number", MARKER])
         commit_texts = [] if rows is None else rows[MARKER].drop_null().to_pylist()
         if commit_texts:
             return from_json(commit_texts[0])
@@ -319,7 +319,7 @@ def base_run_record(asset: Asset, run: str) -> dict[str, int]:
 def follows_base(asset: Asset) -> bool:
     """Return whether a roll-up's base still has the run that the roll-up's table was made from."""
     table = asset.transform.published_table
-    number = asset.warehouse.transaction_version(table, asset.app)
+    number = asset.warehouse.transaction_version(table, asset.commit_app)
     if number < 0:
         return True
     commit = asset.state.find_commit(number)
@@ -328,7 +328,7 @@ def follows_base(asset: Asset) -> bool:
 
 
 def _base_run_app(asset: Asset) -> str:
-    return f"{asset.app} base run"
+    return f"{asset.commit_app} base run"
 
 
 def _run_number(run: str) -> int:
@@ -336,13 +336,15 @@ def _run_number(run: str) -> int:
     return int(run[:15], 16)
 
 
-def demand_current_asset(warehouse: Warehouse, definition: Definition, last: StateCommit) -> None:
+def demand_current_asset(
+    warehouse: Warehouse, definition: Definition, newest_commit: StateCommit
+) -> None:
     """Raise `StaleError` if an asset is stale.
 
     Args:
-        last: the newest commit of the asset's state.
+        newest_commit: the newest commit of the asset's state.
     """
-    stale = Lineage(WarehouseReader(warehouse)).of_asset(definition, last)
+    stale = Lineage(WarehouseReader(warehouse)).of_asset(definition, newest_commit)
     if stale is not None:
         raise StaleError(stale)
 
@@ -354,25 +356,27 @@ def demand_current_source(warehouse: Warehouse, source: Source) -> None:
         raise StaleError(stale)
 
 
-def is_stale(asset: Asset, last: StateCommit) -> bool:
+def is_stale(asset: Asset, newest_commit: StateCommit) -> bool:
     """Return whether an asset is stale.
 
     Args:
-        last: the newest commit of the asset's state.
+        newest_commit: the newest commit of the asset's state.
     """
-    stale = Lineage(WarehouseReader(asset.warehouse)).of_asset(asset.transform, last)
+    stale = Lineage(WarehouseReader(asset.warehouse)).of_asset(asset.transform, newest_commit)
     return stale is not None
 
 
-def is_of_another_log(asset: Asset, last: StateCommit) -> bool:
+def is_of_another_log(asset: Asset, newest_commit: StateCommit) -> bool:
     """Return whether an asset has counted arrivals of another event log than the present one.
 
     Positions in the two logs can't be compared.
 
     Args:
-        last: the newest commit of the asset's state.
+        newest_commit: the newest commit of the asset's state.
     """
-    cause = Lineage(WarehouseReader(asset.warehouse)).changed_log(asset.counting, last)
+    cause = Lineage(WarehouseReader(asset.warehouse)).changed_log(
+        asset.counting_transform, newest_commit
+    )
     return cause is not None
 
 
@@ -387,7 +391,7 @@ def backfill_advice(name: str) -> str:
     return f"Run `tidemark backfill {name}`, which recomputes it from the event log"
 
 
-def dependent(name: str, stale: Stale) -> Stale:
+def stale_through(name: str, stale: Stale) -> Stale:
     """Return that a node is stale, because it reads another node that is, or is that node."""
     if stale.node == name:
         return stale

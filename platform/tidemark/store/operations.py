@@ -112,35 +112,35 @@ class Operation:
 
 
 @contextmanager
-def record(warehouse: "Warehouse", kind: Kind, owner: str) -> Iterator[None]:
+def record_operation(warehouse: "Warehouse", kind: Kind, owner: str) -> Iterator[None]:
     """Record that an operation begins, and at the end of the `with` block that it has finished.
 
     If the block fails, the operation stays unfinished. An unfinished operation of the same kind and
     owner is continued, and has finished with this one.
     """
-    begin(warehouse, kind, owner)
-    operations = {operation.id for operation in _find(warehouse, kind, owner)}
+    record_begin(warehouse, kind, owner)
+    operations = {operation.id for operation in _find_unfinished(warehouse, kind, owner)}
     _in_progress.update(operations)
     try:
         yield
     finally:
         _in_progress.difference_update(operations)
-    end(warehouse, kind, owner)
+    record_end(warehouse, kind, owner)
 
 
-def begin(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
+def record_begin(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
     """Record that an operation begins, unless an unfinished one is continued."""
     warehouse.ensure_table(TABLE, SCHEMA.empty_table(), "Operations of several steps")
-    if not _find(warehouse, kind, owner):
+    if not _find_unfinished(warehouse, kind, owner):
         operation = Operation(uuid4().hex, kind, owner, time.time_ns() // 1000)
-        _append(warehouse, operation, BEGUN)
+        _append_phase(warehouse, operation, BEGUN)
 
 
-def end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
+def record_end(warehouse: "Warehouse", kind: Kind, owner: str) -> None:
     """Record that an operation has finished. Without an unfinished one, nothing happens."""
     if warehouse.has_table(TABLE):
-        for operation in _find(warehouse, kind, owner):
-            _append(warehouse, operation, ENDED)
+        for operation in _find_unfinished(warehouse, kind, owner):
+            _append_phase(warehouse, operation, ENDED)
 
 
 def find_unfinished(folder: str) -> list[Operation]:
@@ -194,14 +194,14 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
             raise UnfinishedOperationError(operation)
 
 
-def _find(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
+def _find_unfinished(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
     unfinished = select_unfinished(warehouse.load_rows(TABLE))
     return [
         operation for operation in unfinished if (operation.kind, operation.owner) == (kind, owner)
     ]
 
 
-def _append(warehouse: "Warehouse", operation: Operation, phase: str) -> None:
+def _append_phase(warehouse: "Warehouse", operation: Operation, phase: str) -> None:
     recorded_at = operation.began_at if phase == BEGUN else time.time_ns() // 1000
     row = {
         "operation": operation.id,

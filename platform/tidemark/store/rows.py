@@ -41,7 +41,7 @@ Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
 
-def frame(spark: SparkSession, rows: Rows) -> DataFrame:
+def to_frame(spark: SparkSession, rows: Rows) -> DataFrame:
     if isinstance(rows, DataFrame):
         return rows
     if not rows.num_rows:
@@ -81,11 +81,13 @@ def to_python(
     try:
         return rows.to_pylist()
     except OUT_OF_RANGE_ERRORS:
-        columns = {n: [_convert(value, beyond) for value in rows[n]] for n in rows.column_names}
+        columns = {
+            n: [_convert_value(value, beyond) for value in rows[n]] for n in rows.column_names
+        }
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _convert(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
+def _convert_value(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
     try:
         return value.as_py()
     except OUT_OF_RANGE_ERRORS:
@@ -122,7 +124,7 @@ def drop_deleted(rows: Rows) -> Rows:
 
     Rows that lack the column are returned unchanged.
     """
-    if IS_DELETED not in columns(rows):
+    if IS_DELETED not in column_names(rows):
         return rows
     if isinstance(rows, DataFrame):
         return rows.where(f"NOT {IS_DELETED}").drop(IS_DELETED)
@@ -130,15 +132,15 @@ def drop_deleted(rows: Rows) -> Rows:
     return rows.filter(is_kept).drop_columns([IS_DELETED])
 
 
-def columns(rows: Rows) -> list[str]:
+def column_names(rows: Rows) -> list[str]:
     if isinstance(rows, DataFrame):
         return rows.columns
     return rows.column_names
 
 
-def delta_schema(like: StructType | pa.Schema) -> Schema:
+def delta_schema(schema: StructType | pa.Schema) -> Schema:
     """Return columns as Delta types that are nullable, including nested types."""
-    text = like.json() if isinstance(like, StructType) else Schema.from_arrow(like).to_json()
+    text = schema.json() if isinstance(schema, StructType) else Schema.from_arrow(schema).to_json()
     return Schema.from_json(_nullable_text(text))
 
 
@@ -158,9 +160,9 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     Raises:
         DataError: the names or the types of the columns differ.
     """
-    table_types = {f["name"]: f["type"] for f in _fields(schema)}
+    table_types = {f["name"]: f["type"] for f in _schema_fields(schema)}
     like = rows.schema
-    row_types = {f["name"]: f["type"] for f in _fields(delta_schema(like))}
+    row_types = {f["name"]: f["type"] for f in _schema_fields(delta_schema(like))}
     if table_types != row_types:
         differing = [
             c for c in {**table_types, **row_types} if table_types.get(c) != row_types.get(c)
@@ -171,7 +173,7 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     return rows.select(list(table_types)).cast(arrow_schema(schema))
 
 
-def _fields(schema: Schema) -> list[dict[str, Any]]:
+def _schema_fields(schema: Schema) -> list[dict[str, Any]]:
     return json.loads(_nullable_text(schema.to_json()))["fields"]
 
 
@@ -179,16 +181,18 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
 @lru_cache(maxsize=256)
 def _nullable_text(text: str) -> str:
     """Return a schema in JSON with only nullable columns."""
-    return json.dumps(_nullable(json.loads(text)))
+    return json.dumps(_make_nullable(json.loads(text)))
 
 
-def _nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)
+def _make_nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)
     if isinstance(plain, list):
-        return [_nullable(item) for item in plain]
+        return [_make_nullable(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
     loose = ("nullable", "containsNull", "valueContainsNull")
-    nullable = {key: True if key in loose else _nullable(value) for key, value in plain.items()}
+    nullable = {
+        key: True if key in loose else _make_nullable(value) for key, value in plain.items()
+    }
     if "metadata" in nullable:
         return nullable | {"metadata": {}}
     return nullable

@@ -29,7 +29,7 @@ from tidemark.store import integrity
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import number_in, number_is, window_starts_in
 from tidemark.store.commits.kinds import NO_COMMIT, from_json, to_json
-from tidemark.store.commits.ranges import Ranges, within
+from tidemark.store.commits.ranges import Ranges, starts_within
 from tidemark.store.epoch import Epoch, ErasedMeanwhileError, epoch_app
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
@@ -41,10 +41,10 @@ class State:
     """The state table of a transform.
 
     Args:
-        through: the number of the newest commit whose partials are read; None for all commits.
-            Windows that later commits replaced are then missing, because a replacement deletes
-            their earlier partials. The other windows are as of that commit, because an increment
-            only appends.
+        last_commit_number: the number of the newest commit whose partials are read; None for all
+            commits. Windows that later commits replaced are then missing, because a replacement
+            deletes their earlier partials. The other windows are as of that commit, because an
+            increment only appends.
     """
 
     def __init__(
@@ -153,17 +153,17 @@ class State:
 
     def _store_if_next(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> int | None:
         """Store a commit as `store_commit` does. Return None if another run came first."""
-        where, ranges = "TRUE", commit_info.recomputed
+        where, ranges = "TRUE", commit_info.recomputed_ranges
         commits = [commit_info]
-        if commit_info.renews:
+        if commit_info.replaces_all:
             # All rows are replaced, but the records of earlier commits are kept.
             commits = [*self.read_commits_after(-1), commit_info]
         elif ranges:
             own = f"commit_number = {commit_info.commit_number}"
-            where = f"({within(ranges)} AND {MARKER} IS NULL) OR {own}"
+            where = f"({starts_within(ranges)} AND {MARKER} IS NULL) OR {own}"
         notes_table = _create_marker_rows(commits, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, commit_info.commit_number)
-        vouches = {self._arrivals: commit_info.after.through}
+        vouches = {self._arrivals: commit_info.after.newest_arrival}
         if self.warehouse.transaction_version(self.table, _APP) != commit_info.commit_number - 1:
             return None
         if ranges is not None:

@@ -101,7 +101,7 @@ class Warehouse(Committer):
     def ensure_table(
         self,
         table: str,
-        like: str | StructType | Rows,
+        columns_like: str | StructType | Rows,
         comment: str = "",
         *,
         feed: bool = False,
@@ -113,7 +113,7 @@ class Warehouse(Committer):
         of the tables that it reads. The latter are updated if the table exists and they differ.
 
         Args:
-            like: the table's columns, as DDL, as a Spark schema, or as rows that have the columns.
+            columns_like: the table's columns, as DDL, as a Spark schema, or as rows that have them.
             feed: enables Delta's change data feed, so that consumers can read the table's changes.
                 An append costs nothing more; an update or deletion writes its rows a second time.
             extra_properties: more properties of the table.
@@ -125,9 +125,9 @@ class Warehouse(Committer):
             _check_owner(table, head)
             self._update_bases(table, head)
             return False
-        if isinstance(like, str):
-            like = self.spark.createDataFrame([], like)
-        columns = like if isinstance(like, StructType) else like.schema
+        if isinstance(columns_like, str):
+            columns_like = self.spark.createDataFrame([], columns_like)
+        columns = columns_like if isinstance(columns_like, StructType) else columns_like.schema
         properties = {"tidemark.format": str(FORMAT)}
         properties |= {_FEED: "true"} if feed else {}
         properties |= extra_properties or {}
@@ -237,7 +237,7 @@ class Warehouse(Committer):
             self.catalog.unregister_table(table)
         system, path = file_system(self.path_of(table))
         # The claim keeps other processes from sweeping the folder.
-        handle = claims.claim(self.path_of(table))
+        handle = claims.claim_folder(self.path_of(table))
         try:
             if isinstance(system, LocalFileSystem):
                 # Move it in one step: a partly deleted table could still be opened.
@@ -248,7 +248,7 @@ class Warehouse(Committer):
                 durable.sync_folder(folder)
             system.delete_dir(path)
         finally:
-            claims.release(handle)
+            claims.release_claim(handle)
         return True
 
     def has_files(self, table: str) -> bool:

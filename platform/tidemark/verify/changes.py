@@ -29,7 +29,7 @@ from tidemark.quality import quarantine
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.ranges import Ranges, between
+from tidemark.store.commits.ranges import Ranges, range_between
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import compare_rows, read_unchanged, recompute
 
@@ -132,7 +132,7 @@ def compute_changes(
         DataError: the asset has not run yet.
     """
     asset = _load_asset(warehouse, transform)
-    ranges = between(start, end)
+    ranges = range_between(start, end)
     few = asset.has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         published, commit = read_unchanged(
@@ -144,7 +144,7 @@ def compute_changes(
         changes = _find_differences(asset, commit)
         if changes.effect is Effect.NONE and changes.earlier_through is None:
             return changes
-        check_analysis(asset.log, asset.counting)
+        check_analysis(asset.log, asset.counting_transform)
         return _add_changed_windows(
             asset, commit, changes, published, ranges, scratch, max_listed, few=few
         )
@@ -195,10 +195,10 @@ def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
     Return None if the definition of this commit computed all existing windows.
     """
     first = asset.state.read_commit(commit.defined)
-    if first.commit_number <= 0 or first.renews:
+    if first.commit_number <= 0 or first.replaces_all:
         return None
     since = [first, *asset.state.read_commits_after(first.commit_number)]
-    renewed = any(m.renews for m in since if m.commit_number <= commit.commit_number)
+    renewed = any(m.replaces_all for m in since if m.commit_number <= commit.commit_number)
     return None if renewed else first.before.at.arrival
 
 

@@ -27,7 +27,7 @@ from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import window_starts_in
-from tidemark.store.commits.ranges import Ranges, between
+from tidemark.store.commits.ranges import Ranges, range_between
 from tidemark.store.warehouse import Warehouse
 
 _LATE_LOSS = "late_loss"
@@ -108,7 +108,7 @@ def parity(
         start, end: instants in microseconds; None means no bound.
         max_listed: the maximum number of differences to list.
     """
-    ranges = between(start, end)
+    ranges = range_between(start, end)
     asset = Asset(warehouse, transform)
     # If the source has never been ingested, its error is raised below.
     few = warehouse.has_table(transform.source.timeline_table) and asset.has_few_rows()
@@ -162,7 +162,7 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
     tables = (transform.published_table, transform.quarantine_table)
     while True:
         versions = [warehouse.newest_version(table) for table in tables]
-        published = warehouse.transaction_version(transform.published_table, asset.app)
+        published = warehouse.transaction_version(transform.published_table, asset.commit_app)
         commit = asset.state.read_commit(max(asset.published_commit_number(), published))
         result = read(commit)
         if versions == [warehouse.newest_version(table) for table in tables]:
@@ -190,7 +190,7 @@ def recompute(
     def compute_windows(partials: DataFrame) -> DataFrame:
         rows = rollups.assign_windows(warehouse, transform, partials, coverage)
         windows = finish_windows(rows, transform, asset.log, as_of(coverage))
-        return windows.where(window_starts_in(ranges).sql())
+        return windows.where(window_starts_in(ranges).to_sql())
 
     with_late_events = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
     return stored, compute_windows(stored), compute_windows(with_late_events)

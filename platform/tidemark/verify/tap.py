@@ -65,14 +65,14 @@ class TapResult:
 
 def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     earlier = None
-    if transform.trigger.needs_rank and marker.continues:
+    if transform.trigger.needs_rank and marker.adds_partials:
         stored = State(log.warehouse, transform).read_partials(affected_range(transform, marker))
         earlier = stored.where(f"commit_number < {marker.commit_number}")
-    return count_scope(log, transform, marker.scope(), earlier)
+    return count_scope(log, transform, marker.counted_scope(), earlier)
 
 
 def _in_scope(show: Callable[[Log, WindowedTransform, Scope], DataFrame]) -> _Recompute:
-    return lambda log, transform, marker: show(log, transform, marker.scope())
+    return lambda log, transform, marker: show(log, transform, marker.counted_scope())
 
 
 STEPS = (
@@ -154,7 +154,7 @@ def tap(
     if not commits or commits[0].commit_number != commit_number:
         raise DataError(f"'{transform.name}' has no run {commit_number}.")
     with warehouse.use_planning(Planning.for_size(limit <= thresholds.SMALL_BATCH_ROWS)):
-        rows = step.recompute(asset.log, asset.counting, commits[0])
+        rows = step.recompute(asset.log, asset.counting_transform, commits[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch_dataframe(rows.orderBy(*order).limit(limit + 1))
     return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)

@@ -35,7 +35,7 @@ from tidemark.define.triggers.trigger import Trigger
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.asset import Asset
-from tidemark.store.commits.conditions import Condition, Equals, InRanges, below, number_is
+from tidemark.store.commits.conditions import Condition, Equals, InRanges, less_than, number_is
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
@@ -212,7 +212,7 @@ def _find_rows(
     last = log.find_last_arrival() if warehouse.has_table(source.timeline_table) else None
     if last is None:
         return
-    is_published = below("arrival", last.arrival + 1)
+    is_published = less_than("arrival", last.arrival + 1)
     tables = {source.log_table: of_events, source.dead_letters_table: of_letters}
     numbers = {
         (number, table)
@@ -272,12 +272,15 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     rows = _classify_event(asset, event, coverage, complete=taken_in)
     newer = fetch_dataframe(
         rows.select(
-            *transform.by_window, VERDICT, ADMITTED, coverage.pick("arrival").alias(_THROUGH)
+            *transform.by_window,
+            VERDICT,
+            ADMITTED,
+            coverage.position_column("arrival").alias(_THROUGH),
         ).distinct()
     )
     seen = [r for r in newer.to_pylist() if r[_THROUGH] >= event.arrival.arrival]
     state = PLACED if seen else NOT_YET if newer.num_rows else LEFT_OUT
-    if not newer.num_rows and event.arrival.arrival > coverage.through:
+    if not newer.num_rows and event.arrival.arrival > coverage.newest_arrival:
         state = NOT_YET
     places = [_find_membership(asset, event, coverage, row) for row in seen]
     return Fate(transform.name, transform.rolled_up_name, state, watermark, places)
@@ -292,7 +295,7 @@ def _classify_event(asset: Asset, event: Event, coverage: Coverage, *, complete:
     Args:
         complete: true if too-late events count.
     """
-    counting = asset.counting
+    counting = asset.counting_transform
     number = event.arrival.arrival
     rows = classify_scope(asset.log, counting, Scope(number - 1, number, complete=complete))
     rows = rows.where(F.col("position") == event.position)
@@ -363,9 +366,9 @@ def _find_firings(
     """
     is_event = f"arrival = {event.arrival.arrival} AND position = {event.position}"
     # The name of any aggregate works as a column, because no key has the same name.
-    name = next(iter(asset.counting.aggregates))
+    name = next(iter(asset.counting_transform.aggregates))
     aggregates = {name: agg.count(where=is_event)}
-    counting = replace(asset.counting, aggregates=aggregates, expectations=())
+    counting = replace(asset.counting_transform, aggregates=aggregates, expectations=())
     stored = count_scope(
         asset.log, counting, Scope.from_coverage(coverage, ranges, complete=complete)
     )
@@ -406,7 +409,7 @@ def _window_ranges(transform: Definition, row: _Row) -> Ranges:
 
 
 def _read_late_row(asset: Asset, event: Event, membership: WindowMembership) -> _Row | None:
-    table = asset.counting.late_table
+    table = asset.counting_transform.late_table
     if not asset.warehouse.has_table(table):
         return None
     number = event.arrival.arrival

@@ -70,7 +70,7 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         row: a row of the ledger, with instants in microseconds.
     """
-    from tidemark.store.ledger import spans
+    from tidemark.store.ledger import step_spans
 
     names = ("asset", "run", "mode", "commit_number", "from_arrival", "through_arrival", "windows")
     counted = ("on_time", "late", "too_late", "no_event_time", "duplicate", "quarantined")
@@ -79,7 +79,7 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
         **{name: row[name] for name in counted},
         "watermark": format_instant(row["watermark"]),
         "seconds": (row["ended_at"] - row["started_at"]) / 1e6,
-        "steps": {step: (end - start) / 1e6 for step, start, end in spans(row)},
+        "steps": {step: (end - start) / 1e6 for step, start, end in step_spans(row)},
     }
 
 

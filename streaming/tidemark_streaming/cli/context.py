@@ -122,7 +122,7 @@ class Home:
 
         domains = self.known
         folder = f"{self.settings.warehouse}/{self.settings.database}"
-        return integrity.check(folder, domains.all_sources(), domains.transforms.values())
+        return integrity.find_damage(folder, domains.all_sources(), domains.transforms.values())
 
     def snapshot(self, *transforms: "Definition") -> "Snapshot":
         """Return a reader of the tables that does not need the engine.

@@ -22,7 +22,7 @@ from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import INSTANT, Rows, frame, spark_schema
+from tidemark.store.rows import INSTANT, Rows, spark_schema, to_frame
 from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import CHUNK, Chunk, processing_time
@@ -297,7 +297,7 @@ class DeltaConnector:
         read = pa.concat_tables(tables)
         if self.source.mask:
             return read
-        return frame(spark, read)
+        return to_frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return the error for a file that the engine does not see; None for other errors."""

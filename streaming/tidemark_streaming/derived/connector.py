@@ -197,7 +197,7 @@ class DerivedConnector:
 
     def _table_id(self, base: Source) -> str:
         """Return the identity of a base's timeline; empty if the base has no tables yet."""
-        return self._tables.id(base.timeline_table) or ""
+        return self._tables.table_id(base.timeline_table) or ""
 
     def _demand_current(self, step: Step | None) -> None:
         """Raise `StaleError` if the source can't continue from its newest step.

@@ -120,11 +120,11 @@ def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
     ):
         # An erasure may have deleted the rebuilt tables in the meantime.
         _demand_rebuilt(warehouse, source, side)
-        with operations.record(warehouse, Kind.PROMOTE, source.log_table.owner):
+        with operations.record_operation(warehouse, Kind.PROMOTE, source.log_table.owner):
             arrivals = _replace_tables(warehouse, side, source)
     # A kill from here on leaves only side tables behind, which the next rebuild uses or deletes.
     drop_event_log(warehouse, side)
-    below = Graph.of_folder(warehouse.path_of("").rstrip("/")).below(source.log_table.owner)
+    below = Graph.of_folder(warehouse.path_of("").rstrip("/")).nodes_below(source.log_table.owner)
     return PromotedSource(source.name, arrivals, [node.name for node in below])
 
 

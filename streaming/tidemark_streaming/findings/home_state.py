@@ -241,7 +241,9 @@ class HomeReader:
 
     def _check_tables(self) -> list[Damage]:
         folder = f"{self._settings.warehouse}/{self._settings.database}"
-        return integrity.check(folder, self.sources.values(), self.domains.transforms.values())
+        return integrity.find_damage(
+            folder, self.sources.values(), self.domains.transforms.values()
+        )
 
     def _find_operations(self) -> list[Operation]:
         return self.snapshot.tables.read_if_changed(

@@ -20,7 +20,7 @@ from tidemark.define.watermarks import after_heartbeat
 from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, is_dead
-from tidemark.store.rows import Rows, columns, frame
+from tidemark.store.rows import Rows, column_names, to_frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 
@@ -82,7 +82,7 @@ def observe(
     if not isinstance(rows, DataFrame) and is_plain(source, rows):
         return _in_memory(source, rows, chunks)
     with planning or nullcontext():
-        return _by_engine(source, frame(spark, rows), chunks, columns(rows))
+        return _by_engine(source, to_frame(spark, rows), chunks, column_names(rows))
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:

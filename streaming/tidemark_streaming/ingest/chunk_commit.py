@@ -144,7 +144,7 @@ def _append_rows(
         computed: ComputedRows | None = None
         if isinstance(rows, DataFrame) and planning is Planning.MANY and is_paired(source):
             computed = _compute_join(source, rows, newest_arrival, chunks, scratch)
-            rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
+            rows = computed.summarize_rows().withColumn(CHUNK, F.col("arrival") - first)
         else:
             rows = _materialize_checked_rows(log, rows, planning, scratch)
         facts = observe(

@@ -19,7 +19,7 @@ from tidemark.define.helper_columns import name_helper
 from tidemark.define.source import Source
 from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter, dead_letters_of
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, to_frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import CONTENT
 from tidemark_streaming.ingest.row_masking import mask_column
@@ -58,7 +58,7 @@ def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa
     needed = _needed_columns(source)
     numbers = pa.array(range(len(rows)), pa.int64())
     sent = rows.select(needed).append_column(_ROW, numbers)
-    records = frame(spark, sent)
+    records = to_frame(spark, sent)
     check_types(source, records)
     computed = fetch_dataframe(
         records.select(

@@ -40,7 +40,7 @@ from tidemark.store.event_log.arrival import (
     timeline_rows,
 )
 from tidemark.store.event_log.log import Log
-from tidemark.store.rows import INSTANT, frame, to_dicts
+from tidemark.store.rows import INSTANT, to_dicts, to_frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
 from tidemark_streaming.ingest.arrival_facts import Facts, observe
@@ -237,7 +237,7 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
         )
         if arrival.silent_since is not None:
             after = after_heartbeat(source.watermark, after, chunk.arrived_at, arrival.silent_since)
-        after = arrival.after if arrival.ends else _earlier_of(after, arrival.after)
+        after = arrival.after if arrival.ends_source else _earlier_of(after, arrival.after)
         found.append(
             replace(
                 arrival,
@@ -275,7 +275,7 @@ def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
     table = warehouse.read_frame(source.log_table, at_least("arrival", first))
     known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])
-    facts = F.broadcast(frame(warehouse.spark, known))
+    facts = F.broadcast(to_frame(warehouse.spark, known))
     rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
     with temp_tables(warehouse) as place:
         materialized = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)

@@ -25,7 +25,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.log_columns import protection
+from tidemark.store.event_log.log_columns import mask_properties
 from tidemark.store.lineage import demand_current_source
 from tidemark.store.upkeep import short_logs
 from tidemark.store.warehouse import Warehouse
@@ -189,7 +189,7 @@ class _Follower:
 
     @property
     def has_ended(self) -> bool:
-        return bool(self._timeline) and self._timeline[-1].ends
+        return bool(self._timeline) and self._timeline[-1].ends_source
 
     def poll(self) -> Generator[Ingested]:
         """Ingest the pending arrivals, and yield after each commit."""
@@ -245,7 +245,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     with _open_log(warehouse, source) as log:
         log.open_for_writing()
         last = log.find_last_arrival()
-        if last is not None and last.ends:
+        if last is not None and last.ends_source:
             return last
         position = "{}" if last is None else without_losses(last.position)
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
@@ -314,7 +314,7 @@ def _poll_once(
         silence.end()
     # A source without arrivals needs no heartbeat: there is no position that the heartbeat could
     # repeat, and no window to close.
-    elif timeline and not timeline[-1].ends and (silent := silence.poll()) is not None:
+    elif timeline and not timeline[-1].ends_source and (silent := silence.poll()) is not None:
         last = timeline[-1]
         clock = max(time.time_ns() // 1000, last.arrived_at)
         chunk = Chunk(without_losses(last.position), clock, silent_since=clock - silent)
@@ -338,10 +338,10 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     accepted: an ingest that is refused creates nothing, so the definition can still be changed.
     """
     for base in source.base_sources if isinstance(source, DerivedSource) else ():
-        integrity.demand(warehouse, base)
-    is_checked = integrity.demand(warehouse, source)
+        integrity.demand_intact(warehouse, base)
+    is_checked = integrity.demand_intact(warehouse, source)
     # Fails if the secret key of a mask is missing, before any data is read.
-    protection(source)
+    mask_properties(source)
     log = Log(warehouse, source)
     if is_checked:
         log.replaced = integrity.newest_read(warehouse, source)
@@ -370,7 +370,7 @@ def _commit_pending(
         )
     chunks = list(connector.pending(timeline))
     last = timeline[-1] if timeline else None
-    if chunks and last is not None and last.ends:
+    if chunks and last is not None and last.ends_source:
         raise DataError(
             f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
             f"{format_count(len(chunks), 'pending arrival')}. Ingest them into a source with "

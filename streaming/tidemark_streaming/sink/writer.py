@@ -281,7 +281,11 @@ class SinkWriter:
             if published is not None and m.commit_number <= published.commit_number
         ]
         # Recomputed windows do not belong to new arrivals.
-        spans = [(m.before.at.arrival, m.at.arrival) for m in out if m.recomputed is None]
+        spans = [
+            (m.before.at.arrival, m.furthest_position.arrival)
+            for m in out
+            if m.recomputed_ranges is None
+        ]
         if published is None or not spans:
             return
         span = clock.create_span(

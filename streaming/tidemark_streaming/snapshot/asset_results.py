@@ -60,7 +60,7 @@ class AssetResults:
     @cached_property
     def table_id(self) -> str | None:
         """The table id of the asset, as in the ledger; None before its first run."""
-        state = self.tables.id(self.chain.asset.state_table)
+        state = self.tables.table_id(self.chain.asset.state_table)
         if state is None or not isinstance(self.chain.asset, RollUp):
             return state
         table = self.tables.open(self.chain.asset.published_table)
@@ -98,7 +98,7 @@ class AssetResults:
             return position.arrival
         newest = TimelinePosition(later[-1].arrival, later[-1].after, later[-1].arrived_at)
         base = base_transform(self.chain.asset)
-        state = self.tables.id(base.state_table)
+        state = self.tables.table_id(base.state_table)
         changes = can_change(self._read, base, state, position, newest)
         return position.arrival if changes else newest.arrival
 
@@ -190,7 +190,7 @@ class AssetResults:
         are empty.
         """
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
-        replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
+        replaces = any(c.recomputed_ranges is not None for c in self._commits(taken.commit + 1))
         commits = self._commits(0) if replaces else []
         newest = -1 if self.commit is None else self.commit.commit_number
         commits = [commit for commit in commits if commit.commit_number <= newest]

@@ -34,7 +34,7 @@ def read_bases(tables: Tables, source: DerivedSource) -> list[BaseSnapshot]:
     newest = tables.read_newest(timeline, "arrival", None, 1)
     if newest is None or newest.num_rows == 0:
         return []
-    taken = Step.of_position(newest["position"][0].as_py()).taken
+    taken = Step.of_position(newest["position"][0].as_py()).taken_arrivals
     positions = list[str]()
     if source.idle is not None:
         steps = tables.read(timeline, ["arrival", "position"])

@@ -24,7 +24,7 @@ from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import QUARANTINED, Choice
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.commits.conditions import Equals, at_least, text_field
-from tidemark.store.key_choice import choose
+from tidemark.store.key_choice import select_keys
 from tidemark.store.rows import to_display
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -109,7 +109,7 @@ def read_quarantine(
     table = snapshot.tables.read(transform.quarantine_table)
     columns = dict.fromkeys((*transform.keys, *transform.aggregates))
     stored: list[dict[str, Any]] = (
-        [] if table is None else to_display(choose(table, chosen.keys, transform.name))
+        [] if table is None else to_display(select_keys(table, chosen.keys, transform.name))
     )
     rows = [{**columns, **row} for row in stored]
 

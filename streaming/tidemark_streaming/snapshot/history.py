@@ -331,7 +331,7 @@ class Runs:
         if self.limited_by is not None:
             self.limited[self.limited_by] += 1
         self.seconds.setdefault(mode, Histogram()).observe(took)
-        steps = {step: (end - start) / 1e6 for step, start, end in ledger.spans(row)}
+        steps = {step: (end - start) / 1e6 for step, start, end in ledger.step_spans(row)}
         for step, lasted in steps.items():
             self.steps.setdefault((mode, step), Histogram()).observe(lasted)
         for verdict in _VERDICTS:

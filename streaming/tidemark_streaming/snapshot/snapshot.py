@@ -29,7 +29,7 @@ from tidemark.store.commits.conditions import (
     Condition,
     Equals,
     at_least,
-    below,
+    less_than,
     text_field,
     window_starts_in,
 )
@@ -287,7 +287,7 @@ class Snapshot:
         # A run that replaces all windows, such as a rollback, may set the asset back to an earlier
         # arrival. Then the runs before it do not count.
         elsewhere = (text_field("mode") != "incremental") & ds.field("window_from").is_null()
-        limited = self._newest_of(below("through_arrival", newest), _of(names) & elsewhere)
+        limited = self._newest_of(less_than("through_arrival", newest), _of(names) & elsewhere)
         table_ids = {asset: self.table_id(asset) or "" for asset in names}
         return [
             a for a, table_id in table_ids.items() if processed[a, table_id] <= limited[a, table_id]
@@ -369,7 +369,7 @@ class Snapshot:
         the columns `commit_number`, `watermark`, `window_from` and `reported`.
         """
         columns = ["commit_number", "watermark", "window_from", "reported"]
-        bounds = [*self.present(asset), below("commit_number", commit_number)]
+        bounds = [*self.present(asset), less_than("commit_number", commit_number)]
         table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
         if table is None:
             return []
@@ -401,7 +401,7 @@ class Snapshot:
 
         Return None if the asset has not run since it was created.
         """
-        state = self.tables.id(f"{asset}_state")
+        state = self.tables.table_id(f"{asset}_state")
         if state is not None:
             return state
         # A roll-up has no state table. Its identity depends on its base, on its own table, and on
@@ -486,7 +486,7 @@ class Snapshot:
         """Return `SourceSnapshot.lag_arrivals` of a derived source."""
         newest = timeline.newest_position
         step = None if newest is None else Step.of_position(newest)
-        taken = {} if step is None else step.taken
+        taken = {} if step is None else step.taken_arrivals
         counts = {base.name: self.arrivals_of(base.name).count for base in source.base_sources}
         lag = {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
         chain = source.derivation
@@ -508,12 +508,12 @@ class Snapshot:
         if step.results is None:
             return 0
         results = AssetResults(source, chain, self.tables)
-        return results.count_changes(step.results, results.watermark_after(step.arrival))
+        return results.count_changes(step.results, results.watermark_after(step.taken_arrival))
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""
         # A failed writer may have left dead letters of arrivals that the timeline does not have.
-        bounds = [below("arrival", timeline.count)]
+        bounds = [less_than("arrival", timeline.count)]
         rows = self.tables.read(table, ["arrival", "position"], bounds=bounds)
         if rows is None:
             return 0

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
-from tidemark.store.commits.conditions import Equals, at_least, below, number_is
+from tidemark.store.commits.conditions import Equals, at_least, less_than, number_is
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_display
@@ -38,7 +38,7 @@ def _taken_rows(source: Source, arrival: Arrival) -> tuple[str, int]:
     assert isinstance(source, DerivedSource)
     step = Step.of_position(arrival.position)
     bases = {base.name: base for base in source.base_sources}
-    return bases[step.base].log_table, step.arrival
+    return bases[step.base].log_table, step.taken_arrival
 
 
 _EVENTS = SourceStep(
@@ -121,7 +121,7 @@ def newest_rows(
     arrivals = tables.read(source.timeline_table, ["arrival"])
     if arrivals is None or not arrivals.num_rows:
         return None
-    has_arrived = below("arrival", max(arrivals["arrival"].to_pylist()) + 1).expression()
+    has_arrived = less_than("arrival", max(arrivals["arrival"].to_pylist()) + 1).to_expression()
     return tables.read_newest(
         table, "arrival", has_arrived if where is None else has_arrived & where, limit, ["position"]
     )

@@ -7,7 +7,7 @@ from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.store import ledger
 from tidemark.store.event_log.steps import Step
-from tidemark.store.lineage import Lineage, Stale, StaleError, dependent
+from tidemark.store.lineage import Lineage, Stale, StaleError, stale_through
 from tidemark_streaming.snapshot.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
@@ -28,7 +28,7 @@ def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
     stale = tables.read_if_changed(key, read, lambda: Lineage(tables).of_asset(transform))
     if stale is None:
         return None
-    return dependent(asset.name, stale)
+    return stale_through(asset.name, stale)
 
 
 def _compare(tables: Tables, source: DerivedSource) -> Stale | None:
@@ -48,7 +48,7 @@ def _find_unreadable_run(tables: Tables, source: DerivedSource, chain: Chain) ->
         return None
     results = AssetResults(source, chain, tables)
     try:
-        results.changes_since(step.results, results.watermark_after(step.arrival))
+        results.changes_since(step.results, results.watermark_after(step.taken_arrival))
     except StaleError as error:
         return error.stale
     return None

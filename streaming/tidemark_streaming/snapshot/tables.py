@@ -165,7 +165,7 @@ class Tables:
         except TableNotFoundError:
             return None
 
-    def id(self, table: str) -> str | None:
+    def table_id(self, table: str) -> str | None:
         """Return the id of a table, which stays the same until the table is dropped."""
         opened = self.open(table)
         if opened is None:
@@ -175,7 +175,7 @@ class Tables:
     def history(self, table: str) -> Hashable:
         """Return a value that differs after the table was dropped, recreated, or restored from a
         copy."""
-        return self.id(table), self._open.count_replacements(table)
+        return self.table_id(table), self._open.count_replacements(table)
 
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest number in a column of a table."""
@@ -184,7 +184,7 @@ class Tables:
             return None
         return file_list.max_value(opened, column)
 
-    def rows(
+    def read_rows(
         self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
     ) -> pa.Table | None:
         """Return some columns of the rows that satisfy all conditions (`TableReader`)."""

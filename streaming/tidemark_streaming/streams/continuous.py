@@ -254,7 +254,7 @@ def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
         )
     if transform.rolled_up_name is None:
         return transform.source.timeline_table
-    ledger.create(warehouse)
+    ledger.ensure_ledger(warehouse)
     return ledger.TABLE
 
 

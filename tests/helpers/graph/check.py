@@ -174,7 +174,7 @@ def _check_derived(home: Home, name: str) -> str | None:
     steps = [Step.of_position(a.position) for a in recorded]
     names = [base.name for base in source.base_sources]
     logs = {base: event_log(home, base) for base in names}
-    taken = [(names.index(s.base), s.arrival) for s in steps if s.change is None]
+    taken = [(names.index(s.base), s.taken_arrival) for s in steps if s.change is None]
     if wrong := _check_steps(names, taken, logs):
         return wrong
     own = event_log(home, name)
@@ -189,7 +189,7 @@ def derive_node(home: Home, name: str, steps: Sequence[Step]) -> EventLog:
     node, source = home.loaded_project.nodes[name], home.loaded.derived[name]
     names = [base.name for base in source.base_sources]
     logs = {base: event_log(home, base) for base in names}
-    taken = [(names.index(step.base), step.arrival) for step in steps]
+    taken = [(names.index(step.base), step.taken_arrival) for step in steps]
     if node["kind"] == "row_asset":
         return _row_asset(home, node, logs[names[0]], taken)
     return derive({node["kind"]: _oracle_definition(node, home.loaded)}, logs, taken)
@@ -520,7 +520,7 @@ def _check_chain(
         at = Asset(home.store, asset)
         results = steps[-1].results
         is_current = (
-            steps[-1].taken[steps[-1].base] == len(base.arrivals) - 1
+            steps[-1].taken_arrivals[steps[-1].base] == len(base.arrivals) - 1
             and results is not None
             and results.commit == at.published_commit_number()
         )
@@ -531,7 +531,7 @@ def _check_chain(
         current = {(*window, *(row[c] for c in columns)) for (window, _), row in computed.items()}
         wanted = current if is_current else rows
     else:
-        reached = base.arrivals[steps[-1].arrival].after
+        reached = base.arrivals[steps[-1].taken_arrival].after
         windows = {each[:2]: each for each in published}
         latenesses = home.history(asset.rolled_up_name or asset.name).latenesses()
         bounds = {0, *latenesses} if not latenesses else set(latenesses)

@@ -67,8 +67,10 @@ class Fault:
 
 
 def _keep_rows_without_arrival(patch: pytest.MonkeyPatch) -> None:
-    take = Fence.take
-    patch.setattr(Fence, "take", lambda fence, removing=None: take(fence))
+    take = Fence.fence_off
+    patch.setattr(
+        Fence, "fence_off", lambda fence, removing=None, vouches=None: take(fence, vouches=vouches)
+    )
 
 
 def _take_last_arrival_again(patch: pytest.MonkeyPatch) -> None:

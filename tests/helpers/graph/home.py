@@ -42,7 +42,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import dropping, erasures
-from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintain
+from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintain_tables
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.derived import rebuild as rebuild_source
@@ -237,7 +237,7 @@ class Home:
         if name not in self.definitions.assets:
             return None
         asset = self.definitions.assets[name]
-        damages = integrity.check(str(self.folder), [asset.source], [asset])
+        damages = integrity.find_damage(str(self.folder), [asset.source], [asset])
         return " ".join(map(str, damages)) or None
 
     def unfinished(self, name: str) -> str | None:
@@ -316,7 +316,7 @@ class Home:
             yield
         finally:
             for commit in state.read_commits_after(before):
-                if commit.recomputed is None:
+                if commit.recomputed_ranges is None:
                     continue
                 node = deepcopy(self.nodes[asset.name])
                 # The commit widens ranges of sessions.
@@ -327,7 +327,7 @@ class Home:
                     history.processed = {}
                 self._note_processed(asset)
                 history.recomputes.append(
-                    Recompute(commit.commit_number, commit.after.through, chosen, node, late)
+                    Recompute(commit.commit_number, commit.after.newest_arrival, chosen, node, late)
                 )
 
     def _lacking(self, asset: Definition) -> frozenset[Place]:
@@ -625,7 +625,7 @@ class Home:
 
     def do_maintain(self, operation: Part) -> None:
         retention = 0 if operation["vacuum"] else RETENTION
-        error = combine_errors(list(maintain(self.store, retention=retention)))
+        error = combine_errors(list(maintain_tables(self.store, retention=retention)))
         if error is not None:
             raise error
 
@@ -637,7 +637,7 @@ def _erased_value(operation: Part) -> tuple[str, str]:
 
 def _recorded(commit: StateCommit) -> Windows:
     """Return the windows that a commit recomputed by its own record."""
-    return commit.recomputed or None
+    return commit.recomputed_ranges or None
 
 
 def _micros(seconds: int) -> int:

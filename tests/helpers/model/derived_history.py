@@ -45,7 +45,7 @@ def live_through(
             for source in scenario.derived.values():
                 names = [base.name for base in source.base_sources]
                 found = [Step.of_position(a.position) for a in Log(store, source).read_timeline()]
-                steps[source.name] = [(names.index(s.base), s.arrival) for s in found]
+                steps[source.name] = [(names.index(s.base), s.taken_arrival) for s in found]
             equal = _is_equal(store, scenario)
             windows = (
                 outcome(folder, scenario.transform) if steps[scenario.source.name] else NOTHING
@@ -110,7 +110,7 @@ def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
         asset, last = source.derivation.asset, None
         if _has_arrivals(warehouse, source):
             last = Log(warehouse, source).find_last_arrival()
-        if asset is None or source.retraction is None or last is None or last.ends:
+        if asset is None or source.retraction is None or last is None or last.ends_source:
             continue
         if chance.random() < 0.5:
             runner.correct(warehouse, asset)

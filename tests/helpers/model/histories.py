@@ -98,7 +98,7 @@ class _Asset:
         tables = (
             asset.transform.published_table,
             asset.transform.panes_table,
-            asset.counting.late_table,
+            asset.counting_transform.late_table,
         )
         before = [self.warehouse.newest_version(table) for table in tables]
         for commit_number in range(max(newest - count + 1, 0), newest + 1):

@@ -93,7 +93,7 @@ class MemoryWarehouse:
     def load_rows(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        rows = reduce(lambda rows, b: rows.filter(b.expression()), bounds, self.tables[table])
+        rows = reduce(lambda rows, b: rows.filter(b.to_expression()), bounds, self.tables[table])
         return rows if columns is None else rows.select(columns)
 
     def read_schema(self, table: str) -> pa.Schema:
@@ -215,7 +215,7 @@ class MemoryLogs:
         """Return the steps as the oracle takes them."""
         names = [base.name for base in source.base_sources]
         found = [Step.of_position(a.position) for a in self.timelines[source.name]]
-        return [(names.index(step.base), step.arrival) for step in found]
+        return [(names.index(step.base), step.taken_arrival) for step in found]
 
     def rows_of(self, source: DerivedSource, commit: Commit) -> DataFrame:
         """Return the rows of a commit, with the source's columns as JSON."""

@@ -159,7 +159,7 @@ def test_a_larger_window_is_complete_through_its_least_complete_part(logged: War
 
     def found(*covers: BackfilledRange) -> dict[int, int]:
         coverage = rolling.coverage(larger(PATIENT), Coverage(TimelinePosition(1), covers))
-        picked = windows.select(coverage.pick("arrival")).collect()
+        picked = windows.select(coverage.position_column("arrival")).collect()
         return {s: r[0] for s, r in zip(starts, picked, strict=True) if r[0] > 1}
 
     assert found(cover(0, 10, 7)) == {0: 7, 5: 7}
@@ -184,7 +184,7 @@ def test_a_killed_roll_up_run_is_repeated(
 
     incremental(logged, base, limit=4)
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "append", die)
+        patch.setattr(ledger, "add_run", die)
         with pytest.raises(KeyboardInterrupt):
             incremental(logged, whole)
     assert published_through(logged, whole) == -1

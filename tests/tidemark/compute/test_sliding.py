@@ -216,11 +216,11 @@ AHEAD = Coverage(
 @pytest.mark.parametrize("before", [Coverage(at(2)), AHEAD], ids=["plain", "ahead"])
 def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
-    marker = Increment(before=before, after=before.advance(at(6)))
+    marker = Increment(before=before, after=before.advance_to(at(6)))
     plain = windowing.aggregate_events(
-        windowing.classify_scope(log, transform, marker.scope()), transform, log
+        windowing.classify_scope(log, transform, marker.counted_scope()), transform, log
     )
-    check_partials(windowing.count_scope(log, transform, marker.scope()), plain, transform)
+    check_partials(windowing.count_scope(log, transform, marker.counted_scope()), plain, transform)
 
 
 @pytest.mark.parametrize(
@@ -240,16 +240,16 @@ def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before:
 def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)
     # The computation before range backfills treated all windows of a range alike.
-    events = windowing.classify_scope(log, transform, Scope(-1, AHEAD.through, ranges))
-    seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
+    events = windowing.classify_scope(log, transform, Scope(-1, AHEAD.newest_arrival, ranges))
+    seen = events.where(F.col("arrival") <= AHEAD.position_column("arrival"))
     plain = windowing.aggregate_events(seen, transform, log)
     marker = Replacement(cause=Cause.BACKFILL, after=AHEAD, ranges=ranges)
     check_partials(
         windowing.count_scope(log, transform, Scope.from_coverage(AHEAD, ranges)), plain, transform
     )
-    check_partials(windowing.count_scope(log, transform, marker.scope()), plain, transform)
+    check_partials(windowing.count_scope(log, transform, marker.counted_scope()), plain, transform)
     covered = windowing.aggregate_events(
-        windowing.classify_scope(log, transform, marker.scope()), transform, log
+        windowing.classify_scope(log, transform, marker.counted_scope()), transform, log
     )
     check_partials(covered, plain, transform)
 

@@ -248,7 +248,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     for place, name, end in (
         (quarantine, "commit", die),
         (warehouse, "replace_rows", die_publishing),
-        (ledger, "append", die),
+        (ledger, "add_run", die),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, end)

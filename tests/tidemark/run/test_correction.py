@@ -59,8 +59,8 @@ def test_touching_ranges_are_merged() -> None:
 
 def test_the_nearest_of_many_ranges_are_merged() -> None:
     ranges = [(0, 1), (5, 6), (7, 8), (20, 21), (22, 23)]
-    assert merge_ranges(ranges, most=3) == ((0, 1), (5, 8), (20, 23))
-    assert merge_ranges(ranges, most=1) == ((0, 23),)
+    assert merge_ranges(ranges, max_ranges=3) == ((0, 1), (5, 8), (20, 23))
+    assert merge_ranges(ranges, max_ranges=1) == ((0, 23),)
     assert len(merge_ranges((100 * i, 100 * i + 1) for i in range(5000))) == 100
 
 

@@ -21,7 +21,7 @@ from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.run import commit, runner
 from tidemark.run.runner import incremental
 from tidemark.store.catalog import Catalog
-from tidemark.store.rows import frame
+from tidemark.store.rows import to_frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -140,7 +140,7 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
         passed = judge(batch, rows)
         if batch.transform is FIVE and not judged:
-            judged.append(fetch_dataframe(frame(warehouse.spark, rows)))
+            judged.append(fetch_dataframe(to_frame(warehouse.spark, rows)))
             ingest(warehouse, base.source, ARRIVALS[3:])
             incremental(warehouse, base)
         return passed

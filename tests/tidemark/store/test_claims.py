@@ -17,8 +17,8 @@ from tidemark.store.warehouse import SCRATCH, Warehouse
 
 CLAIMING = """
 import sys, time
-from tidemark.store.claims import claim
-assert claim(sys.argv[1]) is not None
+from tidemark.store.claims import claim_folder
+assert claim_folder(sys.argv[1]) is not None
 print("claimed", flush=True)
 time.sleep(60)
 """
@@ -35,31 +35,31 @@ def test_a_scratch_folder_is_removed_after_its_process_is_killed(tmp_path: Path)
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "claimed\n"
-        handle = claims.claim(str(own))
+        handle = claims.claim_folder(str(own))
         for folder in (own, left):
             (folder / "part-1").mkdir()
             (folder / "part-1" / "rows.parquet").write_text("rows")
-        assert claims.sweep(str(scratch)) == SweepResult(0, ["left", "own"])
+        assert claims.sweep_folders(str(scratch)) == SweepResult(0, ["left", "own"])
         process.send_signal(signal.SIGKILL)
-    assert claims.sweep(str(scratch)) == SweepResult(1, ["own"])
+    assert claims.sweep_folders(str(scratch)) == SweepResult(1, ["own"])
     assert [path.name for path in scratch.iterdir()] == ["own"]
-    claims.release(handle)
-    assert claims.sweep(str(scratch)) == SweepResult(1, [])
-    assert claims.sweep(str(tmp_path / "none")) == SweepResult(0, [])
+    claims.release_claim(handle)
+    assert claims.sweep_folders(str(scratch)) == SweepResult(1, [])
+    assert claims.sweep_folders(str(tmp_path / "none")) == SweepResult(0, [])
 
 
 def test_a_claim_follows_a_table_that_is_moved_to_scratch(tmp_path: Path) -> None:
     table, scratch = tmp_path / "table", tmp_path / "_scratch"
-    handle = claims.claim(str(table))
+    handle = claims.claim_folder(str(table))
     scratch.mkdir()
     table.rename(scratch / "dropped")
-    assert claims.sweep(str(scratch)) == SweepResult(0, ["dropped"])
-    claims.release(handle)
-    assert claims.sweep(str(scratch)) == SweepResult(1, [])
+    assert claims.sweep_folders(str(scratch)) == SweepResult(0, ["dropped"])
+    claims.release_claim(handle)
+    assert claims.sweep_folders(str(scratch)) == SweepResult(1, [])
 
 
 def test_object_stores_have_no_claims() -> None:
-    assert claims.claim("mock:///bucket/_scratch/1") is None
+    assert claims.claim_folder("mock:///bucket/_scratch/1") is None
 
 
 def test_a_failed_removal_keeps_the_first_error_and_frees_the_claim(
@@ -73,4 +73,4 @@ def test_a_failed_removal_keeps_the_first_error_and_frees_the_claim(
     with pytest.raises(ZeroDivisionError), temp_tables(warehouse) as place:
         place.materialize(cast(Any, None), few=False)
     assert warehouse.remove.called
-    assert claims.sweep(str(tmp_path / SCRATCH)) == SweepResult(1, [])
+    assert claims.sweep_folders(str(tmp_path / SCRATCH)) == SweepResult(1, [])

@@ -84,17 +84,17 @@ def test_a_stored_commit_is_read_back_as_it_was(commit: StateCommit) -> None:
 def test_windows_that_a_commit_recomputes_and_replaces(
     commit: CommitInfo, recomputed: Ranges | None, replaced: Ranges | None
 ) -> None:
-    assert (commit.recomputed, commit.replaced) == (recomputed, replaced)
+    assert (commit.recomputed_ranges, commit.replaced_ranges) == (recomputed, replaced)
 
 
 def test_the_first_commit_of_a_state_overwrites_rows_of_earlier_states() -> None:
     for number, overwritten in ((0, ()), (1, None)):
-        assert Increment(commit_number=number).overwritten == overwritten
+        assert Increment(commit_number=number).overwritten_ranges == overwritten
     for number, overwritten in ((0, ()), (1, SOME)):
         replacement = Replacement(cause=BACKFILL, ranges=SOME, commit_number=number)
-        assert replacement.overwritten == overwritten
+        assert replacement.overwritten_ranges == overwritten
     # A roll-up has no state, so its commit 0 is not the first of its table.
-    assert Following(commit_number=0).overwritten is None
+    assert Following(commit_number=0).overwritten_ranges is None
 
 
 def test_a_commit_that_replaces_all_rows_supersedes_the_earlier_ones() -> None:
@@ -112,7 +112,7 @@ def test_a_commit_that_replaces_all_rows_supersedes_the_earlier_ones() -> None:
 
 def test_the_position_of_a_range_backfill_is_that_of_its_windows() -> None:
     at, ahead = TimelinePosition(3), TimelinePosition(9, 90, 900)
-    after = Coverage(at).cover(BackfilledRange(0, 10, ahead))
-    assert Replacement(cause=BACKFILL, after=after, ranges=((0, 10),)).at == ahead
-    assert Replacement(cause=BACKFILL, after=after, ranges=((10, 20),)).at == at
-    assert Increment(after=after).at == at
+    after = Coverage(at).with_backfill(BackfilledRange(0, 10, ahead))
+    assert Replacement(cause=BACKFILL, after=after, ranges=((0, 10),)).furthest_position == ahead
+    assert Replacement(cause=BACKFILL, after=after, ranges=((10, 20),)).furthest_position == at
+    assert Increment(after=after).furthest_position == at

@@ -32,13 +32,13 @@ def test_number_ranges_are_compared_with_statistics(
     listed: dict[str, Any], some: bool, every: bool
 ) -> None:
     assert NUMBERS.may_hold(listed) == some
-    assert NUMBERS.holds(listed) == every
+    assert NUMBERS.holds_for_file(listed) == every
 
 
 def test_an_empty_list_of_ranges_matches_every_file() -> None:
     for listed in (file(0, 9), {}):
         assert InRanges("n", ()).may_hold(listed)
-        assert InRanges("n", ()).holds(listed)
+        assert InRanges("n", ()).holds_for_file(listed)
 
 
 def test_truncated_instants_may_be_up_to_a_millisecond_later() -> None:
@@ -46,8 +46,8 @@ def test_truncated_instants_may_be_up_to_a_millisecond_later() -> None:
     at = datetime.fromtimestamp(1, UTC)
     bound = InRanges("n", ((0, second + 999),))
     assert bound.may_hold(file(at, at))
-    assert not bound.holds(file(at, at))
-    assert InRanges("n", ((0, second + 1000),)).holds(file(at, at))
+    assert not bound.holds_for_file(file(at, at))
+    assert InRanges("n", ((0, second + 1000),)).holds_for_file(file(at, at))
 
 
 def test_a_text_may_lie_between_a_files_bounds() -> None:
@@ -61,4 +61,4 @@ def test_a_text_may_lie_between_a_files_bounds() -> None:
     assert not bound.may_hold(texts("flights:13:0", "flights:9:7"))
     assert not bound.may_hold(texts("a", "b"))
     # Statistics may contain only the beginning of a long text.
-    assert not bound.holds(texts("flights:12:3", "flights:12:3"))
+    assert not bound.holds_for_file(texts("flights:12:3", "flights:12:3"))

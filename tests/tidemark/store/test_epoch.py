@@ -128,14 +128,14 @@ def commit(asset: Asset, number: int = 0) -> None:
         asset.table_id = asset.state.ensure_table(PARTIALS)
         marker = Increment(commit_number=number, after=Coverage(TimelinePosition(0)))
         partials = PARTIALS.set_column(0, "commit_number", pa.array([number], pa.int64()))
-        asset.state.store_commit(partials, marker, asset.epoch)
+        asset.state.store_commit(partials, marker, asset.start_epoch)
     write_windows(asset, number)
 
 
 def write_windows(asset: Asset, number: int) -> None:
     store, table = asset.warehouse, asset.transform.published_table
     store.ensure_table(table, WINDOWS)
-    store.append_rows(WINDOWS, table, asset.app, number, epoch=asset.epoch)
+    store.append_rows(WINDOWS, table, asset.commit_app, number, epoch=asset.start_epoch)
 
 
 def erase(other: Warehouse) -> None:
@@ -172,7 +172,7 @@ def test_a_run_that_publishes_during_an_erasure_is_refused(
     create_log(store)
     base = Asset(store, PER_MINUTE)
     base.table_id = base.state.ensure_table(PARTIALS)
-    base.state.store_commit(PARTIALS, Increment(commit_number=0), base.epoch)
+    base.state.store_commit(PARTIALS, Increment(commit_number=0), base.start_epoch)
     run = Asset(store, definition) if definition is SIXES else base
     erase(other)
     with pytest.raises(ErasedMeanwhileError):
@@ -192,7 +192,7 @@ def test_a_run_whose_tables_an_erasure_has_deleted_can_not_recreate_them(
     assert not run.is_current()
     Asset(other, side).state.ensure_table(PARTIALS)
     with pytest.raises(ErasedMeanwhileError):
-        run.state.store_commit(PARTIALS, Increment(commit_number=0), run.epoch)
+        run.state.store_commit(PARTIALS, Increment(commit_number=0), run.start_epoch)
     with pytest.raises(ErasedMeanwhileError):
         write_windows(run, 0)
 

@@ -61,7 +61,7 @@ def reachable(links: dict[str, set[str]], base: str) -> set[str]:
 
 @given(LINKS, st.sampled_from(OWNERS))
 def test_the_walk_finds_exactly_all_dependents(links: dict[str, set[str]], base: str) -> None:
-    found = [node.owner for node in Graph(tables_of(links)).below(base)]
+    found = [node.owner for node in Graph(tables_of(links)).nodes_below(base)]
     assert set(found) == reachable(links, base)
     assert len(found) == len(set(found))
 
@@ -72,7 +72,7 @@ def test_each_dependent_follows_its_bases(order: list[str], data: st.DataObject)
         owner: data.draw(st.sets(st.sampled_from(order[:n]), max_size=3)) if n else set[str]()
         for n, owner in enumerate(order)
     }
-    found = [node.owner for node in Graph(tables_of(links)).below(order[0])]
+    found = [node.owner for node in Graph(tables_of(links)).nodes_below(order[0])]
     for n, owner in enumerate(found):
         assert not links[owner] & set(found[n + 1 :])
 
@@ -97,9 +97,9 @@ def test_tables_of_definitions_that_are_not_loaded_are_found(
         store.ensure_table(name, COLUMNS)
     (tmp_path / "tidemark" / "broken" / "_delta_log").mkdir(parents=True)
     graph = Graph.of_folder(str(tmp_path / "tidemark"))
-    below = [node.name for node in graph.below("source others")]
+    below = [node.name for node in graph.nodes_below("source others")]
     assert below == ["both", "of_both"]
-    below = [node.name for node in graph.below("source readings")]
+    below = [node.name for node in graph.nodes_below("source readings")]
     assert sorted(below) == ["both", "daily", "of_both", "of_windows", "per_minute", "windows"]
     assert below.index("per_minute") < below.index("daily") < below.index("windows")
     assert below.index("windows") < below.index("of_windows")

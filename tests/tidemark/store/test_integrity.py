@@ -42,7 +42,7 @@ from tidemark.store.committers.file_systems import file_system
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, TakenArrival
-from tidemark.store.integrity import DamageError, Tables, check, demand, entries
+from tidemark.store.integrity import DamageError, Tables, demand_intact, find_damage, log_entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.rows import INSTANT
@@ -78,20 +78,20 @@ TABLES = (
 
 
 def without_commit(table: Path) -> None:
-    entries(str(table))[-1].unlink()
+    log_entries(str(table))[-1].unlink()
 
 
 def with_empty_commit(table: Path) -> None:
-    entries(str(table))[-1].write_bytes(b"")
+    log_entries(str(table))[-1].write_bytes(b"")
 
 
 def with_half_commit(table: Path) -> None:
-    newest = entries(str(table))[-1]
+    newest = log_entries(str(table))[-1]
     newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
 
 
 def with_a_commit_cut_at_a_line(table: Path) -> None:
-    newest = entries(str(table))[-1]
+    newest = log_entries(str(table))[-1]
     text = newest.read_text()
     newest.write_text(text[: text.index("\n") + 1])
 
@@ -116,7 +116,7 @@ HEALED = (LEDGER, without_commit)
 
 
 def newest_file(table: Path) -> Path:
-    for entry in reversed(entries(str(table))):
+    for entry in reversed(log_entries(str(table))):
         if paths := [p for p in added_files(entry.read_text()) if not p.startswith("_change_data")]:
             return table / paths[-1]
     raise AssertionError(table)
@@ -133,7 +133,7 @@ def arrive(store: Warehouse, number: int, count: int = 10) -> None:
             "read_from": ["somewhere"] * count,
         }
     )
-    integrity.demand(store, SOURCE)
+    integrity.demand_intact(store, SOURCE)
     log = Log(store, SOURCE)
     log.replaced = integrity.newest_read(store, SOURCE)
     log.take_over()
@@ -152,10 +152,10 @@ def run(store: Warehouse, number: int) -> None:
     position = TimelinePosition(newest.arrival, arrival_id=newest.arrival_id)
     marker = Increment(commit_number=number, after=Coverage(position))
     partials = PARTIALS.set_column(0, "commit_number", [[number]])
-    asset.state.store_commit(partials, marker, asset.epoch)
+    asset.state.store_commit(partials, marker, asset.start_epoch)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.published_table):
         store.ensure_table(table, WINDOWS)
-        store.append_rows(WINDOWS, table, asset.app, number)
+        store.append_rows(WINDOWS, table, asset.commit_app, number)
     facts = replace(
         FACTS_OF_A_RUN,
         table_id=asset.table_id,
@@ -163,7 +163,7 @@ def run(store: Warehouse, number: int) -> None:
         from_arrival=number - 1,
         through_arrival=number,
     )
-    ledger.append(store, facts, [*ASSET.own_tables, CHECKS])
+    ledger.add_run(store, facts, [*ASSET.own_tables, CHECKS])
 
 
 def create_store(place: str) -> Warehouse:
@@ -217,7 +217,7 @@ def why_stale(home: Path) -> str | None:
 
 
 def checked(home: Path) -> list[str]:
-    return [damage.table for damage in check(str(home), [SOURCE], [ASSET])]
+    return [damage.table for damage in find_damage(str(home), [SOURCE], [ASSET])]
 
 
 def test_an_undamaged_home_has_no_damage(home: Path) -> None:
@@ -241,16 +241,16 @@ def test_damage_is_found(home: Path, table: str, damage: Callable[[Path], None])
 @pytest.mark.parametrize("table", TABLES, ids=str)
 def test_an_older_commit_that_was_lost_is_found(home: Path, table: str, number: int) -> None:
     """delta-rs reads an empty commit as one that changes nothing."""
-    entries(str(home / table))[-number - 1].write_bytes(b"")
+    log_entries(str(home / table))[-number - 1].write_bytes(b"")
     assert table in checked(home)
 
 
 @pytest.mark.parametrize("table", VOUCHED, ids=str)
 def test_a_lost_commit_is_found_after_a_checkpoint_without_it(home: Path, table: str) -> None:
-    with_rows = [e for e in entries(str(home / table)) if added_files(e.read_text())]
+    with_rows = [e for e in log_entries(str(home / table)) if added_files(e.read_text())]
     with_rows[-2].write_bytes(b"")
     DeltaTable(str(home / table)).create_checkpoint()
-    (damage, *_) = check(str(home), [SOURCE], [ASSET])
+    (damage, *_) = find_damage(str(home), [SOURCE], [ASSET])
     assert damage.table == table
     assert re.search("lacks arrival|has other data files at version|rows? ", damage.problem)
 
@@ -261,7 +261,7 @@ def test_compaction_and_trimmed_logs_are_not_damage(home: Path, table: str) -> N
     opened.optimize.compact()
     assert checked(home) == []
     opened.create_checkpoint()
-    for entry in entries(str(home / table))[:-1]:
+    for entry in log_entries(str(home / table))[:-1]:
         entry.unlink()
     assert checked(home) == []
 
@@ -280,7 +280,7 @@ def test_any_replaced_commit_is_found(
     home = tmp_path_factory.mktemp("replaced") / "home"
     shutil.copytree(moments[-1], home)
     table = data.draw(st.sampled_from(VOUCHED))
-    commits = entries(str(home / table))
+    commits = log_entries(str(home / table))
     if table == SOURCE.timeline_table:
         commits = commits[:-1]
     version = data.draw(st.integers(1, len(commits) - 1))
@@ -313,7 +313,7 @@ def test_a_lost_commit_is_found_in_an_object_store() -> None:
             arrive(store, number)
             run(store, number)
         folder = store.path_of("").rstrip("/")
-        assert check(folder, [SOURCE], [ASSET]) == []
+        assert find_damage(folder, [SOURCE], [ASSET]) == []
         system, path = file_system(folder)
         for table in (SOURCE.log_table, ASSET.published_table):
             log = FileSelector(f"{path}/{table}/_delta_log")
@@ -321,7 +321,7 @@ def test_a_lost_commit_is_found_in_an_object_store() -> None:
             texts = {name: system.open_input_file(name).read() for name in names}
             with_rows = [name for name in names if b'"add"' in texts[name]]
             write_entry(system, with_rows[-2], b"")
-            assert table in [damage.table for damage in check(folder, [SOURCE], [ASSET])]
+            assert table in [damage.table for damage in find_damage(folder, [SOURCE], [ASSET])]
             write_entry(system, with_rows[-2], texts[with_rows[-2]])
 
 
@@ -339,19 +339,19 @@ def test_a_table_that_is_restored_under_a_running_process_is_found(
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     arrive(store, 4)
     run(store, 4)
-    demand(store, SOURCE, ASSET)
+    demand_intact(store, SOURCE, ASSET)
     shutil.rmtree(home / table)
     shutil.copytree(moments[-2] / table, home / table)
     with pytest.raises(DamageError, match=f"Table '{table}' "):
-        demand(store, SOURCE, ASSET)
+        demand_intact(store, SOURCE, ASSET)
     # The finding stays until the tables belong together again.
     with pytest.raises(DamageError):
-        demand(store, SOURCE, ASSET)
+        demand_intact(store, SOURCE, ASSET)
 
 
 def published_through(home: Path) -> int:
     tables = Tables(str(home))
-    ledger_table, app = tables.open(LEDGER), tables.asset_app(ASSET)
+    ledger_table, app = tables.open_table(LEDGER), tables.asset_app(ASSET)
     assert ledger_table is not None
     assert app is not None
     found = ledger_table.transaction_version(app)
@@ -369,7 +369,7 @@ def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Pat
 @pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
 def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
-    app = Asset(store, ASSET).app
+    app = Asset(store, ASSET).commit_app
     # As a release: the window enters the published table, then leaves the quarantine.
     store.append_rows(WINDOWS, ASSET.published_table)
     vouches = integrity.vouched_versions(store, app, [ASSET.published_table])
@@ -381,7 +381,7 @@ def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     for _ in range(1 + followed):
         without_commit(home / ASSET.published_table)
     lacks = f"lacks windows that were released from '{ASSET.quarantine_table}'"
-    assert any(lacks in damage.problem for damage in check(str(home), [SOURCE], [ASSET]))
+    assert any(lacks in damage.problem for damage in find_damage(str(home), [SOURCE], [ASSET]))
 
 
 def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
@@ -392,14 +392,14 @@ def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     store.ensure_table(hourly.published_table, columns, extra_properties=generation)
     asset = Asset(store, hourly)
     for number in (2, 3):
-        store.append_rows(columns, hourly.published_table, asset.app, number)
+        store.append_rows(columns, hourly.published_table, asset.commit_app, number)
         facts = replace(
             FACTS_OF_A_RUN, asset=hourly.name, table_id=str(asset.table_id), commit_number=number
         )
-        ledger.append(store, facts, [*hourly.own_tables, CHECKS])
-    assert check(str(home), [SOURCE], [hourly, ASSET]) == []
+        ledger.add_run(store, facts, [*hourly.own_tables, CHECKS])
+    assert find_damage(str(home), [SOURCE], [hourly, ASSET]) == []
     without_commit(home / hourly.published_table)
-    assert [(d.table, d.asset) for d in check(str(home), [SOURCE], [hourly, ASSET])] == [
+    assert [(d.table, d.asset) for d in find_damage(str(home), [SOURCE], [hourly, ASSET])] == [
         (hourly.published_table, hourly.name)
     ]
 
@@ -450,7 +450,7 @@ def test_an_asset_with_damaged_tables_can_be_dropped_and_computed_again(
 
 def test_the_message_names_the_table_the_version_and_the_backup(home: Path) -> None:
     without_commit(home / SOURCE.log_table)
-    version = len(entries(str(home / SOURCE.log_table)))
+    version = len(log_entries(str(home / SOURCE.log_table)))
     with pytest.raises(DamageError) as told:
         incremental(
             Warehouse(cast("Any", None), str(home.parent), home.name, registered=False), ASSET
@@ -469,7 +469,7 @@ def test_an_ingest_is_refused_if_it_would_delete_rows_that_were_read(home: Path)
     )
     with pytest.raises(DamageError, match=lost):
         arrive(open_store(home), 3)
-    assert [damage.asset for damage in check(str(home), [SOURCE], [])] == [ASSET.name]
+    assert [damage.asset for damage in find_damage(str(home), [SOURCE], [])] == [ASSET.name]
 
 
 SOURCE_TABLES = (SOURCE.log_table, SOURCE.timeline_table, SOURCE.dead_letters_table)
@@ -547,7 +547,7 @@ def test_rows_that_a_derived_source_has_read_are_not_deleted_either(home: Path) 
     log.append_arrivals(pa.table({}), [Arrival(0, T0, None, None, 0, None, None, 0, position)])
     assert checked(home) == []
     without_commit(home / SOURCE.timeline_table)
-    (damage,) = check(str(home), [SOURCE], [])
+    (damage,) = find_damage(str(home), [SOURCE], [])
     assert "has rows of arrival 3, which 'kept_readings' has read" in damage.problem
 
 
@@ -555,7 +555,7 @@ def test_an_unfinished_promotion_of_a_source_is_not_damage(home: Path) -> None:
     store = open_store(home)
     shutil.rmtree(home / SOURCE.timeline_table)
     assert checked(home) == [SOURCE.timeline_table]
-    operations.begin(store, operations.Kind.PROMOTE, tables_of.source_owner(SOURCE.name))
+    operations.record_begin(store, operations.Kind.PROMOTE, tables_of.source_owner(SOURCE.name))
     assert checked(home) == []
     with pytest.raises(DataError, match=r"`tidemark rebuild readings --promote`, begun at"):
         arrive(open_store(home), 0)
@@ -599,7 +599,7 @@ def test_a_timeline_with_a_missing_or_repeated_arrival_is_named(
 ) -> None:
     with_arrivals(home, arrivals)
     intact = next(n for n, arrival in enumerate(arrivals) if n != arrival)
-    found = check(str(home), [SOURCE], [ASSET])
+    found = find_damage(str(home), [SOURCE], [ASSET])
     problems = [damage.problem for damage in found if damage.table == SOURCE.timeline_table]
     lacking = f"lacks arrival {intact}, but has arrival {arrivals[-1]} (version "
     repeated = f"has arrival {arrivals[intact]} more than once (version "

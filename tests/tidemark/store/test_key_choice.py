@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tidemark.base.errors import DefinitionError
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.committers.file_list import load_rows
-from tidemark.store.key_choice import choose, key_condition
+from tidemark.store.key_choice import key_condition, select_keys
 from tidemark_streaming.cli.console import format_time
 from tidemark_streaming.cli.output import as_json
 
@@ -55,13 +55,13 @@ def test_a_key_is_chosen_by_its_value_however_it_is_written(
         equal = [n for n, other in enumerate(stored) if repr(other) == repr(value)]
         equal += [n for n, other in enumerate(stored) if other == value and n not in equal]
         for text in {None} if value is None else as_shown(value):
-            assert choose(rows, {"k": text}, "a")["n"].to_pylist() == sorted(equal), text
+            assert select_keys(rows, {"k": text}, "a")["n"].to_pylist() == sorted(equal), text
 
 
 def test_all_chosen_keys_must_be_equal() -> None:
     rows = pa.table({"a": [1, 1, None], "b": ["x", None, None]})
-    assert choose(rows, {"a": "1", "b": None}, "t").num_rows == 1
-    assert choose(rows, {}, "t").num_rows == 3
+    assert select_keys(rows, {"a": "1", "b": None}, "t").num_rows == 1
+    assert select_keys(rows, {}, "t").num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_text_of_another_type_is_refused(kind: pa.DataType, text: str) -> None
     with pytest.raises(
         DefinitionError, match=r"'k' of 'orders' (must be a value of|has the type list<)"
     ):
-        choose(rows, {"k": text}, "orders")
+        select_keys(rows, {"k": text}, "orders")
 
 
 def test_a_time_is_shown_with_its_fraction() -> None:

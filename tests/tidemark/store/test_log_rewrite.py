@@ -40,7 +40,7 @@ with hold_rewrite(Warehouse(None, sys.argv[1], registered=False), READINGS, igno
 def store(tmp_path: Path) -> Warehouse:
     """Return a warehouse without an engine, in which an erasure has begun."""
     found = Warehouse(cast("Any", None), str(tmp_path), registered=False)
-    operations.begin(found, Kind.ERASE, OWNER)
+    operations.record_begin(found, Kind.ERASE, OWNER)
     return found
 
 
@@ -64,7 +64,7 @@ def rewriting(store: Warehouse) -> Iterator["subprocess.Popen[str]"]:
 
 
 def run(store: Warehouse) -> None:
-    integrity.demand(store, READINGS)
+    integrity.demand_intact(store, READINGS)
 
 
 def ingest(store: Warehouse) -> None:
@@ -113,7 +113,7 @@ def test_a_killed_erasure_does_not_block_runs_and_they_report_it_once(
     assert "`tidemark erase readings --where …`, begun at 2" in interrupted
     assert "Run it again" in interrupted
 
-    operations.end(store, Kind.ERASE, OWNER)
+    operations.record_end(store, Kind.ERASE, OWNER)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         run(store)

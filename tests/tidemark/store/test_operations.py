@@ -49,31 +49,34 @@ def create(store: Warehouse, *owners: Source | Definition) -> None:
 
 def test_an_operation_is_unfinished_until_it_ends(store: Warehouse, folder: str) -> None:
     assert operations.find_unfinished(folder) == []
-    with operations.record(store, Kind.LOWER, "source readings"):
+    with operations.record_operation(store, Kind.LOWER, "source readings"):
         (inside,) = operations.find_unfinished(folder)
         # The runs of the operation itself are not refused.
-        integrity.demand(store, READINGS)
+        integrity.demand_intact(store, READINGS)
     assert operations.find_unfinished(folder) == []
     assert (inside.kind, inside.owner) == (Kind.LOWER, "source readings")
 
 
 def test_a_failed_operation_blocks_runs_until_it_is_repeated(store: Warehouse, folder: str) -> None:
-    with pytest.raises(KilledError), operations.record(store, Kind.LOWER, "source readings"):
+    with (
+        pytest.raises(KilledError),
+        operations.record_operation(store, Kind.LOWER, "source readings"),
+    ):
         raise KilledError
     for _ in range(2):
         with pytest.raises(DataError, match=r"`tidemark watermark readings --lower`.*Run it again"):
-            integrity.demand(store, READINGS, PER_MINUTE)
+            integrity.demand_intact(store, READINGS, PER_MINUTE)
     (first,) = operations.find_unfinished(folder)
-    with operations.record(store, Kind.LOWER, "source readings"):
+    with operations.record_operation(store, Kind.LOWER, "source readings"):
         assert operations.find_unfinished(folder) == [first]
     assert operations.find_unfinished(folder) == []
-    integrity.demand(store, READINGS, PER_MINUTE)
+    integrity.demand_intact(store, READINGS, PER_MINUTE)
 
 
 def test_operations_on_others_and_erasures_block_nothing(store: Warehouse) -> None:
-    operations.begin(store, Kind.DROP, "asset others")
-    operations.begin(store, Kind.ERASE, "source readings")
-    integrity.demand(store, READINGS, PER_MINUTE)
+    operations.record_begin(store, Kind.DROP, "asset others")
+    operations.record_begin(store, Kind.ERASE, "source readings")
+    integrity.demand_intact(store, READINGS, PER_MINUTE)
 
 
 def test_a_drop_finds_all_tables_of_the_owner_and_only_those(store: Warehouse) -> None:
@@ -104,7 +107,7 @@ def test_an_interrupted_drop_is_completed(
             drop_owner(store, ASSET)
     assert order[0] == "per_minute_state"
     with pytest.raises(DataError, match="`tidemark drop per_minute`"):
-        integrity.demand(store, READINGS, PER_MINUTE)
+        integrity.demand_intact(store, READINGS, PER_MINUTE)
     assert len(drop_owner(store, ASSET)) == len(PER_MINUTE.own_tables) - 2
     assert operations.find_unfinished(folder) == []
 

@@ -24,29 +24,35 @@ def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list
     rows = spark.createDataFrame([(i, s) for i, s in enumerate(starts)], "i INT, s BIGINT")
     window = F.timestamp_micros("s"), F.timestamp_micros(F.col("s") + 1)
     rows = rows.withColumns(dict(zip(("window_start", "window_end"), window, strict=True)))
-    picked = coverage.pick("arrival")
+    picked = coverage.position_column("arrival")
     return [r[0] for r in rows.orderBy("i").select(picked).collect()]
 
 
 def test_a_backfilled_range_is_ahead_until_the_stream_catches_up(
     spark: SparkSession,
 ) -> None:
-    coverage = Coverage(TimelinePosition(3)).cover(cover(100, 200, 9))
+    coverage = Coverage(TimelinePosition(3)).with_backfill(cover(100, 200, 9))
     assert arrivals(spark, coverage, [99, 100, 199, 200]) == [3, 9, 9, 3]
-    assert arrivals(spark, coverage.advance(TimelinePosition(8)), [99, 100]) == [8, 9]
-    assert coverage.advance(TimelinePosition(9)) == Coverage(TimelinePosition(9))
+    assert arrivals(spark, coverage.advance_to(TimelinePosition(8)), [99, 100]) == [8, 9]
+    assert coverage.advance_to(TimelinePosition(9)) == Coverage(TimelinePosition(9))
 
 
 def test_a_newer_backfilled_range_overrides_older_ones(spark: SparkSession) -> None:
-    old = Coverage(TimelinePosition(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
-    new = old.cover(cover(150, 350, 9))
+    old = (
+        Coverage(TimelinePosition(3))
+        .with_backfill(cover(100, 200, 7))
+        .with_backfill(cover(300, 400, 7))
+    )
+    new = old.with_backfill(cover(150, 350, 9))
     assert arrivals(spark, new, [100, 149, 150, 250, 349, 350, 399]) == [7, 7, 9, 9, 9, 7, 7]
-    inside = old.cover(cover(120, 130, 9))
+    inside = old.with_backfill(cover(120, 130, 9))
     assert arrivals(spark, inside, [119, 120, 130, 199]) == [7, 9, 7, 7]
 
 
 def test_a_backfilled_range_that_is_not_ahead_is_ignored() -> None:
-    assert Coverage(TimelinePosition(9)).cover(cover(0, 10, 9)) == Coverage(TimelinePosition(9))
+    assert Coverage(TimelinePosition(9)).with_backfill(cover(0, 10, 9)) == Coverage(
+        TimelinePosition(9)
+    )
 
 
 def partials(spark: SparkSession, events: int) -> DataFrame:

@@ -493,7 +493,7 @@ def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Wa
     assert take(warehouse, changes, 1) == 4
     timeline = Log(warehouse, changes).read_timeline()
     steps = [Step.of_position(a.position) for a in timeline]
-    assert [(s.arrival, s.change is not None) for s in steps] == [
+    assert [(s.taken_arrival, s.change is not None) for s in steps] == [
         *((0, False), (1, False), (1, True), (2, False), (2, True))
     ]
     rows = rows_of(warehouse, changes)

@@ -146,7 +146,7 @@ class Shop:
         for asset in self.assets:
             assert parity(warehouse, asset).equal
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.check(warehouse.path_of(""), sources, self.assets) == []
+        assert integrity.find_damage(warehouse.path_of(""), sources, self.assets) == []
 
 
 def same(rows: Any) -> Any:  # noqa: ANN401
@@ -188,7 +188,7 @@ def by_definition(
         for base, given in zip(source.base_sources, arrivals, strict=True)
     ]
     joined, unjoined = join_by_definition(
-        [(names.index(step.base), step.arrival) for step in found],
+        [(names.index(step.base), step.taken_arrival) for step in found],
         bases,
         reach=lambda t: (t - 2 * SECOND, t + 3 * SECOND),
         how=definition.how,
@@ -491,7 +491,7 @@ class Chains:
         for each in self.assets:
             assert parity(warehouse, each).equal, each.name
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.check(warehouse.path_of(""), sources, self.assets) == []
+        assert integrity.find_damage(warehouse.path_of(""), sources, self.assets) == []
 
 
 def reads(source: DerivedSource, other: Source) -> bool:

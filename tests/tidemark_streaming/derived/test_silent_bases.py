@@ -107,7 +107,7 @@ def base_arrivals(
 def steps_of(timeline: Sequence[Arrival], source: DerivedSource) -> list[tuple[int, int]]:
     names = [base.name for base in source.base_sources]
     found = [Step.of_position(a.position) for a in timeline]
-    return [(names.index(step.base), step.arrival) for step in found]
+    return [(names.index(step.base), step.taken_arrival) for step in found]
 
 
 def tumbling(size: int) -> Callable[[int], tuple[int, int]]:

@@ -262,9 +262,9 @@ def test_rows_that_were_rebuilt_after_an_erasure_are_not_missing(
     take(warehouse, derived)
     for second in (2, 41):
         erase_events(warehouse, ORDERS, [], f"v = {second}", derived=[derived])
-        assert integrity.check(folder, [ORDERS, derived], []) == []
+        assert integrity.find_damage(folder, [ORDERS, derived], []) == []
         take_again(warehouse, derived)
-        assert integrity.check(folder, [ORDERS, derived], []) == []
+        assert integrity.find_damage(folder, [ORDERS, derived], []) == []
         check_settled(warehouse, derived)
 
 
@@ -452,7 +452,7 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
     (operation,) = find_unfinished(folder)
     assert operation.command == "tidemark rebuild paid_orders --promote"
     # Tables between two steps are not damage.
-    assert integrity.check(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
     for work in (take, discard):
         with pytest.raises(UnfinishedOperationError, match="The tables of source paid_orders are"):
             work(warehouse, paid)
@@ -460,7 +460,7 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
         incremental(warehouse, hourly)
     promoted = promote(warehouse, paid)
     assert find_unfinished(folder) == []
-    assert integrity.check(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
     assert Lineage(WarehouseReader(warehouse)).of_asset(hourly) is not None
     backfill(warehouse, hourly)
     check_settled(warehouse, paid, hourly)

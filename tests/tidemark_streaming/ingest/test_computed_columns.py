@@ -21,7 +21,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run import incremental
-from tidemark.store.rows import Rows, fetch_rows, frame
+from tidemark.store.rows import Rows, fetch_rows, to_frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.connector import CHUNK, CONTENT, DEAD
@@ -169,7 +169,7 @@ def test_expressions_over_several_columns(
     if expression.startswith("raise_error"):
         source = replace(source, computed={"at": f"CAST({expression} AS TIMESTAMP)"})
     in_memory = computed(spark, source, rows)
-    in_engine = computed(spark, source, frame(spark, rows))
+    in_engine = computed(spark, source, to_frame(spark, rows))
     for table in (in_memory, in_engine):
         at = table["at"].to_pylist()[0]
         assert (table[DEAD].null_count == 0) == (expected is None)
@@ -282,7 +282,7 @@ def test_protection_comes_before_and_after_the_expressions(
     with_failure = computed(spark, source, read)
     assert "secret" not in str(with_failure.to_pylist())
     harmless = replace(source, computed={**source.computed, "domain": "length(phone) || ''"})
-    for rows in (read, frame(spark, read.drop_columns([CONTENT]))):
+    for rows in (read, to_frame(spark, read.drop_columns([CONTENT]))):
         (found,) = computed(spark, harmless, rows).to_pylist()
         assert [found[n] for n in ("copy", "last", "gone", "domain")] == [
             "***-",

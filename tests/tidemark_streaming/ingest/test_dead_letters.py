@@ -112,7 +112,7 @@ from tidemark_streaming.ingest.dead_letters import replay
 from tidemark_streaming.ingest.ingest import ingest
 
 remote, location, database, folder, what, before = sys.argv[1:]
-append = Fence.append
+append = Fence.append_rows
 
 def dying(self, *given, **named):
     if self.table == before:
@@ -121,7 +121,7 @@ def dying(self, *given, **named):
     if before == "after " + self.table:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Fence.append = dying
+Fence.append_rows = dying
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
 if what == "ingest":
     list(ingest(warehouse, connector(Path(folder)), batch=None))

@@ -143,7 +143,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
 
 remote, location, database, folder, where, batch = sys.argv[1:]
-append, seen = Fence.append, []
+append, seen = Fence.append_rows, []
 
 def dying(self, *given, **named):
     if not self.table.endswith("_timeline"):
@@ -155,7 +155,7 @@ def dying(self, *given, **named):
     if where == "after timeline" and len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Fence.append = dying
+Fence.append_rows = dying
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("began", flush=True)
 list(ingest(Warehouse(spark, location, database), connector(folder), batch=int(batch)))

@@ -178,7 +178,7 @@ class Scene:
         self.home.store = self._open()
         definitions, folder = self.home.definitions, str(self.home.folder)
         source = definitions.source(self.followed)
-        assert integrity.check(folder, [source], []) == []
+        assert integrity.find_damage(folder, [source], []) == []
         assert find_stale_source(Tables(folder), source) is None
         assert difference(self.home, self.followed) is None
 

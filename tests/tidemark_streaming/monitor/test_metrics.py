@@ -27,7 +27,7 @@ from tidemark.define.helper_columns import ADMITTED
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep.dropping import drop_asset
-from tidemark.store.upkeep.maintenance import maintain
+from tidemark.store.upkeep.maintenance import maintain_tables
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.ingest.ingest import ingest
@@ -157,7 +157,7 @@ def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> N
 
     # Rows rewritten by a compaction are not counted again; a backfill's events are counted
     # separately.
-    list(maintain(warehouse))
+    list(maintain_tables(warehouse))
     facts = backfill(warehouse, by_minute)
     again = scraped(watcher)
     for name in ("tidemark_source_events_total", "tidemark_source_arrivals_total"):

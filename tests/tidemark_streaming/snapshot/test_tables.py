@@ -13,7 +13,7 @@ from hypothesis import settings as configured
 from hypothesis import strategies as st
 
 from tidemark.base.settings import Settings
-from tidemark.store.commits.conditions import Equals, InRanges, at_least, below
+from tidemark.store.commits.conditions import Equals, InRanges, at_least, less_than
 from tidemark_streaming.snapshot.tables import Tables
 
 
@@ -89,7 +89,7 @@ def test_files_skipped_by_a_bound_have_no_row_within_it(
     given_rows, tables = [row for rows in commits for row in rows], Tables.of(settings)
     for bound, wanted in (
         (at_least("at", least, instants=True), lambda r: r[0] is not None and r[0] >= least),
-        (below("n", least), lambda r: r[0] is not None and r[0] < least),
+        (less_than("n", least), lambda r: r[0] is not None and r[0] < least),
         (Equals("text", "b"), lambda r: r[1] == "b"),
     ):
         found = tables.read("fares", bounds=[bound])
@@ -121,11 +121,11 @@ def test_files_read_before_are_not_read_again(tables: Tables, settings: Settings
 
 
 def test_a_recreated_table_is_detected(tables: Tables, settings: Settings) -> None:
-    before = tables.id("fares")
+    before = tables.table_id("fares")
     Path(at(settings)).rename(f"{at(settings)}_before")
     write_deltalake(at(settings), pa.table({"n": [7]}))
     assert numbers(tables.read("fares")) == [7]
-    assert tables.id("fares") != before
+    assert tables.table_id("fares") != before
 
 
 def test_a_missing_table_has_no_rows(settings: Settings) -> None:
@@ -133,7 +133,11 @@ def test_a_missing_table_has_no_rows(settings: Settings) -> None:
     assert tables.read("fares") is None
     assert tables.read_new_files("fares", ["n"], set()) == (None, set())
     assert tables.read_newest("fares", "n", None, 1) is None
-    assert (tables.id("fares"), tables.version("fares"), tables.types("fares")) == (None, None, {})
+    assert (tables.table_id("fares"), tables.version("fares"), tables.types("fares")) == (
+        None,
+        None,
+        {},
+    )
 
 
 def test_a_slow_read_is_not_repeated_at_once(settings: Settings) -> None:

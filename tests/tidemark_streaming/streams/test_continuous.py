@@ -157,7 +157,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
     """Spark may start with a batch of the empty ledger; runs of others add rows later."""
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS)
-    ledger.create(warehouse)
+    ledger.ensure_ledger(warehouse)
     run = continuous._batch(warehouse.place, whole, ALL)
     run(warehouse.read_frame(ledger.TABLE), 0)
     assert not warehouse.has_table(whole.published_table)

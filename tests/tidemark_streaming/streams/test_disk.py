@@ -81,7 +81,7 @@ def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
         run_all(stored, BY_MINUTE, limit=1)
     small.free()
     run_all(stored, BY_MINUTE)
-    assert Asset(stored, BY_MINUTE).state.read_last_commit().at.arrival == 11
+    assert Asset(stored, BY_MINUTE).state.read_last_commit().furthest_position.arrival == 11
     check(stored, 12)
 
 

@@ -72,7 +72,7 @@ def test_a_missing_ledger_row_is_found(logged: Warehouse) -> None:
     assert incremental(logged, crossed, limit=1) is not None
     # Another commit takes the number of the second run.
     nothing = logged.load_rows(ledger.TABLE).slice(0, 0)
-    assert logged.append_rows(nothing, ledger.TABLE, Asset(logged, crossed).app, 1) == 0
+    assert logged.append_rows(nothing, ledger.TABLE, Asset(logged, crossed).commit_app, 1) == 0
     run_all(logged, crossed, limit=1)
     assert faults(logged, [crossed], explained(ARRIVALS)) == [
         f"crossed: the ledger has {ARRIVALS} rows for {ARRIVALS + 1} commits, and lacks [1]"

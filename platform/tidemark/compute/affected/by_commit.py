@@ -54,15 +54,15 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
 
 def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bool:
     """Return whether a commit may recompute a window that ends at the bound or earlier."""
-    if commit.recomputed is None:
+    if commit.recomputed_ranges is None:
         return False
-    if not commit.recomputed:
+    if not commit.recomputed_ranges:
         return True
     # The ends of overlapping windows and of sessions in a range vary. They are only known to be
     # after the range's start.
     varies = transform.window.overlaps or transform.window.merges
     last_end = transform.window.last_window_end
-    starts = (start for start, _ in commit.recomputed)
+    starts = (start for start, _ in commit.recomputed_ranges)
     return any((start + 1 if varies else last_end(start + 1)) <= bound for start in starts)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.tables import LEDGER
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.commits.conditions import Condition, Equals, InRanges, at_least, below
+from tidemark.store.commits.conditions import Condition, Equals, InRanges, at_least, less_than
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 
@@ -121,7 +121,7 @@ def _can_reach_tick(
         last = before.clock // firing.clock_interval * firing.clock_interval
         waiting: list[Condition] = [
             at_least("rows", 1),
-            below("arrival", before.arrival + 1),
+            less_than("arrival", before.arrival + 1),
             InRanges("arrived_at", ((last, last + firing.clock_interval),)),
         ]
         due = after.clock >= last + firing.clock_interval

@@ -13,8 +13,8 @@ def affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
     Return an empty tuple if these can be all windows. For sessions, the previous commit records the
     start of the first session that can still change.
     """
-    if commit_info.replaced is not None:
-        return commit_info.replaced
+    if commit_info.replaced_ranges is not None:
+        return commit_info.replaced_ranges
     if transform.window.merges:
         if commit_info.changing_from is None:
             return ()

@@ -53,10 +53,10 @@ _OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
 def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> DataFrame:
     left, right = logs
     before = steps.watermark_before(right.source.name)
-    advances = steps.advances(right.source.name)
+    advances = steps.watermark_advances(right.source.name)
     start, end = _settling_times(join, right, steps)
     waiting = read_new(left, steps)
-    taken = steps.span(left.source.name)[0]
+    taken = steps.arrival_span(left.source.name)[0]
     if taken >= 0 and start < end:
         waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
     settled_at = F.col(TIME) + F.lit(join.lateness)
@@ -75,7 +75,7 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
     """Return about how many earlier left rows have waited for these steps to get their version."""
     left, right = logs
     start, end = _settling_times(join, right, steps)
-    taken, _ = steps.span(left.source.name)
+    taken, _ = steps.arrival_span(left.source.name)
     if taken >= 0 and start < end:
         return left.estimate_events(-1, taken, start, end)
     return 0

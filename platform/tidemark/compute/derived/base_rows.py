@@ -45,7 +45,7 @@ def parse_origins(read_from: str) -> list[tuple[str, int, int]]:
 
 
 def read_new(log: Log, steps: Steps) -> DataFrame:
-    return read_between(log, steps, *steps.span(log.source.name))
+    return read_between(log, steps, *steps.arrival_span(log.source.name))
 
 
 def read_between(
@@ -85,10 +85,10 @@ def _step_index(steps: Steps, base: str, through: int) -> Column:
     Args:
         through: the last arrival of the rows.
     """
-    before, _ = steps.span(base)
+    before, _ = steps.arrival_span(base)
     if through <= before:
         return F.lit(-1)
-    numbers = steps.numbers(base)
+    numbers = steps.step_indexes(base)
     of_arrivals = [numbers.get(arrival, -1) for arrival in range(before + 1, through + 1)]
     index = F.col("arrival") - uncompiled_literal(before + 1)
     return F.coalesce(F.get(number_array(of_arrivals, "int"), index.cast("int")), F.lit(-1))

@@ -62,7 +62,7 @@ def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: 
     if chain.rows == "changes":
         parts = [
             _list_changes(chain, log, part).withColumn(STEP, F.col(STEP) + first)
-            for first, part in steps.split()
+            for first, part in steps.split_at_changes()
         ]
         rows = _cancel_retractions(asset, reduce(DataFrame.unionByName, parts))
         order = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)]
@@ -92,7 +92,7 @@ def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> 
     (log,) = logs
     if all(step.change is None for step in steps.steps):
         return 0
-    _, through = steps.span(log.source.name)
+    _, through = steps.arrival_span(log.source.name)
     return log.estimate_events(-1, through, BEGINNING, INFINITY)
 
 
@@ -101,7 +101,7 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     base = log.source.name
     ends = NOWHERE
     before = steps.watermark_before(base)
-    advances = steps.advances(base)
+    advances = steps.watermark_advances(base)
     if advances:
         first = BEGINNING if before is None else max(before - chain.settling_time + 1, BEGINNING)
         reached = advances[-1][0]
@@ -119,7 +119,7 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """
     base = log.source.name
     asset = Asset(log.warehouse, chain.asset)
-    before, through = steps.span(base)
+    before, through = steps.arrival_span(base)
     marks = {a.arrival: a.after for a in steps.arrivals[base]}
     current = Coverage(TimelinePosition(through, marks[through]))
     first = steps.steps[0]
@@ -157,9 +157,9 @@ def _list_changed_windows(
     """
     transform = replace(asset.transform, accumulation="retracting")
     replaced = [
-        replacing.recomputed
+        replacing.recomputed_ranges
         for replacing in asset.state.read_commits_after(known_commit)
-        if replacing.commit_number <= commit and replacing.recomputed is not None
+        if replacing.commit_number <= commit and replacing.recomputed_ranges is not None
     ]
     # Sessions near a range change, too.
     ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
@@ -216,7 +216,8 @@ def _read_partials(
     stored = assign_windows_within(asset, asset.state.read_partials, current, ranges)
     # Read the commits after the partials, so that no replacement is missed.
     if all(
-        replacement.recomputed is None for replacement in asset.state.read_commits_after(commit)
+        replacement.recomputed_ranges is None
+        for replacement in asset.state.read_commits_after(commit)
     ):
         return stored
     counting = base_transform(asset.transform)
@@ -229,17 +230,17 @@ def _read_partials(
     replacements = [
         replacement
         for replacement in drop_superseded(commits)
-        if replacement.recomputed is not None
+        if replacement.recomputed_ranges is not None
     ]
     # The newest arrival whose too-late events count, by window.
     included_arrival = F.lit(-1)
-    newest_arrival = current.through
+    newest_arrival = current.newest_arrival
     for replacement in replacements:
         complete = replacement.late_events == "include"
-        through = replacement.after.pick("arrival") if complete else F.lit(-1)
-        inside = window_starts_in(replacement.recomputed or ()).sql()
+        through = replacement.after.position_column("arrival") if complete else F.lit(-1)
+        inside = window_starts_in(replacement.recomputed_ranges or ()).to_sql()
         included_arrival = F.when(F.expr(inside), through).otherwise(included_arrival)
-        newest_arrival = max(newest_arrival, replacement.after.through if complete else -1)
+        newest_arrival = max(newest_arrival, replacement.after.newest_arrival if complete else -1)
     counts = (F.col(VERDICT) <= classification.LATE) | (F.col("arrival") <= included_arrival)
 
     def count(count_ranges: Ranges) -> DataFrame:
@@ -256,7 +257,7 @@ def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) 
     """
     base = log.source.name
     before = steps.watermark_before(base)
-    advances = steps.advances(base)
+    advances = steps.watermark_advances(base)
     # Limit the sum, because even the watermark of a source that has ended is only INFINITY.
     settled = F.least(F.unix_micros("window_end") + wait, F.lit(INFINITY)) - 1
     return add_settling_step(windows, STEP, settled, before, advances)

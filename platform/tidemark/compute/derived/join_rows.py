@@ -144,7 +144,7 @@ def _describe_sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Sid
         if new is not None and join.lateness is not None and watermark is not None:
             # Rows with earlier event times take no part.
             new = (max(new[0], watermark - join.lateness), new[1])
-        if keeps_unpaired[index] and (advances := steps.advances(partner)):
+        if keeps_unpaired[index] and (advances := steps.watermark_advances(partner)):
             before = steps.watermark_before(partner)
             lateness = join.lateness or 0
             # A reach ends at most `high` after the row's event time. The reach of a window may
@@ -165,7 +165,7 @@ def _describe_sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Sid
 
 def _read_side(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
     """Return the new rows of a side, and the older ones with event times in a range."""
-    before, through = steps.span(side.log.source.name)
+    before, through = steps.arrival_span(side.log.source.name)
     new = read_between(side.log, steps, before, through)
     if older is None or before < 0:
         return new
@@ -176,7 +176,7 @@ def _read_side(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
 
 def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
     """Return about how many rows before these steps have event times in a range."""
-    before, _ = steps.span(side.log.source.name)
+    before, _ = steps.arrival_span(side.log.source.name)
     if older is None or older[0] > older[1] or before < 0:
         return 0
     return side.log.estimate_events(-1, before, older[0], older[1] + 1)
@@ -189,7 +189,7 @@ def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> Dat
         reaches = join.reach.left_end if side.letter == "l" else join.reach.right_end
         end = reaches(F.col(TIME)) + F.lit(join.lateness or 0)
         before = steps.watermark_before(side.partner)
-        advances = steps.advances(side.partner)
+        advances = steps.watermark_advances(side.partner)
         rows = add_settling_step(rows, _SETTLED, end, before, advances)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
         alone = F.when(F.col(_SETTLED).isNotNull(), F.greatest(STEP, _SETTLED))

@@ -158,7 +158,7 @@ def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
 
 def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
     """Return arrival, position, origin and partner keys of the base's rows that steps have read."""
-    _, through = steps.span(base.source.name)
+    _, through = steps.arrival_span(base.source.name)
     return base.read_events(-1, through).select(
         F.col("arrival").alias(_ARRIVAL),
         F.col("position").alias(_POSITION),

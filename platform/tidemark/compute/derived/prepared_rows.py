@@ -23,7 +23,7 @@ def prepared_rows(
 ) -> DataFrame:
     (log,) = logs
     preparation = derivation.preparation
-    before, through = steps.span(log.source.name)
+    before, through = steps.arrival_span(log.source.name)
     try:
         plan_check.check(log, preparation)
         rows = call_function(log, preparation, log.read_events(before, through), before, through)

@@ -46,7 +46,7 @@ def read_older_versions(
         Rows as `base_rows` reads them.
     """
     right = logs[1]
-    read_through, _ = steps.span(right.source.name)
+    read_through, _ = steps.arrival_span(right.source.name)
     mark = _read_mark(source, right)
     settled_time = _find_settled_time(
         join, [steps.watermark_before(base.name) for base in join.base_sources]
@@ -64,7 +64,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         steps: the steps whose rows have just been computed.
     """
     right = logs[1]
-    _, taken = steps.span(right.source.name)
+    _, taken = steps.arrival_span(right.source.name)
     mark = _find_settled_time(
         join, [steps.watermark_after(base.name) for base in join.base_sources]
     )
@@ -101,7 +101,9 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         # The rows may have erased events. An erasure before the creation has not found the table.
         return
     with warehouse.use_planning(Planning.MANY):
-        warehouse.replace_rows(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
+        warehouse.replace_rows(
+            rows, table, "TRUE", _APP, sum(steps.steps[-1].taken_arrivals.values())
+        )
 
 
 def _find_settled_time(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:

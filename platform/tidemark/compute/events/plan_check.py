@@ -92,7 +92,7 @@ def check(log: Log, preparation: Preparation) -> None:
     source = log.source
     versions = lookup_tables.current_versions(warehouse, source) if preparation.lookup_names else {}
     tables = {
-        name: lookup_tables.read(warehouse, source, name, versions[name]).alias(LOOKUP)
+        name: lookup_tables.read_lookup_table(warehouse, source, name, versions[name]).alias(LOOKUP)
         for name in preparation.lookup_names
     }
     fault = find_misuse(rows, preparation.prepare_rows(rows, tables))

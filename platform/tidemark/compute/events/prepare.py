@@ -57,7 +57,9 @@ def call_function(
     parts: list[DataFrame] = []
     for span in lookup_tables.recorded_versions(log, names, after, through):
         tables = {
-            lookup: lookup_tables.read(warehouse, source, lookup, span.versions[lookup])
+            lookup: lookup_tables.read_lookup_table(
+                warehouse, source, lookup, span.versions[lookup]
+            )
             for lookup in names
         }
         arrival = F.col("arrival")

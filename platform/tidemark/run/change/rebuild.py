@@ -89,8 +89,8 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     return RebuildStatus(
         asset=transform.name,
         tables=list(swap.list_versions(rebuilt)),
-        through=rebuilt.state.read_last_commit().after.through,
-        current=newest_commit.after.through,
+        through=rebuilt.state.read_last_commit().after.newest_arrival,
+        current=newest_commit.after.newest_arrival,
         windows=warehouse.load_rows(side.published_table, columns=["commit_number"]).num_rows,
         quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
@@ -129,7 +129,10 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         rebuilt = Asset(warehouse, side)
         rebuilt_commit = rebuilt.state.read_last_commit()
         reads_another_log = lineage.is_of_another_log(asset, newest_commit)
-        if reads_another_log or rebuilt_commit.after.at.arrival >= newest_commit.after.through:
+        if (
+            reads_another_log
+            or rebuilt_commit.after.at.arrival >= newest_commit.after.newest_arrival
+        ):
             if keep_backup and not _is_published(asset, newest_commit):
                 raise _unpublished_error(transform, newest_commit)
             rebuilt_versions = swap.list_versions(rebuilt)

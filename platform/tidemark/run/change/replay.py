@@ -127,7 +127,7 @@ def _build_result(
     facts: RunFacts | None,
 ) -> ReplayResult:
     if facts is None:
-        last_arrival = Asset(warehouse, replayed).state.read_last_commit().after.through
+        last_arrival = Asset(warehouse, replayed).state.read_last_commit().after.newest_arrival
         windows = 0
         quarantined = 0
     else:

@@ -112,7 +112,7 @@ def _is_state(table: TableName) -> bool:
 
 def _list_tables_of_assets(warehouse: Warehouse, source: Source) -> list[TableName]:
     """Return the tables of the assets that read the event log of a source."""
-    readers = Graph(own_tables(warehouse)).readers(source.log_table.owner)
+    readers = Graph(own_tables(warehouse)).direct_readers(source.log_table.owner)
     return [table for node in readers if node.is_asset for table in node.tables]
 
 
@@ -205,7 +205,7 @@ def _replace_arrivals(
         erasures.arrival_condition(ranges),
         integrity.ERASURES_APP,
         search_result.log_erasures + 1,
-        vouches={erasure.app: 0},
+        vouches={erasure.commit_app: 0},
     )
     if replaced is None:
         raise ConflictError(

@@ -198,7 +198,7 @@ class _ErasureRun:
             )
             if not search_result.is_empty:
                 self.on_progress("delete the events from the event log")
-                operations.begin(warehouse, Kind.ERASE, self._owner)
+                operations.record_begin(warehouse, Kind.ERASE, self._owner)
                 self._drop_versions()
                 delete_erased_rows(self.log, search_result, temporary)
         if not search_result.is_empty:
@@ -207,10 +207,10 @@ class _ErasureRun:
             )
             report = self._erase_downstream(report) or report
             self._record_end(on_finish)
-        operations.end(warehouse, Kind.ERASE, self._owner)
+        operations.record_end(warehouse, Kind.ERASE, self._owner)
         # Sweep last: the engine may continue for a moment with queries of a killed process.
-        swept = claims.sweep(warehouse.path_of(SCRATCH))
-        return replace(report, swept=swept.removed, unswept=swept.left)
+        swept = claims.sweep_folders(warehouse.path_of(SCRATCH))
+        return replace(report, swept=swept.removed, unswept=swept.remaining)
 
     def _last_arrival(self) -> int:
         newest = self.log.find_last_arrival()
@@ -344,7 +344,7 @@ def _check_definitions(
     loaded = {derived_source.log_table.owner for derived_source in derived}
     loaded |= {definition.published_table.owner for definition in definitions}
     graph = Graph(own_tables(warehouse))
-    unknown = [node for node in graph.below(owner) if node.owner not in loaded]
+    unknown = [node for node in graph.nodes_below(owner) if node.owner not in loaded]
     if not unknown:
         return
     described = ", ".join(f"'{node.name}' ({', '.join(node.tables)})" for node in unknown)

@@ -54,7 +54,7 @@ def recompute_windows(
         definitions: all assets of the source.
     """
     warehouse = log.warehouse
-    if warehouse.transaction_version(log.source.log_table, erasure.app) < 0:
+    if warehouse.transaction_version(log.source.log_table, erasure.commit_app) < 0:
         # If its process is only paused, it can't delete the events any more.
         count_erasure(log)
         erasures.record_phase(warehouse, erasure, VOID)
@@ -156,7 +156,7 @@ def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definit
     """
     if not ranges or definition.rolled_up_name is not None:
         return quarantined
-    return quarantined.filter(InRanges("window_start", ranges).expression())
+    return quarantined.filter(InRanges("window_start", ranges).to_expression())
 
 
 _NOTHING_ADDED: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
@@ -201,7 +201,7 @@ def _count_added(log: Log, erasure: Erasure) -> None:
         )
     condition = erasures.arrival_condition(ranges)
     rows = timeline_rows(arrivals)
-    warehouse.replace_rows(rows, source.timeline_table, condition, erasure.app, 0)
+    warehouse.replace_rows(rows, source.timeline_table, condition, erasure.commit_app, 0)
 
 
 def renew_results(log: Log, source: DerivedSource) -> None:
@@ -217,9 +217,9 @@ def renew_results(log: Log, source: DerivedSource) -> None:
     step = Step.of_position(newest.position)
     if step.results is None:
         return
-    base_arrival = Log(warehouse, chain.asset.source).read_timeline(step.arrival - 1, step.arrival)[
-        0
-    ]
+    base_arrival = Log(warehouse, chain.asset.source).read_timeline(
+        step.taken_arrival - 1, step.taken_arrival
+    )[0]
     final_end = chain.settled_end(base_arrival.after)
     asset = Asset(warehouse, chain.asset)
     published = asset.state.read_commit(asset.published_commit_number())

@@ -227,7 +227,7 @@ def _find_rows_of_windows(
     ranges = base_result.erasure.windows.get(asset.rolled_up_name or asset.name)
     in_ranges = "false"
     if ranges is not None:
-        in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).sql()
+        in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).to_sql()
     lost = rows.where(in_ranges).select(PLACE)
     letters = log.warehouse.read_frame(log.source.dead_letters_table).where("false")
     return ChangedRows(
@@ -276,7 +276,7 @@ def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
 
     They are in the order in which to drop them: states and timelines first.
     """
-    readers = Graph(own_tables(warehouse)).readers(source.log_table.owner)
+    readers = Graph(own_tables(warehouse)).direct_readers(source.log_table.owner)
     copies = [table for node in readers for table in node.tables if table.side]
     dropped_first = (Role.STATE, Role.TIMELINE)
     return sorted(copies, key=lambda table: (table.role not in dropped_first, table))

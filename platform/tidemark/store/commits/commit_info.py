@@ -49,7 +49,7 @@ class CommitInfo(ABC):
         """The kind of the run, as the ledger names it."""
 
     @property
-    def recomputed(self) -> Ranges | None:
+    def recomputed_ranges(self) -> Ranges | None:
         """The ranges of the windows that the commit recomputes completely.
 
         An empty tuple stands for all windows. None means that the commit recomputes no window: it
@@ -58,16 +58,16 @@ class CommitInfo(ABC):
         return None
 
     @property
-    def replaced(self) -> Ranges | None:
+    def replaced_ranges(self) -> Ranges | None:
         """The ranges of the windows whose published rows the commit replaces.
 
         An empty tuple stands for all windows. None means that the commit replaces no range: it
         merges the changed rows into the published ones.
         """
-        return self.recomputed
+        return self.recomputed_ranges
 
     @property
-    def begins(self) -> bool:
+    def is_first_commit(self) -> bool:
         """True if this is a state's first commit.
 
         If it is, any published rows are from an earlier state.
@@ -75,15 +75,15 @@ class CommitInfo(ABC):
         return False
 
     @property
-    def overwritten(self) -> Ranges | None:
+    def overwritten_ranges(self) -> Ranges | None:
         """The ranges of the windows whose published rows the commit deletes.
 
         An empty tuple stands for all windows, and None for none. A state's first commit deletes all
         published rows. Any other commit deletes the rows that it replaces.
         """
-        if self.begins:
+        if self.is_first_commit:
             return ()
-        return self.replaced
+        return self.replaced_ranges
 
     @property
     def late_events(self) -> str:
@@ -99,7 +99,7 @@ class CommitInfo(ABC):
         return None
 
     @property
-    def at(self) -> TimelinePosition:
+    def furthest_position(self) -> TimelinePosition:
         """The position through which the commit's windows are up to date.
 
         If the position differs between windows, this is the furthest one.
@@ -107,7 +107,7 @@ class CommitInfo(ABC):
         return self.after.at
 
     @property
-    def bounds(self) -> tuple[int | None, int | None]:
+    def start_bounds(self) -> tuple[int | None, int | None]:
         """The range [first, bound) of the starts of the commit's windows; None means no bound."""
         return None, None
 
@@ -139,27 +139,27 @@ class StateCommit(CommitInfo):
     open_from: int | None = None
 
     @abstractmethod
-    def scope(self) -> Scope:
+    def counted_scope(self) -> Scope:
         """Return the scope of the commit: which events it counts, and in which windows."""
 
     @property
-    def begins(self) -> bool:
+    def is_first_commit(self) -> bool:
         return self.commit_number == 0
 
     @property
-    def renews(self) -> bool:
+    def replaces_all(self) -> bool:
         """True if the commit recomputes all windows."""
-        return self.recomputed == ()
+        return self.recomputed_ranges == ()
 
     @property
     def changes_definition(self) -> bool:
         """True if the commit replaces all rows of another definition."""
-        return self.renews and not self.begins and self.parts is not None
+        return self.replaces_all and not self.is_first_commit and self.parts is not None
 
     @property
-    def continues(self) -> bool:
+    def adds_partials(self) -> bool:
         """True if the commit adds to the partials of earlier commits."""
-        return self.recomputed is None and not self.begins
+        return self.recomputed_ranges is None and not self.is_first_commit
 
     @property
     def lists_late_events(self) -> bool:
@@ -171,5 +171,5 @@ _C = TypeVar("_C", bound=StateCommit)
 
 def drop_superseded(commits: Sequence[_C]) -> Sequence[_C]:
     """Return the commits from the newest one that replaced all rows; all commits if none did."""
-    starts = [n for n, commit in enumerate(commits) if commit.renews]
+    starts = [n for n, commit in enumerate(commits) if commit.replaces_all]
     return commits[max(starts, default=0) :]

@@ -44,20 +44,20 @@ class InRanges:
     ranges: Ranges
     instants: bool = True
 
-    def sql(self) -> str:
+    def to_sql(self) -> str:
         name = f"`{self.column}`"
         conditions = [
-            f"({name} >= {self._literal(start)} AND {name} < {self._literal(end)})"
+            f"({name} >= {self._sql_literal(start)} AND {name} < {self._sql_literal(end)})"
             for start, end in self.ranges
         ]
         if conditions:
             return f"({' OR '.join(conditions)})"
         return "TRUE"
 
-    def expression(self) -> pc.Expression:
+    def to_expression(self) -> pc.Expression:
         field = pc.field(self.column)
         conditions = [
-            (field >= self._scalar(start)) & (field < self._scalar(end))
+            (field >= self._arrow_scalar(start)) & (field < self._arrow_scalar(end))
             for start, end in self.ranges
         ]
         if conditions:
@@ -72,14 +72,14 @@ class InRanges:
         Args:
             file: the file's statistics (`committers.statistics.list_files`).
         """
-        bounds = self._bounds(file)
+        bounds = self._read_bounds(file)
         return bounds is None or any(
             bounds[0] < end and start <= bounds[1] for start, end in self.ranges
         )
 
-    def holds(self, file: Mapping[str, Any]) -> bool:
+    def holds_for_file(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file's statistics prove that all of its rows satisfy the condition."""
-        bounds = self._bounds(file)
+        bounds = self._read_bounds(file)
         nulls = file.get(f"null_count.{self.column}")
         return not self.ranges or (
             bounds is not None
@@ -87,7 +87,7 @@ class InRanges:
             and any(start <= bounds[0] and bounds[1] < end for start, end in self.ranges)
         )
 
-    def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
+    def _read_bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return the column's minimum and maximum in a file.
 
         Return None if they are not known, or if there are no ranges to compare them with.
@@ -98,16 +98,16 @@ class InRanges:
             return None
         if isinstance(low, datetime):
             # Some writers truncate instants to milliseconds, so the true maximum may be larger.
-            return _micros(low), _micros(high) + 999
+            return _to_micros(low), _to_micros(high) + 999
         return low, high
 
-    def _literal(self, value: int) -> str:
+    def _sql_literal(self, value: int) -> str:
         number = uncompiled_literal_sql(value)
         if self.instants:
             return f"timestamp_micros({number})"
         return number
 
-    def _scalar(self, value: int) -> pa.Scalar:
+    def _arrow_scalar(self, value: int) -> pa.Scalar:
         number = pa.scalar(value, pa.int64())
         if self.instants:
             return number.cast(pa.timestamp("us", "UTC"))
@@ -125,11 +125,11 @@ class Equals:
     column: str
     text: str
 
-    def sql(self) -> str:
+    def to_sql(self) -> str:
         escaped = self.text.replace("\\", "\\\\").replace("'", "\\'")
         return f"(`{self.column}` = '{escaped}')"
 
-    def expression(self) -> pc.Expression:
+    def to_expression(self) -> pc.Expression:
         return text_field(self.column) == pc.scalar(self.text)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
@@ -137,7 +137,7 @@ class Equals:
         high = file.get(f"max.{self.column}")
         return low is None or high is None or low <= self.text <= high
 
-    def holds(self, file: Mapping[str, Any]) -> bool:
+    def holds_for_file(self, file: Mapping[str, Any]) -> bool:
         # Statistics of a long text cover only its prefix.
         return False
 
@@ -163,9 +163,9 @@ def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
     return InRanges(column, ((value, _MOST),), instants)
 
 
-def below(column: str, value: int) -> InRanges:
+def less_than(column: str, value: int) -> InRanges:
     return number_in(column, -_MOST, value)
 
 
-def _micros(instant: datetime) -> int:
+def _to_micros(instant: datetime) -> int:
     return (instant - EPOCH) // timedelta(microseconds=1)

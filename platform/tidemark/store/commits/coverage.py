@@ -51,16 +51,16 @@ class Coverage:
     whole: bool = False
 
     @property
-    def through(self) -> int:
+    def newest_arrival(self) -> int:
         """The newest arrival through which at least one window is up to date."""
-        return self.newest.arrival
+        return self.newest_position.arrival
 
     @property
-    def newest(self) -> TimelinePosition:
+    def newest_position(self) -> TimelinePosition:
         """The position of the newest arrival through which at least one window is up to date."""
         return max([self.at, *(c.at for c in self.covers)], key=lambda position: position.arrival)
 
-    def advance(self, position: TimelinePosition) -> "Coverage":
+    def advance_to(self, position: TimelinePosition) -> "Coverage":
         """Return the coverage after an incremental run through `position`.
 
         Backfilled ranges remain only if they are up to date through a later arrival than
@@ -68,13 +68,13 @@ class Coverage:
         """
         return Coverage(position, tuple(c for c in self.covers if c.at.arrival > position.arrival))
 
-    def cover(self, new: BackfilledRange) -> "Coverage":
-        if new.at.arrival <= self.at.arrival:
+    def with_backfill(self, backfilled: BackfilledRange) -> "Coverage":
+        if backfilled.at.arrival <= self.at.arrival:
             return self
-        pieces = [piece for c in self.covers for piece in _cut(c, new)]
-        return replace(self, covers=tuple(sorted([*pieces, new], key=lambda c: c.start)))
+        pieces = [piece for c in self.covers for piece in _cut_out(c, backfilled)]
+        return replace(self, covers=tuple(sorted([*pieces, backfilled], key=lambda c: c.start)))
 
-    def pick(self, field: str) -> Column:
+    def position_column(self, field: str) -> Column:
         """Return a BIGINT column: a field of the position through which each window is up to date.
 
         Args:
@@ -91,10 +91,10 @@ class Coverage:
         return picked
 
 
-def _cut(old: BackfilledRange, new: BackfilledRange) -> list[BackfilledRange]:
+def _cut_out(covered: BackfilledRange, removed: BackfilledRange) -> list[BackfilledRange]:
     pieces = []
-    if old.start < new.start:
-        pieces.append(replace(old, end=min(old.end, new.start)))
-    if old.end > new.end:
-        pieces.append(replace(old, start=max(old.start, new.end)))
+    if covered.start < removed.start:
+        pieces.append(replace(covered, end=min(covered.end, removed.start)))
+    if covered.end > removed.end:
+        pieces.append(replace(covered, start=max(covered.start, removed.end)))
     return pieces

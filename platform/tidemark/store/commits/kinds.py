@@ -39,10 +39,10 @@ class Increment(StateCommit):
     def changing_from(self) -> int | None:
         return self.open_before
 
-    def scope(self) -> Scope:
+    def counted_scope(self) -> Scope:
         before = self.before
-        beyond = F.col("arrival") > before.pick("arrival") if before.covers else None
-        return Scope(before.at.arrival, self.at.arrival, arrivals=beyond)
+        beyond = F.col("arrival") > before.position_column("arrival") if before.covers else None
+        return Scope(before.at.arrival, self.furthest_position.arrival, arrivals=beyond)
 
 
 NO_COMMIT = Increment()
@@ -69,7 +69,7 @@ class Following(CommitInfo):
         return "rollup"
 
     @property
-    def recomputed(self) -> Ranges | None:
+    def recomputed_ranges(self) -> Ranges | None:
         return self.ranges
 
 
@@ -101,7 +101,7 @@ class Replacement(StateCommit):
         return self.cause.value
 
     @property
-    def recomputed(self) -> Ranges:
+    def recomputed_ranges(self) -> Ranges:
         return self.ranges
 
     @property
@@ -114,7 +114,7 @@ class Replacement(StateCommit):
         return self.cause is not Cause.CORRECTION
 
     @property
-    def at(self) -> TimelinePosition:
+    def furthest_position(self) -> TimelinePosition:
         ahead = (
             c.at
             for c in self.after.covers
@@ -123,11 +123,11 @@ class Replacement(StateCommit):
         return max((self.after.at, *ahead), key=attrgetter("arrival"))
 
     @property
-    def bounds(self) -> tuple[int | None, int | None]:
+    def start_bounds(self) -> tuple[int | None, int | None]:
         starts, ends = zip(*self.ranges, strict=True) if self.ranges else ((), ())
         return min(starts, default=None), max(ends, default=None)
 
-    def scope(self) -> Scope:
+    def counted_scope(self) -> Scope:
         return Scope.from_coverage(self.after, self.ranges, complete=self.complete)
 
 
@@ -144,7 +144,7 @@ class SessionReplacement(Replacement):
     can_repeat = False
 
     @property
-    def replaced(self) -> None:
+    def replaced_ranges(self) -> None:
         return None
 
 
@@ -163,10 +163,10 @@ class TableSwap(StateCommit):
     taken: Mapping[str, tuple[str, int]]
 
     @property
-    def recomputed(self) -> Ranges:
+    def recomputed_ranges(self) -> Ranges:
         return ()
 
-    def scope(self) -> Scope:
+    def counted_scope(self) -> Scope:
         return Scope.from_coverage(self.after)
 
 
@@ -212,7 +212,7 @@ def from_json(text: str) -> StateCommit:
     return kind(**{n: _READ[n](value) if n in _READ else value for n, value in plain.items()})
 
 
-def _coverage(plain: dict[str, Any]) -> Coverage:
+def _read_coverage(plain: dict[str, Any]) -> Coverage:
     covers = (
         BackfilledRange(c["start"], c["end"], TimelinePosition(**c["at"])) for c in plain["covers"]
     )
@@ -220,8 +220,8 @@ def _coverage(plain: dict[str, Any]) -> Coverage:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    "before": _coverage,
-    "after": _coverage,
+    "before": _read_coverage,
+    "after": _read_coverage,
     "cause": Cause,
     "parts": lambda parts: parts and {name: Part(*part) for name, part in parts.items()},
     "ranges": lambda ranges: tuple((start, end) for start, end in ranges),

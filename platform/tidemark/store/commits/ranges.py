@@ -13,14 +13,14 @@ NOWHERE: Ranges = ((0, 0),)
 """Ranges without any window start. An empty tuple would stand for all window starts."""
 
 
-def between(start: int | None, end: int | None) -> Ranges:
+def range_between(start: int | None, end: int | None) -> Ranges:
     """Return the range [start, end) as ranges; an empty tuple (unbounded) if a bound is None."""
     if start is None or end is None:
         return ()
     return ((start, end),)
 
 
-def within(ranges: Ranges, column: str = "window_start") -> str:
+def starts_within(ranges: Ranges, column: str = "window_start") -> str:
     """Return the SQL condition that a TIMESTAMP column is in a range; TRUE without ranges."""
     inside = [
         f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
@@ -31,8 +31,10 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
     return "TRUE"
 
 
-def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTER_RANGES) -> Ranges:
-    """Merge touching ranges, then those with the smallest gaps, until at most `most` remain."""
+def merge_ranges(
+    ranges: Iterable[tuple[int, int]], max_ranges: int = thresholds.FILTER_RANGES
+) -> Ranges:
+    """Merge touching ranges, then those with the smallest gaps, down to `max_ranges` ranges."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if apart and start <= apart[-1][1]:
@@ -40,5 +42,5 @@ def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTE
             end = max(apart.pop()[1], end)
         apart.append((start, end))
     gaps = [(after[0] - before[1], i) for i, (before, after) in enumerate(pairwise(apart), 1)]
-    cuts = [0, *sorted(i for _, i in nlargest(most - 1, gaps)), len(apart)]
+    cuts = [0, *sorted(i for _, i in nlargest(max_ranges - 1, gaps)), len(apart)]
     return tuple((apart[i][0], apart[j - 1][1]) for i, j in pairwise(cuts) if i < j)

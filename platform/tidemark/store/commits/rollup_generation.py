@@ -17,7 +17,7 @@ PROPERTY = "tidemark.kind"
 
 def initial_generation(transform: Definition) -> str:
     """Return the kind of a new table: `0-` and the definition's digest."""
-    return f"0-{_digest(transform)}"
+    return f"0-{_digest_windows(transform)}"
 
 
 def next_generation(kind: str, transform: Definition, *, follows_base: bool) -> str:
@@ -31,7 +31,7 @@ def next_generation(kind: str, transform: Definition, *, follows_base: bool) -> 
         follows_base: true if the base still has the run that the table's windows were made from.
     """
     times, _, table_id = kind.partition("-")
-    digest = _digest(transform)
+    digest = _digest_windows(transform)
     if table_id == digest and follows_base:
         return kind
     return f"{int(times or 0) + 1}-{digest}"
@@ -57,5 +57,5 @@ def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
     return f"{table}{identity_suffix(properties.get(PROPERTY) or '')}"
 
 
-def _digest(transform: Definition) -> str:
+def _digest_windows(transform: Definition) -> str:
     return compute_digest([transform.window, tuple(transform.keys), tuple(transform.aggregates)])

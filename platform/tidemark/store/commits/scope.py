@@ -35,8 +35,8 @@ class Scope:
         through = _common_arrival(coverage, ranges)
         if through is not None:
             return cls(-1, through, ranges, complete)
-        seen = F.col("arrival") <= coverage.pick("arrival")
-        return cls(-1, coverage.through, ranges, complete, seen)
+        seen = F.col("arrival") <= coverage.position_column("arrival")
+        return cls(-1, coverage.newest_arrival, ranges, complete, seen)
 
 
 def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:

@@ -63,8 +63,8 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
 
         def append_rows(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(prepared, Staged):
-                prepared.commit(opened, "append", properties)
-                return prepared.rows
+                prepared.commit_files(opened, "append", properties)
+                return prepared.row_count
             write_deltalake(opened, prepared, mode="append", commit_properties=properties)
             return prepared.num_rows
 
@@ -92,8 +92,8 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
 
         def replace_all_rows(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(prepared, Staged):
-                prepared.commit(opened, "overwrite", properties, delta_schema(rows.schema))
-                return prepared.rows
+                prepared.commit_files(opened, "overwrite", properties, delta_schema(rows.schema))
+                return prepared.row_count
             write_deltalake(
                 opened,
                 prepared,
@@ -105,8 +105,8 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
 
         def replace_some_rows(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(prepared, Staged):
-                new_rows = prepared.reader(arrow_schema(opened.schema()))
-                count = prepared.rows
+                new_rows = prepared.open_reader(arrow_schema(opened.schema()))
+                count = prepared.row_count
             else:
                 new_rows = prepared
                 count = prepared.num_rows
@@ -174,7 +174,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
             if newest_version is not None:
                 # This transaction makes any other commit of the application in between a conflict.
                 transactions[app] = newest_version
-            transactions |= epoch.demand(table, opened)
+            transactions |= epoch.demand_current(table, opened)
             new_rows = fetch_rows(rows())
             try:
                 with translate_refusals(f"write table '{table}'"):
@@ -224,7 +224,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
             if materialized is None:
                 staged = stage_rows(fitted, self.path_of(table))
             else:
-                staged = materialized.within(self.path_of(table))
+                staged = materialized.placed_in_table(self.path_of(table))
             if further_rows is None:
                 return staged
             return staged.with_rows(further_rows)
@@ -262,7 +262,7 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
                     if vouches is not None:
                         transactions |= vouches
                     if epoch is not None:
-                        transactions |= epoch.demand(table, opened)
+                        transactions |= epoch.demand_current(table, opened)
                     properties = CommitProperties(
                         max_commit_retries=0 if must_be_next else None,
                         app_transactions=_list_transactions(transactions) or None,

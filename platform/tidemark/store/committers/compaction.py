@@ -59,7 +59,7 @@ class _Rewrite:
     cuts: Sequence[int] = ()
 
     @property
-    def gain(self) -> int:
+    def saved_files(self) -> int:
         """By how much the number of files decreases; negative if files are split."""
         return len(self.files) - len(self.cuts) - 1
 
@@ -83,7 +83,7 @@ def compact_files(
     listed = statistics.list_files(opened)
     system, folder = file_system(opened.table_uri)
     rewrites = list(_plan_rewrites(opened, listed, target_bytes, max_files))
-    after = len(listed) - sum(rewrite.gain for rewrite in rewrites)
+    after = len(listed) - sum(rewrite.saved_files for rewrite in rewrites)
     result = CompactionResult(len(listed), after)
     if dry_run or not rewrites:
         return result
@@ -150,7 +150,7 @@ def _plan_rewrites(
         rewrite = _Rewrite(files, _find_cuts(opened, files))
         # Without cuts, the file has only the newest windows.
         is_mixed = is_large and len(rewrite.cuts) > 0
-        if rewrite.gain > 0 or is_mixed:
+        if rewrite.saved_files > 0 or is_mixed:
             yield rewrite
 
 

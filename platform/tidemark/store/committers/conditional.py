@@ -69,12 +69,12 @@ def check_allowed(address: str) -> None:
         )
 
 
-def prove(address: str) -> None:
+def prove_conditional_writes(address: str) -> None:
     """Raise an error if a store does not refuse to create a key that exists."""
     folder = f"{address}/_probe-{uuid4().hex}"
     try:
         for number in range(ROUNDS):
-            if _refuses(f"{folder}/{number}"):
+            if _refuses_existing_key(f"{folder}/{number}"):
                 return
         raise StoreError(
             f"The object store of '{address}' ignores the condition of a write (If-None-Match): a "
@@ -88,7 +88,7 @@ def prove(address: str) -> None:
             system.delete_dir(path)
 
 
-def _refuses(path: str) -> bool:
+def _refuses_existing_key(path: str) -> bool:
     start = Barrier(len(_COMMENTS))
     with ThreadPoolExecutor(len(_COMMENTS)) as pool:
         tries = [pool.submit(_is_refused, path, comment, start) for comment in _COMMENTS]

@@ -46,13 +46,13 @@ def sync_commit(address: str, opened: DeltaTable) -> None:
     # Maintenance may have removed the entry already: a synced checkpoint then replaces it.
     with suppress(FileNotFoundError):
         files = [Path(address, path) for path in added_files(entry.read_text())]
-        _sync([*files, entry])
+        _sync_files([*files, entry])
     checkpoint = entry.with_suffix(".checkpoint.parquet")
     if version == 0:
         sync_log(address)
     elif checkpoint.exists():
         # Earlier entries were synced with their commits.
-        _sync([checkpoint, checkpoint.with_name(LAST_CHECKPOINT)])
+        _sync_files([checkpoint, checkpoint.with_name(LAST_CHECKPOINT)])
 
 
 def sync_log(address: str) -> None:
@@ -60,7 +60,7 @@ def sync_log(address: str) -> None:
     if "://" in address or not _is_enabled():
         return
     log = Path(address, LOG)
-    _sync([*log.iterdir(), log, Path(address), Path(address).parent])
+    _sync_files([*log.iterdir(), log, Path(address), Path(address).parent])
 
 
 def sync_folder(path: str) -> None:
@@ -84,7 +84,7 @@ def added_files(entry: str) -> list[str]:
     return paths
 
 
-def _sync(files: Iterable[Path]) -> None:
+def _sync_files(files: Iterable[Path]) -> None:
     """Sync files, then the folders that contain them."""
     listed = list(files)
     for file in listed:

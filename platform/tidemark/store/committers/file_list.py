@@ -16,7 +16,7 @@ from tidemark.base import thresholds
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import statistics
 from tidemark.store.committers.data_files import open_dataset
-from tidemark.store.rows import arrow_schema, frame, spark_schema
+from tidemark.store.rows import arrow_schema, spark_schema, to_frame
 
 _CHANGE_COLUMNS = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns that a change data feed adds to the table's own, to describe each change."""
@@ -69,7 +69,7 @@ def frame_of(
     """
     files = _select_files(opened, conditions)
     if sum(file["num_records"] for file in files) <= thresholds.INLINE_ROWS:
-        return frame(spark, load_files(opened, files, conditions))
+        return to_frame(spark, load_files(opened, files, conditions))
     if len(files) > thresholds.LISTED_FILES:
         rows = spark.read.format("delta").load(path)
     else:
@@ -79,8 +79,8 @@ def frame_of(
     for condition in conditions:
         # Leave out a condition that all rows satisfy. The engine compiles a condition again if its
         # numbers are new, which takes longer than reading a run's arrivals.
-        if not all(condition.holds(file) for file in files):
-            rows = rows.where(condition.sql())
+        if not all(condition.holds_for_file(file) for file in files):
+            rows = rows.where(condition.to_sql())
     return rows
 
 
@@ -116,7 +116,7 @@ def load_files(
     if where is None:
         where = pc.scalar(True)
     for condition in conditions:
-        where = where & condition.expression()
+        where = where & condition.to_expression()
     dataset = open_dataset(opened.table_uri, files, schema)
     return dataset.to_table(columns=columns and list(columns), filter=where)
 

@@ -67,7 +67,7 @@ class CopiedTable(DeltaTable):
         version: the version to open; None for the newest one.
     """
 
-    def __init__(self, folder: "_Folder", url: str, version: int | None = None) -> None:
+    def __init__(self, folder: "_PrivateFolder", url: str, version: int | None = None) -> None:
         super().__init__(folder.path, version)
         self.folder = folder
         self.tag = ""
@@ -90,12 +90,12 @@ class LogCopy:
         self._url = url
         self._remote = ObjectFolder(url)
         self._lock = RLock()
-        self._folder: _Folder | None = None
+        self._folder: _PrivateFolder | None = None
         self._first = 0
         self._version = -1
         self._tag = ""
 
-    def update(self, copied: CopiedTable | None, *, refresh: bool = True) -> CopiedTable:
+    def open_newest(self, copied: CopiedTable | None, *, refresh: bool = True) -> CopiedTable:
         """Return the table at its newest version.
 
         Args:
@@ -106,7 +106,7 @@ class LogCopy:
             TableNotFoundError: the table does not exist.
         """
         with self._lock:
-            folder = self._folder if not refresh and self._folder else self._refresh()
+            folder = self._folder if not refresh and self._folder else self._copy_new_commits()
             if copied is None or copied.folder is not folder:
                 copied = CopiedTable(folder, self._url)
             elif copied.version() != self._version:
@@ -123,17 +123,17 @@ class LogCopy:
                 return CopiedTable(folder, self._url, version)
         return DeltaTable(self._url, version)
 
-    def exists(self) -> bool:
+    def has_table(self) -> bool:
         """Return whether the table exists."""
         try:
             with self._lock:
-                self._refresh()
+                self._copy_new_commits()
         except TableNotFoundError:
             return False
         return True
 
     @contextmanager
-    def stage(self, version: int, *, with_rows: bool = False) -> Iterator[CopiedTable]:
+    def stage_commit(self, version: int, *, with_rows: bool = False) -> Iterator[CopiedTable]:
         """Yield the table with a separate copy of its log, for the next commit.
 
         At the end of the block, the commit is created in the store.
@@ -145,10 +145,10 @@ class LogCopy:
         Raises:
             ConflictError: another commit came first; nothing was changed.
         """
-        staged = _Folder()
+        staged = _PrivateFolder()
         with self._lock:
             if self._folder is None or self._version != version:
-                raise _conflict(self._url)
+                raise _conflict_error(self._url)
             for entry in self._folder.log.iterdir():
                 (staged.log / entry.name).hardlink_to(entry)
         opened = CopiedTable(staged, self._url)
@@ -160,7 +160,7 @@ class LogCopy:
                 copied.write_bytes(content)
         yield opened
         if opened.version() != version:
-            self._publish(staged, version + 1)
+            self._publish_commit(staged, version + 1)
 
     @contextmanager
     def stage_first(self) -> Iterator[Path]:
@@ -169,55 +169,55 @@ class LogCopy:
         Raises:
             ConflictError: another writer has created the table.
         """
-        staged = _Folder()
+        staged = _PrivateFolder()
         yield staged.path
-        self._publish(staged, 0)
+        self._publish_commit(staged, 0)
 
-    def _publish(self, staged: "_Folder", version: int) -> None:
+    def _publish_commit(self, staged: "_PrivateFolder", version: int) -> None:
         """Create a commit in the store, after its data files."""
-        name = _entry(version)
+        name = _entry_name(version)
         content = (staged.log / name).read_bytes()
         for path in added_files(content.decode()):
             # The engine's workers have written their files into the store already.
             if (staged.path / path).exists():
                 self._remote.write_cached(path, staged.path / path)
-        tag = self._create(f"{LOG}/{name}", content)
+        tag = self._create_entry(f"{LOG}/{name}", content)
         checkpoint = staged.log / f"{version:020}{_CHECKPOINT}"
         with self._lock:
             if self._version == version - 1:
-                self._adopt(staged, version, tag)
+                self._add_to_copy(staged, version, tag)
         if checkpoint.exists():
             # Readers use the commits if one of the two files is missing.
             with suppress(OSError):
-                self._remote.write(f"{LOG}/{checkpoint.name}", checkpoint)
+                self._remote.write_file(f"{LOG}/{checkpoint.name}", checkpoint)
                 newest = staged.log / LAST_CHECKPOINT
-                self._remote.write(f"{LOG}/{LAST_CHECKPOINT}", newest)
+                self._remote.write_file(f"{LOG}/{LAST_CHECKPOINT}", newest)
 
-    def _create(self, path: str, content: bytes) -> str:
+    def _create_entry(self, path: str, content: bytes) -> str:
         """Create the file of a commit, and return its tag."""
-        tag = self._remote.create(path, content)
+        tag = self._remote.create_file(path, content)
         # The client repeats a request without an answer. If the first one took effect, the store
         # refuses the second one.
-        if tag is None and self._remote.read([path]) != [content]:
-            raise _conflict(self._url)
+        if tag is None and self._remote.read_files([path]) != [content]:
+            raise _conflict_error(self._url)
         return tag or ""
 
-    def _adopt(self, staged: "_Folder", version: int, tag: str) -> None:
+    def _add_to_copy(self, staged: "_PrivateFolder", version: int, tag: str) -> None:
         """Add a commit of this process to the copy."""
         checkpoint = f"{version:020}{_CHECKPOINT}"
         if (staged.log / checkpoint).exists():
-            self._folder = _Folder()
+            self._folder = _PrivateFolder()
             self._first = version
             (self._folder.log / checkpoint).hardlink_to(staged.log / checkpoint)
         elif self._folder is None:
-            self._folder = _Folder()
+            self._folder = _PrivateFolder()
             self._first = version
-        name = _entry(version)
+        name = _entry_name(version)
         (self._folder.log / name).hardlink_to(staged.log / name)
         self._version = version
         self._tag = tag
 
-    def _refresh(self) -> "_Folder":
+    def _copy_new_commits(self) -> "_PrivateFolder":
         """Copy the new commits, and return the folder of the copy."""
         if self._folder is not None and self._version - self._first < _COPIED_COMMITS:
             # This name is just before the name of the newest known commit.
@@ -227,14 +227,14 @@ class LogCopy:
             versions = sorted(listing.commits)
             without_gap = range(self._version + 1, self._version + 1 + len(versions))
             if newest is not None and newest.tag == self._tag and versions == [*without_gap]:
-                self._copy(self._folder, [listing.commits[version] for version in versions])
+                self._copy_files(self._folder, [listing.commits[version] for version in versions])
                 if versions:
                     self._version = versions[-1]
                     self._tag = listing.commits[self._version].tag
                 return self._folder
         return self._copy_all()
 
-    def _copy_all(self) -> "_Folder":
+    def _copy_all(self) -> "_PrivateFolder":
         """Copy the newest checkpoint and all later commits into a new folder, and return it."""
         self._folder = None
         for attempt in range(_ATTEMPTS):
@@ -245,9 +245,9 @@ class LogCopy:
             first = max(listing.checkpoints, default=0)
             newest = max(listing.commits)
             needed = [file for version, file in listing.commits.items() if version >= first]
-            folder = _Folder()
+            folder = _PrivateFolder()
             try:
-                self._copy(folder, [*listing.checkpoints.get(first, []), *needed])
+                self._copy_files(folder, [*listing.checkpoints.get(first, []), *needed])
             except FileNotFoundError:
                 # Maintenance has removed entries after the listing.
                 if attempt == _ATTEMPTS - 1:
@@ -266,14 +266,14 @@ class LogCopy:
         if len(page) < PAGE_FILES:
             return _read_listing(page)
         try:
-            (content,) = self._remote.read([f"{LOG}/{LAST_CHECKPOINT}"])
+            (content,) = self._remote.read_files([f"{LOG}/{LAST_CHECKPOINT}"])
             start = f"{json.loads(content)['version']:020}"
         except FileNotFoundError:
             start = None
         return _read_listing(chain.from_iterable(self._remote.list_after(LOG, start)))
 
-    def _copy(self, folder: "_Folder", files: Sequence[ListedFile]) -> None:
-        contents = self._remote.read([f"{LOG}/{file.name}" for file in files])
+    def _copy_files(self, folder: "_PrivateFolder", files: Sequence[ListedFile]) -> None:
+        contents = self._remote.read_files([f"{LOG}/{file.name}" for file in files])
         for file, content in zip(files, contents, strict=True):
             (folder.log / file.name).write_bytes(content)
 
@@ -303,14 +303,14 @@ def _read_listing(files: Iterable[ListedFile]) -> _Listing:
     return _Listing(commits, checkpoints)
 
 
-class _Folder:
+class _PrivateFolder:
     """A private folder with the transaction log of a table, removed with this object."""
 
     def __init__(self) -> None:
         self.path = Path(mkdtemp(dir=_process_folder(os.getpid())))
         self.log = self.path / LOG
         self.log.mkdir()
-        weakref.finalize(self, _remove, self.path, os.getpid())
+        weakref.finalize(self, _remove_own_folder, self.path, os.getpid())
 
 
 @lru_cache(maxsize=1)
@@ -331,7 +331,7 @@ def _process_folder(process: int) -> Path:
         if locks.take_lock(handle) and folder.exists():
             break
         os.close(handle)
-    atexit.register(_remove, folder, process)
+    atexit.register(_remove_own_folder, folder, process)
     return folder
 
 
@@ -348,7 +348,7 @@ def _lock_and_remove(folder: Path) -> None:
         os.close(handle)
 
 
-def _remove(folder: Path, process: int) -> None:
+def _remove_own_folder(folder: Path, process: int) -> None:
     """Remove a folder that this process has created, not one of the process that it forked from."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
@@ -368,9 +368,9 @@ def shared_copy(url: str) -> LogCopy:
         return copy
 
 
-def _entry(version: int) -> str:
+def _entry_name(version: int) -> str:
     return f"{version:020}.json"
 
 
-def _conflict(url: str) -> ConflictError:
+def _conflict_error(url: str) -> ConflictError:
     return ConflictError(f"Another commit to {url} came first.")

@@ -19,7 +19,7 @@ def merge_rows(
     values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
     merger = opened.merge(
         source=source,
-        predicate=for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
+        predicate=for_datafusion(merge.match_condition().format(same="IS NOT DISTINCT FROM")),
         source_alias="s",
         target_alias="t",
         # The source is in memory, so its minimum and maximum values allow data skipping.

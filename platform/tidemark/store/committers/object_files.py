@@ -61,46 +61,48 @@ class ObjectFolder:
         Args:
             name: list only files with names after this one.
         """
-        prefix = self._absolute(folder).rstrip("/")
+        prefix = self._absolute_path(folder).rstrip("/")
         offset = None if name is None else f"{prefix}/{name}"
         with store_errors():
             for page in obstore.list(self._store, prefix, offset=offset, chunk_size=PAGE_FILES):
                 yield [_listed_file(file, prefix) for file in page]
 
-    def read(self, paths: Sequence[str]) -> list[bytes]:
+    def read_files(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of files, which are read in parallel."""
         if len(paths) < 2:
-            return [self._read(path) for path in paths]
+            return [self._read_file(path) for path in paths]
         with ThreadPoolExecutor(min(len(paths), THREADS)) as pool:
-            return list(pool.map(self._read, paths))
+            return list(pool.map(self._read_file, paths))
 
     def read_cached(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of small files that never change. They are read once."""
-        keys = [f"{self._bucket}/{self._absolute(path)}" for path in paths]
-        cached = {key: content for key in keys if (content := _cache.find(key)) is not None}
+        keys = [f"{self._bucket}/{self._absolute_path(path)}" for path in paths]
+        cached = {key: content for key in keys if (content := _cache.find_content(key)) is not None}
         missing = [(key, path) for key, path in zip(keys, paths, strict=True) if key not in cached]
-        contents = self.read([path for _, path in missing])
+        contents = self.read_files([path for _, path in missing])
         for (key, _), content in zip(missing, contents, strict=True):
             cached[key] = content
-            _cache.keep(key, content)
+            _cache.keep_content(key, content)
         return [cached[key] for key in keys]
 
-    def write(self, path: str, content: Path | bytes) -> None:
+    def write_file(self, path: str, content: Path | bytes) -> None:
         """Write a file, and replace an existing one."""
         with store_errors():
-            obstore.put(self._store, self._absolute(path), content)
+            obstore.put(self._store, self._absolute_path(path), content)
 
     def write_cached(self, path: str, file: Path) -> None:
         """Write a file that never changes. If it is small, it need not be read later."""
-        self.write(path, file)
+        self.write_file(path, file)
         if file.stat().st_size <= _CACHED_FILE_BYTES:
-            _cache.keep(f"{self._bucket}/{self._absolute(path)}", file.read_bytes())
+            _cache.keep_content(f"{self._bucket}/{self._absolute_path(path)}", file.read_bytes())
 
-    def create(self, path: str, content: bytes) -> str | None:
+    def create_file(self, path: str, content: bytes) -> str | None:
         """Create a file. Return its tag; None if the file exists already."""
         try:
             with store_errors():
-                created = obstore.put(self._store, self._absolute(path), content, mode="create")
+                created = obstore.put(
+                    self._store, self._absolute_path(path), content, mode="create"
+                )
         except AlreadyExistsError:
             return None
         return created["e_tag"]
@@ -109,12 +111,12 @@ class ObjectFolder:
         """Return the content and the tag of a file; None if it does not exist."""
         try:
             with store_errors():
-                reply = obstore.get(self._store, self._absolute(path))
-                return bytes(reply.bytes()), _tag(reply.meta)
+                reply = obstore.get(self._store, self._absolute_path(path))
+                return bytes(reply.bytes()), _read_tag(reply.meta)
         except FileNotFoundError:
             return None
 
-    def swap(self, path: str, content: bytes, tag: str | None) -> str | None:
+    def replace_file(self, path: str, content: bytes, tag: str | None) -> str | None:
         """Replace a file if it has a tag. Return its new tag; None if it has another tag now.
 
         Args:
@@ -123,16 +125,16 @@ class ObjectFolder:
         mode: PutMode = "create" if tag is None else {"e_tag": tag}
         try:
             with store_errors():
-                written = obstore.put(self._store, self._absolute(path), content, mode=mode)
+                written = obstore.put(self._store, self._absolute_path(path), content, mode=mode)
         except (AlreadyExistsError, PreconditionError):
             return None
         return written["e_tag"]
 
-    def _read(self, path: str) -> bytes:
+    def _read_file(self, path: str) -> bytes:
         with store_errors():
-            return bytes(obstore.get(self._store, self._absolute(path)).bytes())
+            return bytes(obstore.get(self._store, self._absolute_path(path)).bytes())
 
-    def _absolute(self, path: str) -> str:
+    def _absolute_path(self, path: str) -> str:
         if self._path:
             return f"{self._path}/{path}"
         return path
@@ -144,10 +146,10 @@ class ObjectFolder:
 
 def _listed_file(file: "ObjectMeta", folder: str) -> ListedFile:
     name = file["path"].removeprefix(f"{folder}/")
-    return ListedFile(name, _tag(file))
+    return ListedFile(name, _read_tag(file))
 
 
-def _tag(file: "ObjectMeta") -> str:
+def _read_tag(file: "ObjectMeta") -> str:
     return file["e_tag"] or str(file["last_modified"])
 
 
@@ -159,14 +161,14 @@ class FileCache:
         self._size = 0
         self._lock = Lock()
 
-    def find(self, key: str) -> bytes | None:
+    def find_content(self, key: str) -> bytes | None:
         with self._lock:
             content = self._contents.get(key)
             if content is not None:
                 self._contents.move_to_end(key)
             return content
 
-    def keep(self, key: str, content: bytes) -> None:
+    def keep_content(self, key: str, content: bytes) -> None:
         with self._lock:
             if key in self._contents:
                 return
@@ -190,11 +192,11 @@ def split_address(url: str) -> tuple[str, str]:
 def open_store(bucket: str) -> ObjectStore:
     """Return a client for a bucket, with the present environment variables."""
     settings = {n: v for n, v in os.environ.items() if n.startswith(_SETTINGS)}
-    return _connect(bucket, tuple(sorted(settings.items())))
+    return _create_client(bucket, tuple(sorted(settings.items())))
 
 
 @lru_cache(maxsize=8)
-def _connect(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
+def _create_client(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
     """Return a client, which keeps its connections open.
 
     Args:

@@ -40,10 +40,10 @@ def open_object(bucket: str, key: str, size: int, tag: str) -> pa.NativeFile:
         reader = _ObjectReader(bucket, key, size, tag)
         return pa.PythonFile(cast("IO[bytes]", reader), mode="r")
     address = f"{bucket}/{key} {tag}"
-    content = _cache.find(address)
+    content = _cache.find_content(address)
     if content is None:
         content = _read_part(bucket, key, tag, {})
-        _cache.keep(address, content)
+        _cache.keep_content(address, content)
     return pa.BufferReader(content)
 
 
@@ -70,7 +70,7 @@ class _ObjectReader:
         count = available if size < 0 else min(size, available)
         if count <= 0:
             return b""
-        if not self._has(count):
+        if not self._has_bytes(count):
             end = min(self._place + max(count, READ_AHEAD_BYTES), self._size)
             options: GetOptions = {"range": (self._place, end)}
             self._part = _read_part(self._bucket, self._key, self._tag, options)
@@ -94,7 +94,7 @@ class _ObjectReader:
         self._part = b""
         self.closed = True
 
-    def _has(self, size: int) -> bool:
+    def _has_bytes(self, size: int) -> bool:
         """Return whether the last part contains the next bytes."""
         end = self._part_start + len(self._part)
         return self._part_start <= self._place and self._place + size <= end

@@ -51,9 +51,9 @@ class ObjectSystem(pafs.FileSystemHandler):
 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
         if len(paths) < 2:
-            return [self._find(path) for path in paths]
+            return [self._find_files(path) for path in paths]
         with ThreadPoolExecutor(min(len(paths), THREADS)) as pool:
-            return list(pool.map(self._find, paths))
+            return list(pool.map(self._find_files, paths))
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         folder = selector.base_dir
@@ -62,8 +62,8 @@ class ObjectSystem(pafs.FileSystemHandler):
             folders = _parents_below(folder, (info.path for info in files))
         else:
             with store_errors():
-                listed = obstore.list_with_delimiter(self._store, self._key(folder))
-            files = [self._describe(file) for file in listed["objects"]]
+                listed = obstore.list_with_delimiter(self._store, self._object_key(folder))
+            files = [self._describe_file(file) for file in listed["objects"]]
             folders = [f"{self._bucket}/{key}" for key in listed["common_prefixes"]]
         entries = [*files, *(pafs.FileInfo(path, pafs.FileType.Directory) for path in folders)]
         if not entries and not selector.allow_not_found:
@@ -74,7 +74,7 @@ class ObjectSystem(pafs.FileSystemHandler):
         """Do nothing: a folder exists as soon as it has a file."""
 
     def delete_dir(self, path: str) -> None:
-        paths = [self._key(info.path) for info in self._list_below(path)]
+        paths = [self._object_key(info.path) for info in self._list_below(path)]
         with store_errors():
             obstore.delete(self._store, paths)
 
@@ -90,19 +90,19 @@ class ObjectSystem(pafs.FileSystemHandler):
 
     def delete_file(self, path: str) -> None:
         with store_errors():
-            obstore.delete(self._store, self._key(path))
+            obstore.delete(self._store, self._object_key(path))
 
     def move(self, src: str, dest: str) -> None:
         with store_errors():
-            obstore.rename(self._store, self._key(src), self._key(dest))
+            obstore.rename(self._store, self._object_key(src), self._object_key(dest))
 
     def copy_file(self, src: str, dest: str) -> None:
         with store_errors():
-            obstore.copy(self._store, self._key(src), self._key(dest))
+            obstore.copy(self._store, self._object_key(src), self._object_key(dest))
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         with store_errors():
-            file = obstore.open_reader(self._store, self._key(path))
+            file = obstore.open_reader(self._store, self._object_key(path))
         return pa.PythonFile(cast("IO[bytes]", _Reader(file)), mode="r")
 
     def open_input_stream(self, path: str) -> pa.PythonFile:
@@ -110,27 +110,27 @@ class ObjectSystem(pafs.FileSystemHandler):
 
     def open_output_stream(self, path: str, metadata: object) -> pa.PythonFile:
         with store_errors():
-            file = obstore.open_writer(self._store, self._key(path))
+            file = obstore.open_writer(self._store, self._object_key(path))
         return pa.PythonFile(cast("IO[bytes]", _Writer(file)), mode="w")
 
     def open_append_stream(self, path: str, metadata: object) -> pa.PythonFile:
         raise NotImplementedError("A file of an object store can't be extended.")
 
-    def _find(self, path: str) -> pafs.FileInfo:
-        key = self._key(path)
+    def _find_files(self, path: str) -> pafs.FileInfo:
+        key = self._object_key(path)
         with store_errors():
             if key:
                 with suppress(FileNotFoundError):
-                    return self._describe(obstore.head(self._store, key))
+                    return self._describe_file(obstore.head(self._store, key))
             listed = next(iter(obstore.list(self._store, key or None, chunk_size=1)), [])
         return pafs.FileInfo(path, pafs.FileType.Directory if listed else pafs.FileType.NotFound)
 
     def _list_below(self, folder: str) -> Iterator[pafs.FileInfo]:
         with store_errors():
-            for page in obstore.list(self._store, self._key(folder) or None):
-                yield from map(self._describe, page)
+            for page in obstore.list(self._store, self._object_key(folder) or None):
+                yield from map(self._describe_file, page)
 
-    def _describe(self, file: "ObjectMeta") -> pafs.FileInfo:
+    def _describe_file(self, file: "ObjectMeta") -> pafs.FileInfo:
         return pafs.FileInfo(
             f"{self._bucket}/{file['path']}",
             pafs.FileType.File,
@@ -138,7 +138,7 @@ class ObjectSystem(pafs.FileSystemHandler):
             size=file["size"],
         )
 
-    def _key(self, path: str) -> str:
+    def _object_key(self, path: str) -> str:
         """Return the name of a file or folder in the bucket."""
         return path.removeprefix(self._bucket).strip("/")
 

@@ -127,7 +127,7 @@ class OpenTables:
         """Return whether a table exists, even if its transaction log is damaged."""
         if self._folder is not None:
             return DeltaTable.is_deltatable(self.path_of(table))
-        return self._log_copy(table).exists()
+        return self._log_copy(table).has_table()
 
     def open_newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version. The next call updates the returned object."""
@@ -162,7 +162,7 @@ class OpenTables:
             if pinned and known_copy is not None:
                 return known_copy
             copied_tables.pop(table, None)
-            copied_tables[table] = self._log_copy(table).update(known_copy)
+            copied_tables[table] = self._log_copy(table).open_newest(known_copy)
             return copied_tables[table]
         opened_tables: dict[str, _Open] = self._own.__dict__
         if pinned and table in opened_tables:
@@ -261,9 +261,9 @@ class OpenTables:
             else:
                 copied_tables: dict[str, CopiedTable] = self._in_object_store.__dict__
                 copy = self._log_copy(table)
-                with copy.stage(opened.version(), with_rows=reads_rows) as staged:
+                with copy.stage_commit(opened.version(), with_rows=reads_rows) as staged:
                     yield staged
-                copied_tables[table] = copy.update(copied_tables.get(table), refresh=False)
+                copied_tables[table] = copy.open_newest(copied_tables.get(table), refresh=False)
         except BaseException:
             # A failed commit may have changed the table in memory.
             self.close_table(table)

@@ -22,7 +22,7 @@ from tidemark.store.committers.staged import Staged, spill_tables, stage_rows
 from tidemark.store.committers.table_access import TableAccess, read_head
 from tidemark.store.committers.values import Head
 from tidemark.store.refusals import history_expired_error, translate_refusals
-from tidemark.store.rows import Rows, delta_schema, frame, spark_schema
+from tidemark.store.rows import Rows, delta_schema, spark_schema, to_frame
 
 
 class RowReader(TableAccess):
@@ -64,7 +64,7 @@ class RowReader(TableAccess):
 
         The table must have been created with `feed`.
         """
-        return frame(
+        return to_frame(
             self.spark, file_list.load_changes(self._open_with_changes(table), after_version)
         )
 
@@ -116,8 +116,8 @@ class RowReader(TableAccess):
         with translate_refusals("compute rows"):
             files = stage_rows(rows, self.path_of(folder))
             schema = rows.schema
-        if files.rows <= max_rows:
-            return files.reader(fetched_schema(schema)).read_all()
+        if files.row_count <= max_rows:
+            return files.open_reader(fetched_schema(schema)).read_all()
         materialized = self.spark.read.schema(schema).parquet(files.folder)
         self._materialized[materialized] = files
         return materialized
@@ -143,7 +143,7 @@ class RowReader(TableAccess):
         if files is None:
             return fetch_dataframe(rows.select(*columns))
         schema = fetched_schema(rows.schema)
-        return files.reader(pa.schema([schema.field(name) for name in columns])).read_all()
+        return files.open_reader(pa.schema([schema.field(name) for name in columns])).read_all()
 
     def count_windows(self, rows: Rows) -> int:
         """Return the number of rows, which must be windows: only their column `events` is read."""

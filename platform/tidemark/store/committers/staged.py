@@ -72,10 +72,10 @@ class Staged:
         return f"{self.table}/{self.name}"
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(file.footer.num_rows for file in self.files)
 
-    def within(self, table: str) -> "Staged":
+    def placed_in_table(self, table: str) -> "Staged":
         """Return the files after linking or copying them into a table's folder.
 
         The original files stay, because other readers may need them.
@@ -102,7 +102,7 @@ class Staged:
         pq.write_table(rows, f"{folder}/{path}", filesystem=system)
         return replace(self, files=[*self.files, File.in_folder(system, folder, path)])
 
-    def commit(
+    def commit_files(
         self,
         opened: DeltaTable,
         mode: Literal["append", "overwrite"],
@@ -118,7 +118,7 @@ class Staged:
             actions, mode, schema or opened.schema(), commit_properties=properties
         )
 
-    def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
+    def open_reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """Return a reader of the files' rows, with the columns of `schema`."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]

@@ -34,7 +34,7 @@ class TableDefinitions(TableAccess):
         """Create a table. Return False if it exists already."""
         with translate_refusals(f"create table '{table}' in '{self._root}'"):
             if not self._is_local and not self.list_tables():
-                conditional.prove(self._root)
+                conditional.prove_conditional_writes(self._root)
             try:
                 with self._tables.create_table(table) as path:
                     DeltaTable.create(

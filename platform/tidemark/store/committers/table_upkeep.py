@@ -89,7 +89,7 @@ class TableUpkeep(TableAccess):
         """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""
         if version == 0 or version % thresholds.COMPACTION_COMMITS:
             return
-        # The commit is done even if the compaction fails. `maintain` reports the error.
+        # The commit is done even if the compaction fails. `maintain_tables` reports the error.
         with suppress(Exception), self._open_for_commit(table) as opened:
             compact_files(
                 opened, thresholds.INTERIM_FILE_BYTES, max_files=thresholds.COMPACTION_FILES

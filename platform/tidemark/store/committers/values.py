@@ -92,7 +92,7 @@ class Merge:
     insert: str | None = "TRUE"
     only: dict[str, str] | None = None
 
-    def matching(self) -> str:
+    def match_condition(self) -> str:
         """Return the match condition, with the placeholder `{same}` for null-safe equality."""
         return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
 

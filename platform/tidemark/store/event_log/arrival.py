@@ -99,7 +99,7 @@ class Arrival:
     follows: str = field(default="", compare=False)
 
     @property
-    def ends(self) -> bool:
+    def ends_source(self) -> bool:
         """True if the source ends with this arrival."""
         return self.after == INFINITY
 

@@ -28,7 +28,7 @@ class Fence:
         self.app = app
         self._number = -1
 
-    def take(self, removing: str | None = None, vouches: Vouches | None = None) -> None:
+    def fence_off(self, removing: str | None = None, vouches: Vouches | None = None) -> None:
         """Fence off earlier writers, and delete the rows for which `removing` (SQL) is true.
 
         Args:
@@ -39,13 +39,13 @@ class Fence:
                 nothing = self.warehouse.read_schema(self.table).empty_table()
                 self._number = self.warehouse.transaction_version(self.table, self.app)
                 try:
-                    self._commit(nothing, removing, vouches)
+                    self._commit_rows(nothing, removing, vouches)
                 except ConflictError:
                     continue
                 return
         raise busy_error(self.table)
 
-    def append(self, rows: Rows, vouches: Vouches | None = None) -> None:
+    def append_rows(self, rows: Rows, vouches: Vouches | None = None) -> None:
         """Commit `rows`.
 
         Args:
@@ -54,9 +54,11 @@ class Fence:
         Raises:
             ConflictError: another writer took the fence; nothing was written.
         """
-        self._commit(rows, None, vouches)
+        self._commit_rows(rows, None, vouches)
 
-    def _commit(self, rows: Rows, replacing: str | None, vouches: Vouches | None = None) -> None:
+    def _commit_rows(
+        self, rows: Rows, replacing: str | None, vouches: Vouches | None = None
+    ) -> None:
         self._number += 1
         commit_id = (self.table, self.app, self._number)
         if replacing is None:

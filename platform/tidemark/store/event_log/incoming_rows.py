@@ -20,7 +20,7 @@ from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, DEAD_LETTER_COLUMNS, LETTER_FIELDS
-from tidemark.store.rows import INSTANT, Rows, columns, frame
+from tidemark.store.rows import INSTANT, Rows, column_names, to_frame
 
 
 class IncomingRows:
@@ -34,14 +34,14 @@ class IncomingRows:
     """
 
     def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
-        self._columns = _columns(source)
+        self._columns = _log_columns(source)
         self._arrivals = arrivals
         self._fit = sum(a.rows for a in arrivals)
         self._unfit = sum(a.dead_letters for a in arrivals)
         collect = _in_engine if isinstance(rows, DataFrame) else _in_memory
         self._rows = collect(source, rows, arrivals)
 
-    def events(self) -> Rows | None:
+    def decoded_events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none.
 
         A DataFrame is split into a few files, each of which holds a range of arrivals.
@@ -51,10 +51,10 @@ class IncomingRows:
         rows = select_decoded(self._rows) if self._unfit else self._rows
         if not isinstance(rows, DataFrame):
             return _in_order(rows).select(self._columns)
-        files = _files(self._arrivals)[-1] + 1
+        files = _assign_files(self._arrivals)[-1] + 1
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
         rows = rows.sortWithinPartitions("arrival", "position")
-        return _fetch_few(_select(rows, self._columns), self._fit)
+        return _fetch_few(_select_columns(rows, self._columns), self._fit)
 
     def dead_letters(self) -> Rows | None:
         """Return the rows that could not be decoded, as the dead-letter table stores them.
@@ -93,10 +93,10 @@ class ComputedRows:
         self.source = source
         rows = _in_engine(source, rows, arrivals)
         self._spark = rows.sparkSession
-        self._events = compute(_select(select_decoded(rows), _columns(source)))
+        self._events = compute(_select_columns(select_decoded(rows), _log_columns(source)))
         self._dead_letters = compute(select_dead_letters(rows).coalesce(1))
 
-    def events(self) -> Rows | None:
+    def decoded_events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none."""
         return _unless_empty(self._events)
 
@@ -104,11 +104,11 @@ class ComputedRows:
         """Return the rows that could not be decoded; None if there are none."""
         return _unless_empty(self._dead_letters)
 
-    def summary(self) -> DataFrame:
+    def summarize_rows(self) -> DataFrame:
         """Return `arrival`, event time, and `dead_letter` (with its reason only) of all rows."""
         name = self.source.event_time
         reason = "struct<reason: string>"
-        events, dead = (frame(self._spark, r) for r in (self._events, self._dead_letters))
+        events, dead = (to_frame(self._spark, r) for r in (self._events, self._dead_letters))
         time = F.col(f"`{name}`")
         none = F.lit(None)
         return events.select("arrival", time, none.cast(reason).alias(DEAD)).unionAll(
@@ -156,11 +156,11 @@ def _unless_empty(rows: Rows) -> Rows | None:
     return None
 
 
-def _columns(source: Source) -> list[str]:
+def _log_columns(source: Source) -> list[str]:
     return [*source.columns, *ARRIVAL_COLUMNS]
 
 
-def _select(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+def _select_columns(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     return rows.select(*(f"`{name}`" for name in names))
 
 
@@ -168,7 +168,7 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
     numbers = rows["arrival"].to_numpy()
     which = numbers - arrivals[0].arrival
 
-    def fact(get: Callable[[Arrival], int | None]) -> pa.Array:
+    def arrival_fact(get: Callable[[Arrival], int | None]) -> pa.Array:
         return pa.array(map(get, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
 
     identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
@@ -178,8 +178,8 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
         generated_ids = pa.array(generated, pa.string())
         identity = generated_ids if identity is None else pc.fill_null(identity, generated_ids)
     facts = {
-        "arrived_at": fact(lambda a: a.arrived_at),
-        "watermark": fact(lambda a: a.before),
+        "arrived_at": arrival_fact(lambda a: a.arrived_at),
+        "watermark": arrival_fact(lambda a: a.before),
         CORRELATION: identity,
     }
     logged = rows.drop_columns([c for c in facts if c in rows.column_names])
@@ -193,12 +193,12 @@ def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> 
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)
-            for a, f in zip(arrivals, _files(arrivals), strict=True)
+            for a, f in zip(arrivals, _assign_files(arrivals), strict=True)
         ],
         "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
     )
     identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
-    if CORRELATION in columns(rows):
+    if CORRELATION in column_names(rows):
         identity = F.coalesce(CORRELATION, identity)
     return rows.join(F.broadcast(facts), "arrival").withColumns(
         {
@@ -223,7 +223,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("arrival", "ascending"), ("position", "ascending")])
 
 
-def _files(arrivals: Sequence[Arrival]) -> list[int]:
+def _assign_files(arrivals: Sequence[Arrival]) -> list[int]:
     """Return, for each arrival, the index of the file for its rows. Files have similar sizes."""
     total = sum(a.bytes for a in arrivals)
     count = total // thresholds.LOG_FILE_BYTES + 1

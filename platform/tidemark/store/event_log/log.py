@@ -44,9 +44,9 @@ from tidemark.store.event_log.arrival import (
 from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.incoming_rows import ComputedRows, IncomingRows
-from tidemark.store.event_log.log_columns import ddl, follow, protection
+from tidemark.store.event_log.log_columns import follow_definition, mask_properties, to_ddl
 from tidemark.store.event_log.steps import Step
-from tidemark.store.rows import Rows, frame, to_micros
+from tidemark.store.rows import Rows, to_frame, to_micros
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
@@ -108,7 +108,7 @@ class Log:
         name = self.source.name
         columns = {**self.source.columns, **ARRIVAL_COLUMNS}
         # Fails if the secret key of a mask is missing, before any table is created.
-        protection_properties = protection(self.source)
+        protection_properties = mask_properties(self.source)
         timeline = self.source.timeline_table
         log = self.source.log_table
         with self.warehouse.pin_version(timeline), self.warehouse.pin_version(log):
@@ -119,17 +119,17 @@ class Log:
             )
             created_log = self.warehouse.ensure_table(
                 log,
-                ddl(columns),
+                to_ddl(columns),
                 f"Events of {name} with the facts of their arrival.",
                 extra_properties=protection_properties,
             )
             created_letters = self.warehouse.ensure_table(
                 self.source.dead_letters_table,
-                ddl(DEAD_LETTER_COLUMNS),
+                to_ddl(DEAD_LETTER_COLUMNS),
                 f"Dead letters of {name}: rows that could not be decoded.",
             )
             if not created_log:
-                self.schema_version = follow(self.warehouse, self.source)
+                self.schema_version = follow_definition(self.warehouse, self.source)
             created_all = created_timeline and created_log and created_letters
             if not created_all and self.warehouse.newest_version(timeline) == 0:
                 self.warehouse.register_tables(timeline, log, self.source.dead_letters_table)
@@ -193,7 +193,7 @@ class Log:
         if start is None and end is None:
             recent_rows = self._recent.rows_between(after_arrival, last_arrival)
             if recent_rows is not None:
-                return frame(self.warehouse.spark, recent_rows)
+                return to_frame(self.warehouse.spark, recent_rows)
         conditions = [number_in("arrival", after_arrival + 1, last_arrival + 1)]
         start_time = BEGINNING
         if start is not None:
@@ -213,7 +213,7 @@ class Log:
         if self._added is not None:
             added = self._added
             for condition in conditions:
-                added = added.where(condition.sql())
+                added = added.where(condition.to_sql())
             rows = rows.unionByName(added)
         if self._only is not None:
             rows = rows.join(self._only, place_columns, "left_semi")
@@ -316,7 +316,7 @@ class Log:
             after_arrival, last_arrival = self._span
             recent_watermarks = self._recent.watermarks_after(after_arrival, last_arrival)
             if recent_watermarks is not None:
-                return frame(self.warehouse.spark, recent_watermarks)
+                return to_frame(self.warehouse.spark, recent_watermarks)
             in_span = number_in("arrival", after_arrival + 1, last_arrival + 1)
             timeline = self.warehouse.read_frame(table, in_span)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
@@ -400,7 +400,7 @@ class Log:
         """Become the log's writer, and delete rows of arrivals that the timeline does not have."""
         # Fence the timeline first: another writer can't add the arrivals of such rows after that.
         with self.warehouse.pin_version(self.source.timeline_table):
-            self._timeline_fence.take()
+            self._timeline_fence.fence_off()
             newest = self.find_last_arrival()
         newest_arrival = -1 if newest is None else newest.arrival
         record = None
@@ -412,7 +412,7 @@ class Log:
                 leftovers = None
                 if newest_in_table is not None and newest_in_table > newest_arrival:
                     leftovers = f"arrival > {newest_arrival}"
-                fence.take(removing=leftovers, vouches=record)
+                fence.fence_off(removing=leftovers, vouches=record)
 
     def append_arrivals(
         self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]
@@ -442,17 +442,17 @@ class Log:
                 else:
                     incoming = IncomingRows(self.source, rows, arrivals)
                 pass_fail_point("log")
-                events = incoming.events()
+                events = incoming.decoded_events()
                 if events is not None:
-                    self._log_fence.append(events)
+                    self._log_fence.append_rows(events)
                 pass_fail_point("dead_letters")
                 dead_letters = incoming.dead_letters()
                 if dead_letters is not None:
-                    self._dead_fence.append(dead_letters)
+                    self._dead_fence.append_rows(dead_letters)
             pass_fail_point("timeline")
             # A new writer fences the timeline before the other tables. If this commit succeeds, no
             # new writer has therefore changed the other tables, and the commit can vouch for them.
-            self._timeline_fence.append(
+            self._timeline_fence.append_rows(
                 timeline_rows(arrivals), self.vouched_versions(arrivals[-1])
             )
         except ConflictError:
@@ -490,7 +490,7 @@ class Log:
             self.warehouse, self._timeline_fence.app, tables
         )
         if isinstance(self.source, DerivedSource) and newest is not None:
-            read_arrivals = Step.of_position(newest.position).taken
+            read_arrivals = Step.of_position(newest.position).taken_arrivals
             for base in self.source.base_sources:
                 if base.name in read_arrivals:
                     vouched_versions[integrity.arrivals_app(base)] = read_arrivals[base.name]

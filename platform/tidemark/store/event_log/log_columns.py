@@ -32,11 +32,11 @@ _PROTECTED = "tidemark.mask."
 _SINCE = "tidemark.schema."
 
 
-def ddl(columns: Mapping[str, str]) -> str:
+def to_ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
-def protection(source: Source) -> dict[str, str]:
+def mask_properties(source: Source) -> dict[str, str]:
     """Return how a source masks its columns (`Source.mask`), as properties of its event log."""
     return {
         f"{_PROTECTED}{column}": source.mask[column].stored_descriptor
@@ -50,22 +50,22 @@ def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
 
 def declared_schema(warehouse: Warehouse, source: Source) -> pa.Schema:
     """Return the schema of a source's event log as the definition declares it."""
-    return arrow_schema(delta_schema(_declare(warehouse, source)))
+    return arrow_schema(delta_schema(_declared_type(warehouse, source)))
 
 
-def _declare(warehouse: Warehouse, source: Source) -> StructType:
+def _declared_type(warehouse: Warehouse, source: Source) -> StructType:
     columns = {**source.columns, **ARRIVAL_COLUMNS}
-    return warehouse.spark.createDataFrame([], ddl(columns)).schema
+    return warehouse.spark.createDataFrame([], to_ddl(columns)).schema
 
 
-def follow(warehouse: Warehouse, source: Source) -> int:
+def follow_definition(warehouse: Warehouse, source: Source) -> int:
     """Add newly declared columns to an existing event log, and return its schema version.
 
     Raises:
         DefinitionError: the event log can't follow the source's definition; nothing was written.
     """
     table = source.log_table
-    declared = _declare(warehouse, source)
+    declared = _declared_type(warehouse, source)
     declared_columns = arrow_schema(delta_schema(declared))
     existing = warehouse.read_schema(table)
     added = [f for f in declared_columns if f.name not in existing.names]
@@ -76,7 +76,7 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     if not added:
         return version
     version += 1
-    ways = protection(source)
+    ways = mask_properties(source)
     changes = {f"{_SINCE}{f.name}": str(version) for f in added}
     for name in (f"{_PROTECTED}{f.name}" for f in added):
         if name in ways or name in properties:
@@ -91,17 +91,17 @@ def follow(warehouse: Warehouse, source: Source) -> int:
 def _check_columns(
     source: Source, declared: StructType, declared_columns: pa.Schema, existing: pa.Schema
 ) -> None:
-    types = _types(declared_columns)
-    before = _types(existing)
+    types = _type_names(declared_columns)
+    before = _type_names(existing)
     for name in before:
         if name not in types:
-            _refuse(
+            _refuse_definition(
                 source,
                 f"the column '{name}', which is no longer declared",
                 "declare it again; it may be null in new events",
             )
         if types[name] != before[name]:
-            _refuse(
+            _refuse_definition(
                 source,
                 f"the type of '{name}' ({before[name]} in the event log, {types[name]} in the "
                 "definition)",
@@ -110,7 +110,7 @@ def _check_columns(
             )
     for name in types:
         if name not in before and not declared[name].nullable:
-            _refuse(
+            _refuse_definition(
                 source,
                 f"the column '{name}', which is new and NOT NULL although earlier events have no "
                 "value",
@@ -119,7 +119,7 @@ def _check_columns(
 
 
 def _check_protection(source: Source, properties: Mapping[str, str], existing: list[str]) -> None:
-    declared = protection(source)
+    declared = mask_properties(source)
     plain = "unprotected"
     for column in existing:
         name = f"{_PROTECTED}{column}"
@@ -135,12 +135,12 @@ def _check_protection(source: Source, properties: Mapping[str, str], existing: l
             )
 
 
-def _types(schema: pa.Schema) -> dict[str, str]:
+def _type_names(schema: pa.Schema) -> dict[str, str]:
     """Return the columns' types as a definition spells them."""
     return {f.name: f.dataType.simpleString().upper() for f in spark_schema(delta_schema(schema))}
 
 
-def _refuse(source: Source, difference: str, way: str) -> NoReturn:
+def _refuse_definition(source: Source, difference: str, way: str) -> NoReturn:
     remedy = f"{way}, or give the changed source a new name"
     if isinstance(source, DerivedSource):
         # Its columns follow from what it reads.

@@ -34,10 +34,12 @@ class _Span:
 
 
 def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
-    return {lookup_name(r): _version(warehouse, source, r) for r in source.lookups}
+    return {lookup_name(r): _read_version(warehouse, source, r) for r in source.lookups}
 
 
-def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[_Span]:
+def recorded_versions(
+    log: Log, names: Sequence[str], after_arrival: int, last_arrival: int
+) -> list[_Span]:
     """Return the arrivals (after, through] as spans, each with the versions that apply to it.
 
     Spans are in order. Without arrivals in that range, return one span with the current versions.
@@ -45,29 +47,35 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
     Args:
         names: the names of the lookup tables.
     """
-    arrivals = log.read_timeline(after, through)
+    arrivals = log.read_timeline(after_arrival, last_arrival)
     if not arrivals:
-        return [_Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
+        return [
+            _Span(
+                after_arrival,
+                last_arrival,
+                _select_versions(names, current_versions(log.warehouse, log.source)),
+            )
+        ]
     recorded = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
     missing = {
         name for name in names for _, versions_found in recorded if name not in versions_found
     }
-    first = {name: _first(log, name) for name in missing}
+    first = {name: _find_first_version(log, name) for name in missing}
     spans: list[_Span] = []
     for versions, group in groupby(
-        recorded, lambda recorded_arrival: {**first, **_of(names, recorded_arrival[1])}
+        recorded, lambda recorded_arrival: {**first, **_select_versions(names, recorded_arrival[1])}
     ):
         last = max(arrival for arrival, _ in group)
-        spans.append(_Span(spans[-1].through if spans else after, last, versions))
+        spans.append(_Span(spans[-1].through if spans else after_arrival, last, versions))
     return spans
 
 
-def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
+def read_lookup_table(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
     (lookup,) = (r for r in source.lookups if lookup_name(r) == name)
     # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")
     rows = warehouse.spark.read.format("delta").option("versionAsOf", version)
-    table = rows.load(_path(warehouse, lookup))
+    table = rows.load(_lookup_path(warehouse, lookup))
     try:
         _ = table.schema
     except AnalysisException as error:
@@ -79,8 +87,8 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
     return table
 
 
-def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
-    path = _path(warehouse, lookup)
+def _read_version(warehouse: Warehouse, source: Source, lookup: str) -> int:
+    path = _lookup_path(warehouse, lookup)
     version = warehouse.version_at(path)
     if version is None:
         raise DataError(
@@ -90,7 +98,7 @@ def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
     return version
 
 
-def _first(log: Log, name: str) -> int:
+def _find_first_version(log: Log, name: str) -> int:
     for arrival in log.read_timeline():
         versions = json.loads(arrival.lookups)
         if name in versions:
@@ -101,11 +109,11 @@ def _first(log: Log, name: str) -> int:
     )
 
 
-def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
+def _select_versions(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
     return {name: versions[name] for name in names if name in versions}
 
 
-def _path(warehouse: Warehouse, lookup: str) -> str:
+def _lookup_path(warehouse: Warehouse, lookup: str) -> str:
     if "/" in lookup:
         return lookup
     return warehouse.path_of(lookup)

@@ -110,12 +110,12 @@ class Step:
     change: ChangedResults | None = None
 
     @property
-    def taken(self) -> dict[str, int]:
+    def taken_arrivals(self) -> dict[str, int]:
         """For each base in `bases`, the number of the newest arrival that has been taken."""
         return {name: arrival.number for name, arrival in self.bases.items()}
 
     @property
-    def arrival(self) -> int:
+    def taken_arrival(self) -> int:
         """The number of the arrival that the step takes.
 
         With `change`, the number of the base's newest arrival that earlier steps took.
@@ -123,11 +123,11 @@ class Step:
         return self.bases[self.base].number
 
     @property
-    def before(self) -> dict[str, int]:
+    def arrivals_before(self) -> dict[str, int]:
         """For each base, the newest arrival that was read before the step."""
         if self.change is not None:
-            return self.taken
-        newest = {**self.taken, self.base: self.arrival - 1}
+            return self.taken_arrivals
+        newest = {**self.taken_arrivals, self.base: self.taken_arrival - 1}
         return {base: number for base, number in newest.items() if number >= 0}
 
     def to_position(self) -> str:
@@ -173,7 +173,7 @@ def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int
     by_base = dict[str, list[tuple[int, int]]]()
     for position in positions:
         if _RAISES in position and (step := Step.of_position(position)).raises is not None:
-            by_base.setdefault(step.base, []).append((step.arrival, step.raises))
+            by_base.setdefault(step.base, []).append((step.taken_arrival, step.raises))
     return by_base
 
 
@@ -218,27 +218,29 @@ class Steps:
             earlier: the positions of all earlier steps; needed only for effective watermarks.
         """
         steps = [Step.of_position(position) for position in positions]
-        before = steps[0].before
+        before = steps[0].arrivals_before
         names = [log.source.name for log in logs]
         read = [log.read_timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
         raised = raised_watermarks(dict.fromkeys((*earlier, *positions)))
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 
-    def span(self, base: str) -> tuple[int, int]:
+    def arrival_span(self, base: str) -> tuple[int, int]:
         """Return through which arrival a base had been taken before these steps, and after them.
 
         -1 stands for no arrival.
         """
-        before = self.steps[0].before.get(base, -1)
-        return before, self.steps[-1].taken.get(base, -1)
+        before = self.steps[0].arrivals_before.get(base, -1)
+        return before, self.steps[-1].taken_arrivals.get(base, -1)
 
-    def numbers(self, base: str) -> dict[int, int]:
+    def step_indexes(self, base: str) -> dict[int, int]:
         """Return the indexes of the steps that take a base's arrivals, by the arrival's number."""
         return {
-            s.arrival: n for n, s in enumerate(self.steps) if s.base == base and s.change is None
+            s.taken_arrival: n
+            for n, s in enumerate(self.steps)
+            if s.base == base and s.change is None
         }
 
-    def split(self) -> Iterator[tuple[int, "Steps"]]:
+    def split_at_changes(self) -> Iterator[tuple[int, "Steps"]]:
         """Yield these steps in groups, each with the index of its first step.
 
         A step with a `change` is a group alone. All steps between two such steps are one group.
@@ -255,18 +257,18 @@ class Steps:
 
     def watermark_before(self, base: str) -> int | None:
         """Return the effective watermark of a base before the first of these steps."""
-        before, _ = self.span(base)
+        before, _ = self.arrival_span(base)
         own_watermark = next((a.after for a in self.arrivals[base] if a.arrival == before), None)
         return effective_watermark(self.raised.get(base, ()), before, own_watermark)
 
     def watermark_after(self, base: str) -> int | None:
         """Return the effective watermark of a base after the last of these steps."""
-        advances = self.advances(base)
+        advances = self.watermark_advances(base)
         if advances:
             return advances[-1][0]
         return self.watermark_before(base)
 
-    def advances(self, base: str) -> list[tuple[int, int]]:
+    def watermark_advances(self, base: str) -> list[tuple[int, int]]:
         """Return each rise of a base's effective watermark: the new value, and the step's index."""
         reached = self.watermark_before(base)
         raised = self.raised.get(base, ())
@@ -274,7 +276,7 @@ class Steps:
             a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]
         }
         rises = list[tuple[int, int]]()
-        for arrival, number in self.numbers(base).items():
+        for arrival, number in self.step_indexes(base).items():
             mark = after[arrival]
             if mark is not None and (reached is None or mark > reached):
                 rises.append((mark, number))
@@ -290,5 +292,5 @@ class Steps:
         return event_time_range(self._arrivals_of(base))
 
     def _arrivals_of(self, base: str) -> list[Arrival]:
-        before, through = self.span(base)
+        before, through = self.arrival_span(base)
         return [a for a in self.arrivals[base] if before < a.arrival <= through]

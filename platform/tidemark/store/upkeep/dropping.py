@@ -36,10 +36,10 @@ def list_dependents(graph: Graph, owner: str) -> list[Node]:
 
     The roll-ups of an asset can stay.
     """
-    node = graph.node(owner)
+    node = graph.find_node(owner)
     is_asset = node is not None and node.is_asset
     dependents = list[Node]()
-    for dependent in reversed(graph.below(owner)):
+    for dependent in reversed(graph.nodes_below(owner)):
         is_rollup = is_asset and dependent.is_asset and owner in dependent.bases
         if not is_rollup:
             dependents.append(dependent)
@@ -94,7 +94,7 @@ def drop_owner(
         definition_tables: the tables of the owner's definition, if there is one. The tables
             that exist are found without them, unless their transaction log is damaged.
     """
-    node = Graph.of_folder(warehouse.path_of("").rstrip("/")).node(owner)
+    node = Graph.of_folder(warehouse.path_of("").rstrip("/")).find_node(owner)
     tables = set(definition_tables)
     if node is not None:
         tables.update(node.tables)
@@ -103,12 +103,12 @@ def drop_owner(
         checkpoints.remove_checkpoint(warehouse, name)
     dropped = list[str]()
     if any(warehouse.has_files(table) for table in tables):
-        with operations.record(warehouse, Kind.DROP, owner):
+        with operations.record_operation(warehouse, Kind.DROP, owner):
             for table in sorted(tables, key=_drop_order):
                 if warehouse.drop_table(table):
                     dropped.append(str(table))
     for kind in _ENDED_BY_DROP:
-        operations.end(warehouse, kind, owner)
+        operations.record_end(warehouse, kind, owner)
     return dropped
 
 

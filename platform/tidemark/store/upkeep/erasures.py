@@ -88,7 +88,7 @@ class Erasure:
     started_at: int = field(default_factory=lambda: time.time_ns() // 1000)
 
     @property
-    def app(self) -> str:
+    def commit_app(self) -> str:
         """The application id of the erasure's commits."""
         return integrity.erasure_app(self.id)
 
@@ -128,7 +128,7 @@ def record_phase(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
         "added": _to_rows(erasure.added, "position"),
     }
     rows = pa.Table.from_pylist([row], schema=_SCHEMA)
-    warehouse.append_rows(rows, TABLE, erasure.app, version)
+    warehouse.append_rows(rows, TABLE, erasure.commit_app, version)
 
 
 def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:

@@ -80,7 +80,7 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
     return [name for name in names if name is not None]
 
 
-def maintain(
+def maintain_tables(
     warehouse: Warehouse,
     tables: Iterable[str] = (),
     *,
@@ -209,7 +209,7 @@ class _Maintenance:
         read_versions: the version that the slowest reader of changes has reached, by the table's
             identity.
         started: when the maintenance started, in microseconds.
-        retention, dry_run: as in `maintain`.
+        retention, dry_run: as in `maintain_tables`.
     """
 
     warehouse: Warehouse
@@ -272,13 +272,13 @@ class _Maintenance:
             compaction = self.warehouse.compact_table(table, file_bytes, dry_run=True)
             return compaction._replace(after=compaction.before), True
 
-    def _kept_files(self, kept: _KeptVersions) -> KeptFiles:
+    def _kept_files(self, kept_versions: _KeptVersions) -> KeptFiles:
         removed_since = self.started - self.retention + _SLACK
-        if kept.unread_since is not None:
-            removed_since = min(removed_since, kept.unread_since)
+        if kept_versions.unread_since is not None:
+            removed_since = min(removed_since, kept_versions.unread_since)
         # A file may be written long before the commit that adds it.
-        written_since = min(removed_since, (kept.unread_since or self.started) - DAY)
-        return KeptFiles(removed_since, written_since, tuple(kept.list_versions()))
+        written_since = min(removed_since, (kept_versions.unread_since or self.started) - DAY)
+        return KeptFiles(removed_since, written_since, tuple(kept_versions.list_versions()))
 
 
 def _remove_scratch_folders(

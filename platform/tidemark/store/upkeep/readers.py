@@ -40,7 +40,7 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     """
     marts = warehouse.open_marts(registered=False)
     for mart in marts.list_tables():
-        properties = _properties(marts, mart)
+        properties = _read_properties(marts, mart)
         versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         # The other entry is the mart's code.
         for table, position in versions.items():
@@ -48,7 +48,7 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
                 yield table, position[0]
 
 
-def _properties(marts: Warehouse, mart: str) -> dict[str, str]:
+def _read_properties(marts: Warehouse, mart: str) -> dict[str, str]:
     """Return the properties of a mart; none if it was dropped in the meantime."""
     try:
         return marts.read_properties(mart)

@@ -46,10 +46,10 @@ def of_source(warehouse: Warehouse, source: Source, arrival: int) -> None:
     if arrival == 0 or arrival % thresholds.COMPACTION_COMMITS:
         return
     for table in (source.timeline_table, source.dead_letters_table):
-        _shorten(warehouse, table)
+        _shorten_log(warehouse, table)
     head = warehouse.find_head(source.log_table)
     if head is not None:
-        _shorten(warehouse, source.log_table, versions_read(warehouse).get(head.table_id))
+        _shorten_log(warehouse, source.log_table, versions_read(warehouse).get(head.table_id))
 
 
 def of_asset(asset: Asset, commit: StateCommit) -> None:
@@ -63,10 +63,10 @@ def of_asset(asset: Asset, commit: StateCommit) -> None:
     if commit.commit_number == 0 or commit.commit_number % thresholds.COMPACTION_COMMITS:
         return
     for table in (LEDGER, CHECKS):
-        _shorten(asset.warehouse, table)
+        _shorten_log(asset.warehouse, table)
     if commit.promoted > asset.state.newest_forgotten_backup():
         return
-    _shorten(asset.warehouse, asset.transform.state_table)
+    _shorten_log(asset.warehouse, asset.transform.state_table)
     for table in (asset.transform.published_table, asset.transform.panes_table):
         _shorten_history(asset.warehouse, table)
 
@@ -76,10 +76,10 @@ def _shorten_history(warehouse: Warehouse, table: str) -> None:
     if head is None or head.version <= KEPT_VERSIONS:
         return
     unread = versions_read(warehouse).get(head.table_id, head.version)
-    _shorten(warehouse, table, max(min(unread, head.version - KEPT_VERSIONS), 0))
+    _shorten_log(warehouse, table, max(min(unread, head.version - KEPT_VERSIONS), 0))
 
 
-def _shorten(warehouse: Warehouse, table: str, keep: int | None = None) -> None:
-    # The commit is done even if this fails. `maintain` reports the error.
+def _shorten_log(warehouse: Warehouse, table: str, keep: int | None = None) -> None:
+    # The commit is done even if this fails. `maintain_tables` reports the error.
     with suppress(Exception):
         warehouse.shorten_log(table, time.time_ns() // 1000 - PERIOD, keep)

@@ -97,14 +97,14 @@ def hold_work(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold]:
     process = this_process()
     owner = Owner(f"process {process.pid} on {process.machine}", process, uuid4().hex)
 
-    def take(record: WorkerRecord) -> WorkerRecord:
+    def take_hold(record: WorkerRecord) -> WorkerRecord:
         if record.owner is not None and not is_free(record):
             raise OwnedElsewhereError(record.owner)
         return record.owned_by(owner, LEASE_SECONDS * SECOND)
 
-    own_record = records.try_change_record(current_record, take)
+    own_record = records.try_change_record(current_record, take_hold)
     if own_record is None:
-        own_record = records.change_record(kind, name, take)
+        own_record = records.change_record(kind, name, take_hold)
     hold = Hold(records, own_record, owner)
     _renewals.add_hold(hold)
     try:

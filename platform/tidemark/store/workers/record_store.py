@@ -124,10 +124,10 @@ class WorkerRecords:
         try:
             yield
         except OSError as error:
-            raise store_failure(error) or _unwritable(self._location, error) from error
+            raise store_failure(error) or _unwritable_error(self._location, error) from error
 
 
-def _unwritable(location: str, error: OSError) -> DataError:
+def _unwritable_error(location: str, error: OSError) -> DataError:
     """Return the error for a warehouse in which no file can be written."""
     reason = error.strerror or str(error)
     if error.errno == errno.ENOSPC:

@@ -131,7 +131,7 @@ class _StoreFolder:
 
     def swap_file(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
         tag = None if seen is None else seen.tag
-        new_tag = self._folder.swap(name, content, tag)
+        new_tag = self._folder.replace_file(name, content, tag)
         if new_tag is None:
             return None
         return SharedFile(content, new_tag)

@@ -162,7 +162,7 @@ def ingest_and_report(
                     err().print(line, soft_wrap=True, highlight=False)
     seconds = time.monotonic() - began
     newest = totals.last or next(reversed(Snapshot(settings).timeline(name)), None)
-    has_ended = newest is not None and newest.ends
+    has_ended = newest is not None and newest.ends_source
     if newest is not None and has_ended:
         print_status(
             f"The source '{name}' has ended with arrival {newest.arrival}: it accepts no more "

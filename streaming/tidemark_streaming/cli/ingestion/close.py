@@ -28,7 +28,7 @@ def command(source: SourceName, yes: Yes = False) -> Output:
             f"{source}` first."
         )
     last = arrivals[-1]
-    if last.ends:
+    if last.ends_source:
         print_status(f"The source '{source}' has already ended, with arrival {last.arrival}.")
     else:
         if not yes:

@@ -74,7 +74,7 @@ def command(
                 f"Nothing to compare: neither the event log nor the published table of '{asset}' "
                 f"has a window{where}."
             )
-        record.append(store, report, start, stop, epoch=compared.epoch)
+        record.append(store, report, start, stop, epoch=compared.start_epoch)
     return Output(
         {"equal": report.equal, **asdict(report)},
         lambda: print_report(report, limit),

@@ -51,7 +51,7 @@ def maintain(
     results: list[MaintenanceResult] = []
     with step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
-        for result in maintenance.maintain(
+        for result in maintenance.maintain_tables(
             store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
         ):
             results.append(result)
@@ -110,7 +110,7 @@ def _find_owner(home: Home, graph: "Graph", name: str) -> str:
     if name in home.known.transforms:
         return tables.asset_owner(name)
     for owner in (tables.asset_owner(name), tables.source_owner(name)):
-        node = graph.node(owner)
+        node = graph.find_node(owner)
         if node is not None and (node.is_asset or node.is_derived):
             return owner
     return tables.asset_owner(home.asset(name).name)

@@ -188,7 +188,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
     with ExitStack() as recorded:
 
         def record() -> None:
-            recorded.enter_context(operations.record(store, Kind.LOWER, owner))
+            recorded.enter_context(operations.record_operation(store, Kind.LOWER, owner))
 
         if any(
             o.owner == owner and o.kind is Kind.LOWER for o in operations.find_unfinished(folder)
@@ -228,7 +228,7 @@ def _list_stale_below(home: Home, source: "Source") -> list[str]:
     names = list[str]()
     lineage = Lineage(snapshot.tables)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
-    for node in Graph.of_folder(folder).below(tables.source_owner(source.name)):
+    for node in Graph.of_folder(folder).nodes_below(tables.source_owner(source.name)):
         if (asset := home.known.transforms.get(node.name)) is not None:
             stale = lineage.of_asset(asset)
         elif (derived := home.find_derived(node.name)) is not None:

@@ -149,7 +149,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     timeline = Snapshot(settings).timeline(source)
-    if timeline and timeline[-1].ends:
+    if timeline and timeline[-1].ends_source:
         return (
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
             "will arrive."

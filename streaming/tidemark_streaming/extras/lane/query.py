@@ -254,7 +254,10 @@ def _lookups(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
     if not lane.lookups:
         return {}
     versions = lookup_tables.current_versions(warehouse, lane.source)
-    return {n: lookup_tables.read(warehouse, lane.source, n, versions[n]) for n in lane.lookups}
+    return {
+        n: lookup_tables.read_lookup_table(warehouse, lane.source, n, versions[n])
+        for n in lane.lookups
+    }
 
 
 def _name(lane: Lane, part: str) -> str:

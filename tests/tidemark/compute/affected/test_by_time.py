@@ -62,7 +62,7 @@ def change(
         ]
         found = pa.table(dict(zip(rows, arrays, strict=True)))
         for bound in bounds:
-            found = found.filter(bound.expression())
+            found = found.filter(bound.to_expression())
         return found.select(list(columns))
 
     return can_change(read, transform, "own", before, after)

@@ -279,7 +279,7 @@ def test_maintenance_keeps_the_backup_until_it_is_discarded(
     old = rows(warehouse)
     work.rebuild(warehouse, WIDER)
     work.promote(warehouse, WIDER)
-    for _ in maintenance.maintain(warehouse, retention=0):
+    for _ in maintenance.maintain_tables(warehouse, retention=0):
         pass
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old

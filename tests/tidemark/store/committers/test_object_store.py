@@ -105,7 +105,7 @@ def test_a_verified_store_is_not_verified_again(
 ) -> None:
     direct = made_in(place)
     tried = list[str]()
-    monkeypatch.setattr(conditional, "prove", tried.append)
+    monkeypatch.setattr(conditional, "prove_conditional_writes", tried.append)
     direct.create_table("more", ROWS.schema, "More numbers", {})
     assert (tried, direct.list_tables()) == ([], ["more", "numbers"])
 

@@ -127,12 +127,12 @@ def test_a_log_is_copied_from_its_newest_checkpoint_on(proxy: StoreProxy, place:
     # Other tests share their copy with the writer.
     copied = LogCopy(url)
     with proxy.count() as counted:
-        assert copied.update(None).version() == COMMITS
+        assert copied.open_newest(None).version() == COMMITS
     _, *copies = [request.key.rpartition("/")[2] for request in counted]
     (checkpoint,) = [name for name in copies if name.endswith(".checkpoint.parquet")]
     first = int(checkpoint.partition(".")[0])
     assert sorted(copies) == [checkpoint, *(f"{n:020}.json" for n in range(first, COMMITS + 1))]
-    assert copied.update(None).transaction_version("app") == COMMITS - 1
+    assert copied.open_newest(None).transaction_version("app") == COMMITS - 1
 
 
 def test_entries_that_maintenance_has_removed_are_not_missed(place: str, proxy: StoreProxy) -> None:

@@ -40,7 +40,7 @@ def fares(*places: tuple[int, int]) -> pa.Table:
 
 def check(arriving: IncomingRows) -> None:
     """Check the order of rows in the event log and the facts of their arrivals."""
-    events = arriving.events()
+    events = arriving.decoded_events()
     assert not isinstance(events, DataFrame | None)
     assert events["n"].to_pylist() == [40, 41, 50]
     assert events["correlation_id"].to_pylist() == ["fares:4:0", "fares:4:1", "fares:5:0"]

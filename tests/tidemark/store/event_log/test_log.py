@@ -32,7 +32,7 @@ def test_a_log_returns_the_ingested_arrivals(warehouse: Warehouse) -> None:
     assert log.read_timeline(after_arrival=0, last_arrival=1) == added[1:2]
     assert log.find_last_arrival() == added[-1]
     assert added[-1].after == INFINITY
-    assert added[-1].ends
+    assert added[-1].ends_source
     rows = log.read_events(after_arrival=0, last_arrival=2).withColumn(
         "before", F.unix_micros("watermark")
     )
@@ -112,14 +112,14 @@ def test_a_write_from_before_the_fence_is_refused(warehouse: Warehouse) -> None:
     log = Log(warehouse, READINGS)
     log.ensure_tables()
     zombie = Fence(warehouse, "readings_timeline", "readings_ingest")
-    zombie.take()
+    zombie.fence_off()
     log.take_over()
     for number in range(3):
         follows = f"arrival {number - 1}" if number else ""
         arrival = replace(heartbeat(number), arrival_id=f"arrival {number}", follows=follows)
         log.append_arrivals(log.read_events(-1, -1), [arrival])
     with pytest.raises(ConflictError, match="has taken over"):
-        zombie.append(warehouse.load_rows("readings_timeline"))
+        zombie.append_rows(warehouse.load_rows("readings_timeline"))
     assert [a.arrival for a in log.read_timeline()] == [0, 1, 2]
 
 

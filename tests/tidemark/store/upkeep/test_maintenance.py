@@ -21,7 +21,12 @@ from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers import committer, compaction
 from tidemark.store.committers.staged import File
 from tidemark.store.committers.values import KeptFiles, Merge
-from tidemark.store.upkeep.maintenance import DAY, MaintenanceResult, combine_errors, maintain
+from tidemark.store.upkeep.maintenance import (
+    DAY,
+    MaintenanceResult,
+    combine_errors,
+    maintain_tables,
+)
 from tidemark.store.warehouse import Warehouse
 
 NOW = time.time_ns() // 1000
@@ -76,7 +81,7 @@ def live(warehouse: Warehouse, table: str = "t") -> list[Path]:
 def one(
     warehouse: Warehouse, table: str = "t", *, retention: int = 7 * DAY, dry_run: bool = False
 ) -> MaintenanceResult:
-    (found,) = maintain(warehouse, [table], retention=retention, dry_run=dry_run)
+    (found,) = maintain_tables(warehouse, [table], retention=retention, dry_run=dry_run)
     return found
 
 
@@ -314,8 +319,8 @@ def test_scratch_folders_are_removed_after_a_day(bare: Warehouse) -> None:
         folder.mkdir(parents=True)
         (folder / "part-0.parquet").write_bytes(b"1234")
         age(folder.parent, days)
-    *_, dry = maintain(bare, dry_run=True)
-    *_, done = maintain(bare)
+    *_, dry = maintain_tables(bare, dry_run=True)
+    *_, done = maintain_tables(bare)
     assert dry == done == MaintenanceResult("_scratch", removed=1, freed=4)
     assert [p.name for p in Path(bare.path_of("_scratch")).iterdir()] == ["young"]
 
@@ -338,7 +343,7 @@ def test_old_log_entries_are_removed_unless_a_reader_needs_them(bare: Warehouse)
 def test_an_unknown_table_is_named(bare: Warehouse) -> None:
     Path(bare.path_of("stray")).mkdir()
     with pytest.raises(DataError, match=r"no Tidemark table 'nope'. Available: t\."):
-        list(maintain(bare, ["nope"]))
+        list(maintain_tables(bare, ["nope"]))
 
 
 def test_a_table_dropped_during_maintenance_is_skipped(
@@ -356,7 +361,7 @@ def test_a_table_dropped_during_maintenance_is_skipped(
 
     monkeypatch.setattr(bare, "list_tables", lambda: [*there, "x"])
     monkeypatch.setattr(bare, "read_properties", dropped)
-    found = [done.table for done in maintain(bare)]
+    found = [done.table for done in maintain_tables(bare)]
     assert there == ["t", "u", "v_timeline", "w_state"]
     assert found == ["t", "_scratch"]
 
@@ -365,7 +370,7 @@ def test_an_error_in_one_table_is_reported_and_others_continue(bare: Warehouse) 
     made(bare, "a", 3)
     made(bare, "b", 3)
     live(bare, "a")[0].unlink()
-    told, folded, *others = maintain(bare)
+    told, folded, *others = maintain_tables(bare)
     assert (told.table, folded, [each.table for each in others]) == (
         "a",
         MaintenanceResult("b", 3, 1),

@@ -80,7 +80,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
     odd = Difference("value", "2023-11-14T22:13:00Z", {"sensor": ANN}, "n", "1", "2")
     record.append(store, ParityReport("by_minute", 2, 1, 0, 1, [odd]))
     # Another run is in progress.
-    handle = claims.claim(store.path_of(f"{SCRATCH}/beside"))
+    handle = claims.claim_folder(store.path_of(f"{SCRATCH}/beside"))
     told = json.loads(
         call(
             *(
@@ -95,8 +95,8 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
             )
         ).stdout
     )
-    claims.release(handle)
-    assert claims.sweep(store.path_of(SCRATCH)).left == []
+    claims.release_claim(handle)
+    assert claims.sweep_folders(store.path_of(SCRATCH)).remaining == []
     assert told["erased"]["unswept"] == ["beside"]
     (said,) = (sentence for sentence in told["beyond"] if SCRATCH in sentence)
     assert "still exist (beside). The process that uses them" in said

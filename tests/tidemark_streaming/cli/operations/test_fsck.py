@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemark.define.tables import LEDGER
-from tidemark.store.integrity import entries
+from tidemark.store.integrity import log_entries
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli import app
 
@@ -25,7 +25,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for _ in range(2):
         store.append_rows(ROWS, LEDGER)
     place = Path(store.path_of(LEDGER))
-    newest = entries(str(place))[-1]
+    newest = log_entries(str(place))[-1]
     newest.write_bytes(newest.read_bytes()[:20])
     return place
 
@@ -45,4 +45,4 @@ def test_damage_is_reported(ledger: Path) -> None:
     assert "Restore the tables from a backup" in " ".join(printed.stderr.split())
     assert CliRunner().invoke(app, ["fsck", "--repair"]).exit_code == 2
     # Nothing was changed.
-    assert [int(entry.stem) for entry in entries(str(ledger))] == [0, 1, 2]
+    assert [int(entry.stem) for entry in log_entries(str(ledger))] == [0, 1, 2]
