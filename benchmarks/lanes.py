@@ -36,7 +36,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.extras.lane import Lane, home
-from tidemark_streaming.extras.lane.query import Trigger, start
+from tidemark_streaming.extras.lane.query import Trigger, start_queries
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink, broker
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
@@ -113,7 +113,7 @@ def _settings() -> Iterator[Settings]:
         yield settings
     finally:
         for name in TRIGGERS:
-            home.stop(settings, _name(name))
+            home.stop_lane(settings, _name(name))
         broker.broker_process(settings).stop()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,14 +121,14 @@ def _settings() -> Iterator[Settings]:
 def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> Figures:
     lane = _lane(settings, trigger)
     with console.status(f"{trigger}: starting"):
-        own = home.ensure(settings, lane)
-        warehouse = Warehouse(home.session(own), own.warehouse, own.database)
+        own = home.ensure_engine(settings, lane)
+        warehouse = Warehouse(home.open_session(own), own.warehouse, own.database)
         shops = warehouse.spark.range(_SHOPS).selectExpr(
             "concat('s', id) AS shop", "concat('street ', id) AS street", "id % 9 AS district"
         )
         warehouse.ensure_table("shops", shops)
         warehouse.append_rows(shops, "shops")
-        queries = start(warehouse, lane, own.home, trigger)
+        queries = start_queries(warehouse, lane, own.home, trigger)
     try:
         with console.status(f"{trigger}: warming up"):
             first = _send(settings, lane, rate, _WARM_UP, 0)
@@ -192,7 +192,7 @@ def _event(n: int) -> bytes:
 def _measure(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
     """Wait for all output records. Return the figures of the events from number `first` on."""
     sent = _times(settings, [lane.connector.topics[0]], first + events)
-    names = [t.name for t in lane.routes.values()]
+    names = [t.name for t in lane.topics_by_route.values()]
     came = _times(settings, names, first + events)
     taken = np.array([came[n] - sent[n] for n in came if n >= first])
     p50, p99 = np.percentile(taken, [50, 99])

@@ -48,7 +48,7 @@ def settings_table() -> str:
 
 def test_every_asset_of_the_domains_is_documented() -> None:
     document = (ROOT / "docs/sample_domains.md").read_text()
-    for asset in domains.load(RECORDED).transforms:
+    for asset in domains.load_domains(RECORDED).transforms:
         assert f"| `{asset}` |" in document, asset
 
 

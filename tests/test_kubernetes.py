@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from helpers.processes.commands import call
 from helpers.suite.pages import ROOT
 from tidemark.base.settings import Settings
-from tidemark_streaming.monitor.app import application
+from tidemark_streaming.monitor.app import create_application
 from tidemark_streaming.monitor.overview import Monitor
 
 Manifest = dict[str, Any]
@@ -239,7 +239,7 @@ def test_the_live_page_is_reached_and_checked(tmp_path: Path) -> None:
     (rule,) = named("NetworkPolicy", "metrics")["spec"]["ingress"]
     assert rule["ports"] == [{"port": port["name"]}]
     settings = Settings(home=tmp_path)
-    routes = {route.path for route in application(settings, Monitor(settings)).routes}  # pyright: ignore[reportAttributeAccessIssue]
+    routes = {route.path for route in create_application(settings, Monitor(settings)).routes}  # pyright: ignore[reportAttributeAccessIssue]
     metrics = template["metadata"]["annotations"]["prometheus.io/path"]
     checks = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
     assert {metrics, *(check["path"] for check in checks)} <= routes

@@ -51,7 +51,7 @@ def main() -> int:
         page.get_by_text("● streaming").first.wait_for(timeout=LOADED)
         take_picture(page, IMAGES / "live_page.png")
         open_groups = ",".join(f"global@global:{group}" for group in GROUPS)
-        page.goto(f"{services.url(settings)}/asset-groups?expanded={open_groups}")
+        page.goto(f"{services.webserver_url(settings)}/asset-groups?expanded={open_groups}")
         page.get_by_text(STREAMED).first.wait_for(timeout=LOADED)
         take_picture(page, IMAGES / "dagster_lineage.png")
         browser.close()

@@ -132,8 +132,8 @@ class WindowedAsset(dg.Component, dg.Resolvable):
         definitions = self.read(attributes)
         assert definitions.transform is not None
         assets: list[dg.AssetsDefinition] = []
-        for key, value in attributes["connectors"].entries("'connectors'"):
-            source = definitions.sources[key.word("a source", list(definitions.sources))]
+        for key, value in attributes["connectors"].read_entries("'connectors'"):
+            source = definitions.sources[key.read_word("a source", list(definitions.sources))]
             assets.append(dagster_asset(_read_ingestion(source, value)))
         assets += map(dagster_asset, definitions.derived.values())
         assets.append(dagster_asset(definitions.transform, partitions_def=self.partitions_def))
@@ -172,22 +172,22 @@ def _read_nodes(file: Path, text: str, document: int, *keys: str) -> dict[str, N
 
 
 def _by_name(node: Node) -> Iterator[tuple[str, Node]]:
-    for key, value in node.entries("the attributes"):
-        yield key.text("a key"), value
+    for key, value in node.read_entries("the attributes"):
+        yield key.read_text("a key"), value
 
 
 def _read_ingestion(source: Source, node: Node) -> Ingestion:
     """Return the connection of a source to the connector that a node describes."""
-    _, files = node.choice("a connector", ("files",))
-    fields = files.fields("a connector of files", ("format",), ("options", "names"))
-    arguments: dict[str, Any] = {"format": fields["format"].word("a format", _FORMATS)}
+    _, files = node.read_choice("a connector", ("files",))
+    fields = files.read_fields("a connector of files", ("format",), ("options", "names"))
+    arguments: dict[str, Any] = {"format": fields["format"].read_word("a format", _FORMATS)}
     if "options" in fields:
         arguments["options"] = {
-            key.text("an option"): _read_option(value)
-            for key, value in fields["options"].entries("'options'")
+            key.read_text("an option"): _read_option(value)
+            for key, value in fields["options"].read_entries("'options'")
         }
     if "names" in fields:
-        arguments["names"] = fields["names"].text("a pattern of names")
+        arguments["names"] = fields["names"].read_text("a pattern of names")
 
     def connect(landing: str) -> FileConnector:
         return FileConnector(source, landing, **arguments)
@@ -200,7 +200,7 @@ def _read_ingestion(source: Source, node: Node) -> Ingestion:
 
 def _read_option(node: Node) -> str | bool:
     """Return the value of an option: true, false or a text."""
-    text = node.text("an option")
+    text = node.read_text("an option")
     if node.raw.tag == "tag:yaml.org,2002:bool":
-        return node.boolean("an option")
+        return node.read_boolean("an option")
     return text

@@ -96,7 +96,7 @@ def build_definitions(
             assets or sources. Also if two tables have one name, or if the prefix is invalid.
     """
     names = with_prefix(key_prefix)
-    loaded = {d: (packages.load([d]), _presentation(d)) for d in domains}
+    loaded = {d: (packages.load_domains([d]), _presentation(d)) for d in domains}
     # This raises an error if two tables have one name, even in different domains.
     packages.load_importable(loaded)
     return dg.Definitions.merge(

@@ -72,7 +72,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     Args:
         key_prefix: as for `build_definitions`, for marts and the windows that they read.
     """
-    if not marts.present(settings):
+    if not marts.has_project(settings):
         return []
     project = Marts(settings)
     names = with_prefix(key_prefix)
@@ -80,7 +80,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     _check_model_names(manifest, domains.load_importable(settings.domains))
     _check_test_names(manifest)
     dbt_project = DbtProject(
-        project.folder, target_path=project.target, profiles_dir=project.profiles
+        project.folder, target_path=project.target_folder, profiles_dir=project.profiles_folder
     )
 
     @dbt_assets(
@@ -133,19 +133,19 @@ def _build(
 ) -> Iterator[Any]:
     selected = {key.path[-1] for key in context.selected_asset_keys}
     tidemark.warehouse.register_missing_tables()
-    missing = project.missing(tidemark.warehouse.has_table)
+    missing = project.find_missing_tables(tidemark.warehouse.has_table)
     passed_over = sorted(selected & missing.keys())
     if not selected - missing.keys():
-        marts.refuse(marts.lacking(missing, passed_over))
+        marts.raise_if_any(marts.describe_missing_table(missing, passed_over))
     dbt = Dbt(
         project_dir=str(project.folder),
-        profiles_dir=str(project.profiles),
+        profiles_dir=str(project.profiles_folder),
         dbt_executable=str(marts.DBT),
     )
     session = tidemark.session
     try:
-        with _variables(project.environment(tidemark.address)):
-            views = project.views(selected - missing.keys()) - selected
+        with _variables(project.environment_variables(tidemark.address)):
+            views = project.find_views(selected - missing.keys()) - selected
             if views:
                 run = dbt.cli(["run", "--select", " ".join(sorted(views))])
                 with marts.killed_with_engine(run.process, session):
@@ -159,10 +159,12 @@ def _build(
         with marts.killed_with_engine(build.process, session):
             yield from build.stream()
         try:
-            results = marts.outcomes(build.target_path)
+            results = marts.read_outcomes(build.target_path)
         finally:
             shutil.rmtree(build.target_path, ignore_errors=True)
-        marts.refuse(marts.lacking(missing, passed_over), marts.describe_failure(results))
+        marts.raise_if_any(
+            marts.describe_missing_table(missing, passed_over), marts.describe_failure(results)
+        )
     except Exception:
         # dbt reports the loss of the engine in many ways, most of them as failed models.
         raise_if_lost(session)
@@ -244,7 +246,7 @@ def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
 
     def report(tick: Tick) -> Report:
         through: dict[str, int] = tick.memory or {}
-        new = project.builds(through.get(project.database, 0))
+        new = project.list_builds(through.get(project.database, 0))
         events = [event for build in new for event in _build_events(build, assets)]
         if new:
             through[project.database] = new[-1].at
@@ -264,7 +266,7 @@ def _build_events(
     keys = {k.path[-1]: k for k in assets.keys}
     tests = {k.name: k for k in assets.check_keys}
     for outcome in build.outcomes:
-        if outcome.kind == "model" and outcome.good and outcome.name in keys:
+        if outcome.kind == "model" and outcome.has_passed and outcome.name in keys:
             took = dg.MetadataValue.float(outcome.seconds)
             metadata = {"made by": "the command line", "Execution Duration": took}
             yield dg.AssetMaterialization(keys[outcome.name], metadata=metadata)

@@ -164,7 +164,7 @@ class Home:
         """Stop the commands. Return messages about their unexpected exits."""
         desired_streams.cancel(self.settings, numbers_counted.name)
         for name in ("daemon", "webserver", "watch"):
-            services.service(self.settings, name).stop()
+            services.find_service(self.settings, name).stop()
         for kept in (self.stream, self.ingest):
             self._stop(kept)
         return self._odd

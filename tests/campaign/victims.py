@@ -60,7 +60,7 @@ class Victims:
     def __init__(self, home: Home, chance: random.Random) -> None:
         self._home, self._chance = home, chance
         self._engine = managed_of(home.settings)
-        self._daemon = services.service(home.settings, "daemon")
+        self._daemon = services.find_service(home.settings, "daemon")
         self._broker = broker.broker_process(home.settings)
 
     def kill(self, kind: str) -> Callable[[], bool] | None:

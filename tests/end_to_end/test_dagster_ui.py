@@ -62,10 +62,10 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
         for name, port in ports.items():
             patch.setenv(f"TIDEMARK_{name.upper()}", str(port))
         for name in ("webserver", "daemon", "watch"):
-            stack.callback(services.service(settings, name).stop)
+            stack.callback(services.find_service(settings, name).stop)
         started = call("up")
         assert started.exit_code == 0, started.stderr
-        url = services.url(settings)
+        url = services.webserver_url(settings)
         assert f"Tidemark is up: {url}" in started.stdout
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS

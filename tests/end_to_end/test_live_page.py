@@ -79,7 +79,7 @@ def page(settings: Settings, topics: Topics) -> Iterator[Page]:
         patch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         topics.create(3, "clicks")
-        stack.callback(services.service(settings, "watch").stop)
+        stack.callback(services.find_service(settings, "watch").stop)
         services.start_watch(settings)
         url = services.await_ready(settings, "watch")
         browser = stack.enter_context(sync_playwright()).chromium.launch(
@@ -273,7 +273,7 @@ def test_the_layout_fits_every_screen_size_and_color_scheme(
 def test_a_stopped_service_is_shown(page: Page, settings: Settings) -> None:
     page.goto("/")
     page.locator("[data-asset=by_minute]").wait_for()
-    services.service(settings, "watch").stop()
+    services.find_service(settings, "watch").stop()
     expect(page.locator("#summary")).to_contain_text("✕ the service has not answered since")
 
 

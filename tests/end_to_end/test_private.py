@@ -44,7 +44,7 @@ from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.starter.choices import Choices
-from tidemark_streaming.starter.write import write
+from tidemark_streaming.starter.write import write_project
 from tidemark_streaming.streams import continuous
 
 # Streams, a broker and Dagster on one source.
@@ -66,7 +66,7 @@ def settings(
 ) -> Iterator[Settings]:
     """Yield settings with a new database and the starter's marts, also set in the environment."""
     folder = tmp_path_factory.mktemp("private")
-    project = write(Choices("shop"), folder)
+    project = write_project(Choices("shop"), folder)
     made = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",

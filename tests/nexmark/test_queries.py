@@ -30,7 +30,7 @@ OF_EACH_KIND = {"q5"}
 
 def test_each_query_has_a_definition_or_a_reason() -> None:
     assert [query.name for query in QUERIES] == [f"q{n}" for n in range(23)]
-    found = domains.load([DOMAIN])
+    found = domains.load_domains([DOMAIN])
     for query in QUERIES:
         assert bool(query.missing) == (query.step is None)
         if query.step is not None:

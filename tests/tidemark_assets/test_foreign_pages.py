@@ -46,13 +46,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         workspace.write_text("load_from: []\n")
         try:
             services.start_watch(settings)
-            services.start(settings, workspace)
+            services.start_orchestrator(settings, workspace)
             services.await_ready(settings, "webserver")
             services.await_ready(settings, "watch")
             yield settings
         finally:
             for name in ("webserver", "daemon", "watch"):
-                services.service(settings, name).stop()
+                services.find_service(settings, name).stop()
 
 
 def ask(

@@ -30,7 +30,7 @@ from tidemark_assets.tables.source_assets import connector_asset
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.home import orchestrator
-from tidemark_streaming.home.domains import load
+from tidemark_streaming.home.domains import load_domains
 from tidemark_streaming.kafka import KafkaConnector
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +176,7 @@ def test_the_workspace_validates(tmp_path: Path) -> None:
 
 def test_the_workspace_lists_the_default_domains(tmp_path: Path) -> None:
     ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
-    written = yaml.safe_load(orchestrator.workspace(Settings(home=tmp_path)).read_text())[
+    written = yaml.safe_load(orchestrator.write_workspace(Settings(home=tmp_path)).read_text())[
         "load_from"
     ]
     here = {"working_directory": str(Path.cwd())}
@@ -205,7 +205,7 @@ def test_side_tables_are_listed_in_the_metadata_of_their_asset(reviewed: Setting
     A mart that reads such a table is downstream of the asset.
     """
     graph = asset_graph(reviewed)
-    found = load(reviewed.domains)
+    found = load_domains(reviewed.domains)
     for transform in found.transforms.values():
         metadata = graph[transform.published_table]["metadata"]
         beside = [f"{transform.published_table}_quarantine"] if transform.expectations else []

@@ -57,8 +57,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
         patch.setenv("TIDEMARK_WEBSERVER_PORT", str(free_port()))
         settings = Settings()
         for name in ("webserver", "daemon"):
-            stack.callback(services.service(settings, name).stop)
-        services.start(settings, workspace)
+            stack.callback(services.find_service(settings, name).stop)
+        services.start_orchestrator(settings, workspace)
         patch.setenv("DAGSTER_HOME", str(settings.home / "dagster"))
         report(settings)
         url = services.await_ready(settings, "webserver")

@@ -47,7 +47,7 @@ from tidemark_assets.marts import mart_assets, mart_sensor
 from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.dbt.mart_rows import resting_on
-from tidemark_streaming.dbt.marts import DBT, Marts, run
+from tidemark_streaming.dbt.marts import DBT, Marts, run_dbt
 from tidemark_streaming.ingest.play import play
 
 # Each start of dbt takes four seconds of CPU time.
@@ -507,9 +507,9 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
 @pytest.mark.usefixtures("weather")
 def test_the_dbt_unit_tests_pass(platform: Platform) -> None:
     settings = platform.settings
-    variables = Marts(settings).environment(spark_engine.ensure_engine(settings))
-    run(["run", "--select", "stg_weather"], variables)
-    said = run(["test", "--select", "test_type:unit", "--no-use-colors"], variables)
+    variables = Marts(settings).environment_variables(spark_engine.ensure_engine(settings))
+    run_dbt(["run", "--select", "stg_weather"], variables)
+    said = run_dbt(["test", "--select", "test_type:unit", "--no-use-colors"], variables)
     assert "ERROR=0" in said
     assert "PASS=2" in said, said
 

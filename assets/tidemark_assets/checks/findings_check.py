@@ -44,7 +44,9 @@ def _findings_check(
     domains: Domains, node: str, key: dg.AssetKey, names: Names
 ) -> dg.AssetChecksDefinition:
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
-        reader = HomeReader(tidemark.settings, AvailableDomains(domains), patience=BROKERS_SECONDS)
+        reader = HomeReader(
+            tidemark.settings, AvailableDomains(domains), wait_seconds=BROKERS_SECONDS
+        )
         findings = [f for f in list_findings(reader.read()) if f.node == node]
         return evaluate_findings(key, findings)
 

@@ -111,8 +111,8 @@ def _check_result(key: dg.AssetKey, status: LaneStatus) -> dg.AssetCheckEvaluati
 
 
 def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Iterator[dg.AssetSpec]:
-    above = [f"{lane.source.name}_connector", *map(lookup_name, lane.lookups)]
-    servers = {topic.name: topic.at for topic in lane.topics}
+    above = [f"{lane.source.name}_connector", *map(lookup_name, lane.lookup_names)]
+    servers = {topic.name: topic.at for topic in lane.output_topics}
     for key in topic_keys(lane, names):
         topic = key.path[-1]
         yield dg.AssetSpec(
@@ -134,7 +134,7 @@ def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Itera
 
 
 def _describe_topic(lane: Lane, topic: str) -> str:
-    values = [value for value, target in lane.routes.items() if target.name == topic]
+    values = [value for value, target in lane.topics_by_route.items() if target.name == topic]
     if not values:
         return (
             f"Records that {lane} can't decode or that are not valid, with their bytes and the "

@@ -68,6 +68,6 @@ class _KeptReader:
                     settings,
                     AvailableDomains(self._known),
                     rest=tables.REST,
-                    patience=BROKERS_SECONDS,
+                    wait_seconds=BROKERS_SECONDS,
                 )
             return list_findings(self._readers[location].read())

@@ -81,19 +81,19 @@ class Home:
         """The definitions of all domains."""
         from tidemark_streaming.home import domains
 
-        return domains.load(self.settings.domains)
+        return domains.load_domains(self.settings.domains)
 
     def asset(self, name: str) -> "Definition":
         """Return the asset with a name, or raise a DefinitionError that lists all assets."""
         from tidemark_streaming.home import domains
 
-        return domains.find(self.settings, "asset", name, self.known.transforms)
+        return domains.find_object(self.settings, "asset", name, self.known.transforms)
 
     def source(self, name: str) -> "Source":
         """Return the source with a name, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
-        return domains.find(self.settings, "source", name, self.known.sources)
+        return domains.find_object(self.settings, "source", name, self.known.sources)
 
     def asset_or_source(self, name: str) -> "Definition | Source":
         """Return the asset or source with a name, or raise a DefinitionError that lists all."""
@@ -101,7 +101,7 @@ class Home:
 
         loaded = self.known
         objects = {**loaded.sources, **loaded.transforms}
-        return domains.find(self.settings, "asset or source", name, objects)
+        return domains.find_object(self.settings, "asset or source", name, objects)
 
     def find_derived(self, name: str) -> "DerivedSource | None":
         """Return the derived source with a name; None if there is none."""
@@ -114,7 +114,7 @@ class Home:
         """Return the ingestion of a source, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
-        return domains.find(self.settings, "source", source, self.known.ingestions)
+        return domains.find_object(self.settings, "source", source, self.known.ingestions)
 
     def find_damage(self) -> "list[Damage]":
         """Return the tables that lack a commit or a data file."""

@@ -41,16 +41,16 @@ def resting_on(
     warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
 ) -> Iterator[MartRows]:
     """Yield each mart that reads an asset's published table, with the mart's rows for `row`."""
-    for mart, views in marts.readers(transform.published_table).items():
+    for mart, views in marts.find_readers(transform.published_table).items():
         try:
-            rows = warehouse.spark.table(marts.relation(mart))
+            rows = warehouse.spark.table(marts.name_relation(mart))
             mart_columns = set(rows.columns)
         except AnalysisException:
             # The mart has not been built yet.
             yield MartRows(mart)
             continue
         identities = (
-            _made_of(warehouse, marts.relation(v), mart_columns, transform, row) for v in views
+            _made_of(warehouse, marts.name_relation(v), mart_columns, transform, row) for v in views
         )
         identity = next((candidate for candidate in identities if candidate is not None), None)
         if identity is None:

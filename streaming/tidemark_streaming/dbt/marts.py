@@ -59,7 +59,7 @@ class Outcome:
     message: str
 
     @property
-    def good(self) -> bool:
+    def has_passed(self) -> bool:
         """True if the model or test neither failed nor was skipped because of another failure."""
         return self.status in ("success", "pass", "warn", "no-op")
 
@@ -72,12 +72,12 @@ class Build:
     outcomes: Sequence[Outcome]
 
 
-def present(settings: Settings) -> bool:
+def has_project(settings: Settings) -> bool:
     """Return whether the folder in the settings holds a dbt project."""
-    return _project(settings) is not None
+    return _find_project(settings) is not None
 
 
-def _project(settings: Settings) -> Path | None:
+def _find_project(settings: Settings) -> Path | None:
     """Return the folder in the settings if it holds a dbt project, otherwise None."""
     folder = settings.marts
     if folder is not None and (folder / "dbt_project.yml").is_file():
@@ -89,7 +89,7 @@ class Marts:
     """The dbt project of the marts, in the folder that the setting `marts` names."""
 
     def __init__(self, settings: Settings) -> None:
-        folder = _project(settings)
+        folder = _find_project(settings)
         if folder is None:
             project_folder = settings.marts or Path.cwd() / "dbt_project"
             raise DefinitionError(
@@ -116,12 +116,12 @@ class Marts:
         return self._settings.database
 
     @property
-    def profiles(self) -> Path:
+    def profiles_folder(self) -> Path:
         """The folder of dbt's profiles: the project's own, or the bundled one."""
         has_profiles = (self.folder / "profiles.yml").is_file()
         return self.folder if has_profiles else self._bundled
 
-    def environment(self, address: str | None = None) -> dict[str, str]:
+    def environment_variables(self, address: str | None = None) -> dict[str, str]:
         """Return the environment variables of dbt's process.
 
         The variables are secret, because they contain the engine's address with its token.
@@ -133,18 +133,18 @@ class Marts:
             **({} if address is None else {"SPARK_REMOTE": address}),
             "TIDEMARK_DATABASE": self._settings.database,
             "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
-            "TIDEMARK_WINDOWS": ",".join(self._windows),
+            "TIDEMARK_WINDOWS": ",".join(self._source_names),
             "DBT_PROJECT_DIR": str(self.folder),
-            "DBT_PROFILES_DIR": str(self.profiles),
+            "DBT_PROFILES_DIR": str(self.profiles_folder),
             "TIDEMARK_DBT": str(self._bundled),
-            "DBT_TARGET_PATH": str(self.target),
+            "DBT_TARGET_PATH": str(self.target_folder),
             "DBT_LOG_PATH": str(self._settings.home / "logs"),
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
             "DBT_VERSION_CHECK": "false",
         }
 
     @cached_property
-    def _windows(self) -> list[str]:
+    def _source_names(self) -> list[str]:
         """The names of the assets and derived sources in the project's `models/sources.yml`.
 
         Models that read all of these tables get the names from an environment variable. They can't
@@ -152,11 +152,11 @@ class Marts:
         """
         path = self.folder / dbt_sources.PLACE
         if path.is_file():
-            return dbt_sources.chosen(path.read_text(encoding="utf-8"), path)
+            return dbt_sources.read_listed_names(path.read_text(encoding="utf-8"), path)
         return []
 
     @cached_property
-    def target(self) -> Path:
+    def target_folder(self) -> Path:
         """The folder in Tidemark's home with dbt's output for the project's current state."""
         digest = hashlib.sha256()
         for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
@@ -170,38 +170,38 @@ class Marts:
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """dbt's description of the project: its models, tests and sources."""
-        path = self.target / "manifest.json"
+        path = self.target_folder / "manifest.json"
         if not path.exists():
-            self._parse()
+            self._parse_project()
         return json.loads(path.read_text())
 
-    def names(self) -> list[str]:
+    def list_marts(self) -> list[str]:
         """Return the names of the marts: all models except views and ephemeral models."""
-        return sorted(node["name"] for node in self._marts())
+        return sorted(node["name"] for node in self._list_materialized_models())
 
-    def missing(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
+    def find_missing_tables(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
         """Return the models that can't be built yet, with the tables that they lack.
 
         A model whose `meta` has `any_table` can be built if at least one of its tables exists.
         """
         table_exists = cache(exists)
         by_mart: dict[str, list[str]] = {}
-        for node in self._models():
-            needed = sorted(set(self._needs(node)))
+        for node in self._list_models():
+            needed = sorted(set(self._find_required_tables(node)))
             absent = [table for table in needed if not table_exists(table)]
             is_optional = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
             if absent and not is_optional:
                 by_mart[node["name"]] = absent
         return by_mart
 
-    def views(self, names: Iterable[str]) -> set[str]:
+    def find_views(self, names: Iterable[str]) -> set[str]:
         """Return the views that the marts `names` read, directly or through other views.
 
         Views have no data; each build recreates them.
         """
         nodes = self.manifest["nodes"]
         view_names: set[str] = set()
-        new = [node for node in self._marts() if node["name"] in names]
+        new = [node for node in self._list_materialized_models() if node["name"] in names]
         while new:
             parents = (nodes[p] for p in new.pop()["depends_on"]["nodes"] if p in nodes)
             views = [node for node in parents if node["config"]["materialized"] == "view"]
@@ -209,7 +209,7 @@ class Marts:
             new += views
         return view_names
 
-    def readers(self, table: str) -> dict[str, list[str]]:
+    def find_readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
 
         Returns:
@@ -217,17 +217,20 @@ class Marts:
             only the one that reads the table itself is listed. The list is empty if there is no
             view in between.
         """
-        views_by_mart = {node["name"]: self._ways(node, table) for node in self._marts()}
+        views_by_mart = {
+            node["name"]: self._find_views_between(node, table)
+            for node in self._list_materialized_models()
+        }
         return {
             name: sorted(views - {""}) for name, views in sorted(views_by_mart.items()) if views
         }
 
-    def relation(self, name: str) -> str:
+    def name_relation(self, name: str) -> str:
         """Return the table or view of a model, as the engine's catalog names it."""
-        (node,) = (node for node in self._models() if node["name"] == name)
+        (node,) = (node for node in self._list_models() if node["name"] == name)
         return node["relation_name"]
 
-    def build(
+    def build_marts(
         self,
         warehouse: "Warehouse",
         address: str,
@@ -255,57 +258,59 @@ class Marts:
         _ = self.manifest
         warehouse.register_missing_tables()
         selected = ["--select", *(f"+{name}" for name in names)]
-        with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
-            shutil.copy(self.target / "partial_parse.msgpack", scratch)
-            variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
+        with tempfile.TemporaryDirectory(dir=self.target_folder, prefix="build-") as scratch:
+            shutil.copy(self.target_folder / "partial_parse.msgpack", scratch)
+            variables = self.environment_variables(address) | {"DBT_TARGET_PATH": scratch}
             refresh = ["--full-refresh"] if full_refresh else []
-            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables, warehouse.spark)
+            output = run_dbt(
+                ["build", *NO_UNIT_TESTS, *refresh, *selected], variables, warehouse.spark
+            )
             if _has_failed(Path(scratch)):
                 raise_if_lost(warehouse.spark)
-            finished = outcomes(Path(scratch), output)
-        self._note(finished)
+            finished = read_outcomes(Path(scratch), output)
+        self._record_build(finished)
         return finished
 
-    def builds(self, after: int) -> list[Build]:
+    def list_builds(self, after_nanos: int) -> list[Build]:
         """Return the builds that `build` has finished since an instant in nanoseconds, in order."""
         return [
             Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
-            for path in sorted(self._builds.glob("*.json"))
-            if int(path.stem) > after
+            for path in sorted(self._builds_folder.glob("*.json"))
+            if int(path.stem) > after_nanos
         ]
 
     @property
-    def _builds(self) -> Path:
+    def _builds_folder(self) -> Path:
         # One folder for each database, removed like `target` after a long time without a build.
         return self._settings.home / "marts" / f"builds-{self.database}"
 
-    def _note(self, finished: Sequence[Outcome]) -> None:
-        self._builds.mkdir(exist_ok=True)
-        note = self._builds / f"{time.time_ns()}.json"
+    def _record_build(self, finished: Sequence[Outcome]) -> None:
+        self._builds_folder.mkdir(exist_ok=True)
+        note = self._builds_folder / f"{time.time_ns()}.json"
         # The rename is atomic, so readers find the whole file.
         scratch = note.with_suffix(".part")
         scratch.write_text(json.dumps([asdict(o) for o in finished]))
         scratch.rename(note)
 
-    def _models(self) -> Iterator[Mapping[str, Any]]:
+    def _list_models(self) -> Iterator[Mapping[str, Any]]:
         nodes = self.manifest["nodes"].values()
         return (node for node in nodes if node["resource_type"] == "model")
 
-    def _marts(self) -> Iterator[Mapping[str, Any]]:
+    def _list_materialized_models(self) -> Iterator[Mapping[str, Any]]:
         virtual = ("view", "ephemeral")
-        return (n for n in self._models() if n["config"]["materialized"] not in virtual)
+        return (n for n in self._list_models() if n["config"]["materialized"] not in virtual)
 
-    def _needs(self, node: Mapping[str, Any]) -> Iterator[str]:
+    def _find_required_tables(self, node: Mapping[str, Any]) -> Iterator[str]:
         for parent in node["depends_on"]["nodes"]:
             source = self.manifest["sources"].get(parent)
             if source is None:
-                yield from self._needs(self.manifest["nodes"][parent])
+                yield from self._find_required_tables(self.manifest["nodes"][parent])
             elif source["schema"] == self._settings.database and not source["config"]["meta"].get(
                 "optional"
             ):
                 yield source["identifier"]
 
-    def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
+    def _find_views_between(self, node: Mapping[str, Any], table: str) -> set[str]:
         """Return the views through which a node reads a table; an empty name is a direct read."""
         views = set[str]()
         for parent in node["depends_on"]["nodes"]:
@@ -313,31 +318,33 @@ class Marts:
             if source is None:
                 model = self.manifest["nodes"][parent]
                 virtual = model["config"]["materialized"] == "view"
-                ways = self._ways(model, table)
+                ways = self._find_views_between(model, table)
                 views |= {model["name"] if virtual and not way else way for way in ways}
             elif (source["schema"], source["identifier"]) == (self._settings.database, table):
                 views.add("")
         return views
 
-    def _parse(self) -> None:
-        folder = self.target.parent
+    def _parse_project(self) -> None:
+        folder = self.target_folder.parent
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             if old.stat().st_mtime < time.time() - _KEPT:
                 shutil.rmtree(old, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix="parse-"))
-        output = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
+        output = run_dbt(
+            ["parse", "--quiet"], self.environment_variables() | {"DBT_TARGET_PATH": str(scratch)}
+        )
         if not (scratch / "manifest.json").exists():
             shutil.rmtree(scratch)
             raise DefinitionError(f"dbt can't read the project in {self.folder}: {output}")
         try:
-            scratch.rename(self.target)
+            scratch.rename(self.target_folder)
         except OSError:
             # Another process was faster, and its result is the same.
             shutil.rmtree(scratch)
 
 
-def outcomes(target: Path, output: str = "") -> list[Outcome]:
+def read_outcomes(target: Path, output: str = "") -> list[Outcome]:
     """Return the result of each model and test in a build.
 
     Args:
@@ -347,16 +354,16 @@ def outcomes(target: Path, output: str = "") -> list[Outcome]:
     results = target / "run_results.json"
     if not results.exists():
         raise DefinitionError(f"dbt did not build the marts: {output}")
-    return [_outcome(r) for r in json.loads(results.read_text())["results"]]
+    return [_parse_outcome(r) for r in json.loads(results.read_text())["results"]]
 
 
 def _has_failed(target: Path) -> bool:
     """Return whether dbt failed before or during the build with this folder of output files."""
     is_complete = (target / "run_results.json").exists()
-    return not is_complete or describe_failure(outcomes(target)) != ""
+    return not is_complete or describe_failure(read_outcomes(target)) != ""
 
 
-def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
+def describe_missing_table(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
     """Return a message about the first table that the marts lack; empty if none is missing."""
     for name in names:
         for table in missing.get(name, ()):
@@ -370,15 +377,16 @@ def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
 def describe_failure(outcomes: Iterable[Outcome]) -> str:
     """Return a message about the first model or test that failed in a build; empty if none did."""
     # dbt may add further statuses of a failure, such as `partial success`.
-    bad = [o for o in outcomes if not o.good and o.status != "skipped"]
+    bad = [o for o in outcomes if not o.has_passed and o.status != "skipped"]
     if not bad:
         return ""
     kind = {"test": "Test", "operation": "Hook"}.get(bad[0].kind, "Mart")
     further = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    return f"{kind} '{bad[0].name}' failed: {_shorten(bad[0].message).rstrip('.')}.{further}"
+    reason = _remove_stack_trace(bad[0].message).rstrip(".")
+    return f"{kind} '{bad[0].name}' failed: {reason}.{further}"
 
 
-def _shorten(message: str) -> str:
+def _remove_stack_trace(message: str) -> str:
     """Return a message of dbt without the engine's stack trace.
 
     The end often names the row at fault, so only the middle of a very long message is left out.
@@ -389,14 +397,14 @@ def _shorten(message: str) -> str:
     return f"{text[:_HEAD]} … {text[-_TAIL:]}"
 
 
-def refuse(*sentences: str) -> None:
+def raise_if_any(*sentences: str) -> None:
     """Raise an error with the given messages, unless all of them are empty."""
     summary = " ".join(filter(None, sentences))
     if summary:
         raise DataError(summary)
 
 
-def run(
+def run_dbt(
     arguments: Sequence[str], variables: Mapping[str, str], session: "SparkSession | None" = None
 ) -> str:
     """Run dbt, and return its output as one line.
@@ -440,7 +448,7 @@ def killed_with_engine(
     )
 
 
-def _outcome(result: Mapping[str, Any]) -> Outcome:
+def _parse_outcome(result: Mapping[str, Any]) -> Outcome:
     kind, _, name = result["unique_id"].split(".")[:3]
     message = " ".join(str(result["message"] or "").split())
     return Outcome(name, kind, result["status"], result["execution_time"], message)

@@ -74,13 +74,13 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Represent a text of several lines as a block, as a person writes SQL."""
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 
-_Plain.add_representer(str, _text)
+_Plain.add_representer(str, _represent_text)
 _Plain.add_representer(
     _Row, lambda dumper, row: dumper.represent_mapping("tag:yaml.org,2002:map", row, True)
 )
@@ -91,7 +91,7 @@ def is_generated(text: str) -> bool:
     return text.startswith(_HEAD)
 
 
-def chosen(text: str, path: Path) -> list[str]:
+def read_listed_names(text: str, path: Path) -> list[str]:
     """Return the names of the assets and derived sources whose tables a project's file lists.
 
     Args:
@@ -114,23 +114,23 @@ def chosen(text: str, path: Path) -> list[str]:
         ) from None
 
 
-def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
+def generate_sources(definitions: Iterable[Definition | DerivedSource]) -> str:
     """Return the content of `models/sources.yml` for the given assets and derived sources."""
     listed = list(definitions)
     assets = [definition for definition in listed if isinstance(definition, Definition)]
     windows = [
         # `events` names the source that determines the freshness of the table.
-        _table(
+        _table_node(
             t.published_table,
             " ".join(t.description.split()),
             {"events": t.source.name},
-            _columns(t),
+            _window_columns(t),
         )
         for t in assets
     ]
     optional_tables = [
         # `asset` names the asset on whose page Dagster shows the table.
-        _table(
+        _table_node(
             f"{t.published_table}_{kind}",
             about,
             {"asset": str(t.published_table)},
@@ -142,13 +142,13 @@ def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
     ]
     config = {"event_time": "window_start", "loaded_at_query": _LOADED_AT}
     sources = [
-        _source(WINDOWS, config, windows),
-        _source(KEPT, {"meta": {"optional": True}}, optional_tables),
+        _source_node(WINDOWS, config, windows),
+        _source_node(KEPT, {"meta": {"optional": True}}, optional_tables),
     ]
     if logs := [
         _event_log(definition) for definition in listed if isinstance(definition, DerivedSource)
     ]:
-        sources.append(_source(EVENTS, {}, logs))
+        sources.append(_source_node(EVENTS, {}, logs))
     return _HEAD + yaml.dump(
         {"version": 2, "sources": sources},
         Dumper=_Plain,
@@ -162,11 +162,11 @@ def _event_log(source: DerivedSource) -> _Node:
     bases = " and ".join(base.name for base in source.base_sources)
     kinds = {**source.columns, **{name: kind.lower() for name, kind in ARRIVAL_COLUMNS.items()}}
     meanings = {**dict.fromkeys(source.columns, "Column of the source"), **ARRIVAL_MEANINGS}
-    columns = [_column(name, kind, meanings[name]) for name, kind in kinds.items()]
-    return _table(source.log_table, f"Events computed from {bases}.", {}, columns)
+    columns = [_column_node(name, kind, meanings[name]) for name, kind in kinds.items()]
+    return _table_node(source.log_table, f"Events computed from {bases}.", {}, columns)
 
 
-def _source(name: str, config: _Node, tables: list[_Node]) -> _Node:
+def _source_node(name: str, config: _Node, tables: list[_Node]) -> _Node:
     return {
         "name": name,
         "description": _ABOUT[name],
@@ -176,7 +176,7 @@ def _source(name: str, config: _Node, tables: list[_Node]) -> _Node:
     }
 
 
-def _table(name: str, about: str, meta: Mapping[str, str], columns: list[_Node]) -> _Node:
+def _table_node(name: str, about: str, meta: Mapping[str, str], columns: list[_Node]) -> _Node:
     return {
         "name": str(name),
         "description": about,
@@ -185,18 +185,20 @@ def _table(name: str, about: str, meta: Mapping[str, str], columns: list[_Node])
     }
 
 
-def _columns(transform: Definition) -> list[_Node]:
+def _window_columns(transform: Definition) -> list[_Node]:
     keys = dict.fromkeys(transform.keys, "Key of the window")
     values = {name: str(value) for name, value in transform.aggregates.items()}
     meanings = {**WINDOW_MEANINGS, **keys, **values}
     types = published_columns(transform)
-    return [_column(name, kind, meanings[name]) for name, kind in types.items()]
+    return [_column_node(name, kind, meanings[name]) for name, kind in types.items()]
 
 
 def _column_nodes(columns: Mapping[str, tuple[str, str]]) -> list[_Node]:
     bounds = {name: (kind, WINDOW_MEANINGS[name]) for name, kind in BOUNDS.items()}
-    return [_column(name, kind, about) for name, (kind, about) in {**bounds, **columns}.items()]
+    return [
+        _column_node(name, kind, about) for name, (kind, about) in {**bounds, **columns}.items()
+    ]
 
 
-def _column(name: str, kind: str | None, about: str) -> _Node:
+def _column_node(name: str, kind: str | None, about: str) -> _Node:
     return _Row(name=name, **({"data_type": kind} if kind else {}), description=about)

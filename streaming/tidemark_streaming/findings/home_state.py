@@ -125,7 +125,7 @@ class HomeReader:
         available: AvailableDomains | None = None,
         *,
         rest: float = 0.0,
-        patience: float = 0.0,
+        wait_seconds: float = 0.0,
     ) -> None:
         loaded = available or domains.load_available(settings.domains)
         self.domains = loaded.domains
@@ -137,11 +137,11 @@ class HomeReader:
             if ingestion.play is not None
         }
         self._settings = settings
-        self._patience = patience
+        self._patience = wait_seconds
         assets = self.domains.transforms.values()
         self.snapshot = Snapshot(settings, assets, self.recordings, rest)
         self._services = ServiceMonitor(settings, self.sources)
-        self._sinks = Sinks(settings, assets, patience)
+        self._sinks = Sinks(settings, assets, wait_seconds)
         self._pipelines = {
             extra.name: extra.monitor(settings, self.domains.pipelines) for extra in find_extras()
         }
@@ -159,13 +159,13 @@ class HomeReader:
         """Return the current state."""
         reads = Reads({})
         # The brokers are asked first, and answer while the tables are read.
-        sinks = reads.attempt("topics", self._sinks.sinks)
+        sinks = reads.attempt("topics", self._sinks.list_overviews)
         sources = {
-            name: reads.attempt(name, partial(self._source, source))
+            name: reads.attempt(name, partial(self._read_source, source))
             for name, source in self.sources.items()
         }
         assets = {
-            name: reads.attempt(name, partial(self._asset, definition))
+            name: reads.attempt(name, partial(self._read_asset, definition))
             for name, definition in self.domains.transforms.items()
         }
         pipelines = {
@@ -184,7 +184,7 @@ class HomeReader:
             troubles=reads.troubles,
         )
 
-    def _source(self, source: Source) -> SourceState:
+    def _read_source(self, source: Source) -> SourceState:
         snapshot = self.snapshot.source(source)
         connector = self._connectors.get(source.name)
         position = self.snapshot.arrivals_of(source.name).position
@@ -193,7 +193,7 @@ class HomeReader:
             ahead=self._find_ahead(source, snapshot),
             held_back=self._find_slow_base(source, snapshot),
             stale=find_stale_source(self.snapshot.tables, source),
-            backlog=None if connector is None else self.backlogs.backlog(connector, position),
+            backlog=None if connector is None else self.backlogs.get_backlog(connector, position),
         )
 
     def _find_ahead(self, source: Source, snapshot: SourceSnapshot) -> FutureWatermark | None:
@@ -214,7 +214,7 @@ class HomeReader:
         }
         return find_slow_base(source, snapshot.watermark, progress)
 
-    def _asset(self, definition: Definition) -> AssetState:
+    def _read_asset(self, definition: Definition) -> AssetState:
         tables = self.snapshot.tables
         evidence = [
             CHECKS,
@@ -237,7 +237,7 @@ class HomeReader:
     def _find_damages(self) -> Sequence[Damage]:
         """Return the damage to the tables, from a check in the background."""
         patience = _FIRST_CHECK_SECONDS if self._patience else 0.0
-        return self._damages.newest("tables", self._check_tables, patience) or ()
+        return self._damages.get_newest("tables", self._check_tables, patience) or ()
 
     def _check_tables(self) -> list[Damage]:
         folder = f"{self._settings.warehouse}/{self._settings.database}"

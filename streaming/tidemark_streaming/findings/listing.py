@@ -61,7 +61,7 @@ def _damaged_tables(state: HomeState) -> Iterator[Finding]:
         )
 
 
-def _unreadable(state: HomeState) -> Iterator[Finding]:
+def _unreadable_parts(state: HomeState) -> Iterator[Finding]:
     if state.damages:
         # A read of a damaged table fails, too: the damage explains these errors.
         return
@@ -220,7 +220,7 @@ def _stopped_pipelines(state: HomeState) -> Iterator[Finding]:
 def _unavailable_brokers(state: HomeState) -> Iterator[Finding]:
     for name, source in state.sources.items():
         if source.backlog is not None and source.backlog.trouble is not None:
-            does = "do not answer" if source.backlog.silent else "refuse access"
+            does = "do not answer" if source.backlog.is_silent else "refuse access"
             yield Finding(
                 Kind.KAFKA_UNAVAILABLE,
                 "error",
@@ -244,7 +244,7 @@ def _late_sinks(state: HomeState) -> Iterator[Finding]:
                 publish,
             )
             continue
-        seconds = sink.waits(state.at)
+        seconds = sink.seconds_behind(state.at)
         if seconds is not None and seconds > SINK_SECONDS:
             versions = format_count(sink.behind or 0, "version")
             yield Finding(
@@ -308,7 +308,7 @@ def _integrity_faults(state: HomeState) -> Iterator[Finding]:
             )
 
 
-def _quarantines(state: HomeState) -> Iterator[Finding]:
+def _quarantined_windows(state: HomeState) -> Iterator[Finding]:
     for name, asset in state.assets.items():
         count = asset.quarantine.quarantined
         if not count:
@@ -319,7 +319,7 @@ def _quarantines(state: HomeState) -> Iterator[Finding]:
             Kind.QUARANTINE,
             "warning",
             asset_node(name),
-            f"{format_count(count, 'window')} of {name} {_be(count)} in quarantine and not "
+            f"{format_count(count, 'window')} of {name} {_is_or_are(count)} in quarantine and not "
             f"published; failed expectations: {failed}.",
             f"`tidemark quarantine list {name}` shows them; release or discard them, or fix the "
             f"source and run `tidemark backfill {name}`.",
@@ -333,7 +333,7 @@ def _dead_letters(state: HomeState) -> Iterator[Finding]:
                 Kind.DEAD_LETTERS,
                 "warning",
                 source_node(name),
-                f"{format_count(count, 'row')} {_be(count)} not in the event log of {name}.",
+                f"{format_count(count, 'row')} {_is_or_are(count)} not in the event log of {name}.",
                 f"`tidemark dead-letters list {name}` shows why; `tidemark dead-letters replay` "
                 "ingests corrected ones.",
             )
@@ -373,7 +373,7 @@ _Rule = Callable[[HomeState], Iterator[Finding]]
 _RULES: Sequence[_Rule] = (
     _definition_errors,
     _damaged_tables,
-    _unreadable,
+    _unreadable_parts,
     _unfinished_operations,
     _stale_nodes,
     _integrity_faults,
@@ -387,13 +387,13 @@ _RULES: Sequence[_Rule] = (
     _full_disk,
     _late_sinks,
     _held_back,
-    _quarantines,
+    _quarantined_windows,
     _dead_letters,
     _undeclared_fields,
 )
 
 
-def _be(count: int) -> str:
+def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 

@@ -44,13 +44,13 @@ class Answers(Generic[_T]):
         every: the seconds after which a question is asked again; `EVERY` by default.
     """
 
-    def __init__(self, every: float | None = None) -> None:
-        self._every = every
+    def __init__(self, interval_seconds: float | None = None) -> None:
+        self._every = interval_seconds
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
         self._asked = dict[str, tuple[float, Future[_T]]]()
         self._known = dict[str, _T]()
 
-    def newest(self, name: str, ask: Callable[[], _T], patience: float = 0.0) -> _T | None:
+    def get_newest(self, name: str, ask: Callable[[], _T], wait_seconds: float = 0.0) -> _T | None:
         """Return the newest answer to a question, or None before the first answer.
 
         Raise the error if the newest attempt failed.
@@ -59,18 +59,18 @@ class Answers(Generic[_T]):
             name: identifies the question.
             patience: seconds to wait for the first answer.
         """
-        self._take(name)
+        self._take_answer(name)
         every = EVERY if self._every is None else self._every
         request = self._asked.get(name)
         if request is None or (request[1].done() and time.monotonic() - request[0] > every):
             request = (time.monotonic(), self._pool.submit(ask))
             self._asked[name] = request
-        if name not in self._known and patience:
-            wait([request[1]], patience)
-            self._take(name)
+        if name not in self._known and wait_seconds:
+            wait([request[1]], wait_seconds)
+            self._take_answer(name)
         return self._known.get(name)
 
-    def _take(self, name: str) -> None:
+    def _take_answer(self, name: str) -> None:
         request = self._asked.get(name)
         if request is None or not request[1].done():
             return
@@ -102,12 +102,12 @@ class Backlog:
     retriable: bool = False
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """True if the brokers don't answer."""
         return self.trouble is not None and self.retriable
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """True if the brokers answer, but refuse access until the cause is fixed."""
         return self.trouble is not None and not self.retriable
 
@@ -119,7 +119,7 @@ class Backlogs:
         self._answers = Answers[Backlog]()
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_KEPT))
 
-    def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
+    def get_backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
         """Return the backlog of a source, from the newest answer of the brokers.
 
         The call waits for the brokers only if they have not answered yet. Otherwise, it returns
@@ -129,19 +129,21 @@ class Backlogs:
         Args:
             position: the position of the source's newest arrival in the timeline.
         """
-        newest_backlog = self._answers.newest(
-            connector.source.name, partial(self._ask, connector, position), 2 * BROKER_SECONDS
+        newest_backlog = self._answers.get_newest(
+            connector.source.name,
+            partial(self._ask_brokers, connector, position),
+            2 * BROKER_SECONDS,
         )
         where = connector.servers or "kafka_servers"
         nothing = Backlog({}, f"Kafka at {where} has not responded yet.", retriable=True)
         return nothing if newest_backlog is None else newest_backlog
 
-    def past(self, source: str) -> list[tuple[int, int]]:
+    def list_past_lags(self, source: str) -> list[tuple[int, int]]:
         """Return the total lag of a source at each poll: pairs of an instant, in microseconds, and
         the lag at that instant."""
         return list(self._past[source])
 
-    def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:
+    def _ask_brokers(self, connector: KafkaConnector, position: str | None) -> Backlog:
         try:
             backlog = Backlog(connector.lag(position, BROKER_SECONDS).waiting)
         except TidemarkError as error:
@@ -168,7 +170,7 @@ class SinkOverview:
     since: int | None = None
     trouble: str | None = None
 
-    def waits(self, time_micros: int) -> float | None:
+    def seconds_behind(self, time_micros: int) -> float | None:
         """Return the seconds since the first missing version was committed.
 
         Return 0 if the topic lacks no version, and None if the progress is unknown.
@@ -190,33 +192,33 @@ class Sinks:
     """
 
     def __init__(
-        self, settings: Settings, assets: Iterable[Definition], patience: float = 0.0
+        self, settings: Settings, assets: Iterable[Definition], wait_seconds: float = 0.0
     ) -> None:
         self._settings = settings
-        self._patience = patience
+        self._patience = wait_seconds
         self._assets = [asset for asset in assets if asset.sink is not None]
         self._sinks = Answers[SinkOverview]()
 
-    def sinks(self) -> tuple[SinkOverview, ...]:
+    def list_overviews(self) -> tuple[SinkOverview, ...]:
         """Return the newest known progress of each sink; a sink without an answer is left out."""
         limit = self._patience or None
         questions = {a.name: partial(_ask_sink, self._settings, a, limit) for a in self._assets}
         for name, question in questions.items():
             # All sinks are asked before the first answer is waited for.
-            self._sinks.newest(name, question)
+            self._sinks.get_newest(name, question)
         answers = (
-            self._sinks.newest(name, question, _REQUESTS * self._patience)
+            self._sinks.get_newest(name, question, _REQUESTS * self._patience)
             for name, question in questions.items()
         )
         return tuple(answer for answer in answers if answer is not None)
 
 
-def _ask_sink(settings: Settings, asset: Definition, patience: float | None) -> SinkOverview:
+def _ask_sink(settings: Settings, asset: Definition, timeout_seconds: float | None) -> SinkOverview:
     no_spark = cast(SparkSession, None)
     topic = topic_of(asset).name
     tables = Warehouse(no_spark, settings.warehouse, settings.database, registered=False)
     try:
-        status = sink_status(tables, asset, patience)
+        status = sink_status(tables, asset, timeout_seconds)
     except (TidemarkError, DeltaError, OSError) as error:
         return SinkOverview(asset.name, topic, trouble=str(error))
     return SinkOverview(asset.name, topic, status.behind, status.since)

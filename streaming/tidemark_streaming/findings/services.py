@@ -42,7 +42,7 @@ class IngestState:
     by_sensor: bool = False
 
     @property
-    def up(self) -> bool | None:
+    def is_up(self) -> bool | None:
         """True if an ingest runs, False if an ingest should run but does not, otherwise None."""
         if self.at_work:
             return True
@@ -79,12 +79,12 @@ class ServiceMonitor:
         """Return a state that is at most a few seconds old."""
         read_at = time.monotonic()
         if self._seen is None or read_at - self._seen[0] > EVERY:
-            self._seen = (read_at, self._read(reads))
+            self._seen = (read_at, self._read_services(reads))
         return self._seen[1]
 
-    def _read(self, reads: Reads) -> Services:
-        up = _processes(self._settings)
-        free, size = _disk(self._settings)
+    def _read_services(self, reads: Reads) -> Services:
+        up = _find_running_processes(self._settings)
+        free, size = _measure_disk(self._settings)
         services = Services(up, disk_free=free, disk_size=size)
         add_workers = partial(self._with_workers, services)
         return reads.attempt("workers", add_workers) or services
@@ -110,15 +110,15 @@ class ServiceMonitor:
         )
 
 
-def _processes(settings: Settings) -> dict[str, bool]:
+def _find_running_processes(settings: Settings) -> dict[str, bool]:
     up = {name: ManagedProcess(settings.home, name).find_running() is not None for name in _NAMES}
     if ManagedProcess(settings.home, BROKER).read_record() is None:
         del up[BROKER]
-    up[ENGINE] = _engine(settings, up[ENGINE])
+    up[ENGINE] = _is_engine_up(settings, up[ENGINE])
     return up
 
 
-def _disk(settings: Settings) -> tuple[int, int]:
+def _measure_disk(settings: Settings) -> tuple[int, int]:
     """Return the free and total bytes of the disk of the warehouse.
 
     If the warehouse is not on this machine, return the bytes of the home's disk.
@@ -128,7 +128,7 @@ def _disk(settings: Settings) -> tuple[int, int]:
     return usage.free, usage.total
 
 
-def _engine(settings: Settings, started: bool) -> bool:
+def _is_engine_up(settings: Settings, started: bool) -> bool:
     """Return whether a server listens at the engine's address, without querying it.
 
     Args:

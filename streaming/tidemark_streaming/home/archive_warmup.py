@@ -63,13 +63,13 @@ def main() -> None:
         java = find_java()
         paths = jars.class_path(java, Settings().maven_repository)
         if archive.make_archive(java, paths, _warm_up):
-            _print("built: engines that start from now on use it")
+            _print_line("built: engines that start from now on use it")
     except TidemarkError as error:
         sys.exit(f"archive: {error}")
 
 
 def _warm_up(java_options: str) -> None:
-    _print(f"this takes a minute, and 270 MB in {archive.FOLDER}")
+    _print_line(f"this takes a minute, and 270 MB in {archive.FOLDER}")
     with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
         home = Path(folder)
         usual = Settings.model_fields["engine_java_options"].default
@@ -90,7 +90,7 @@ def _warm_up(java_options: str) -> None:
             engine.ensure_engine(settings)
             spark = engine.connect_session(settings)
             try:
-                _run(Warehouse(spark, settings.warehouse), home / "landing")
+                _run_first_tasks(Warehouse(spark, settings.warehouse), home / "landing")
             finally:
                 spark.stop()
         finally:
@@ -98,17 +98,17 @@ def _warm_up(java_options: str) -> None:
             engine.stop_engine(settings, deadline=300)
 
 
-def _run(warehouse: Warehouse, landing: Path) -> None:
+def _run_first_tasks(warehouse: Warehouse, landing: Path) -> None:
     landing.mkdir()
     for number in range(2):
-        _land(landing, number)
+        _write_readings(landing, number)
         for _ in ingest(warehouse, FileConnector(_READINGS, landing, options={"header": True})):
             incremental(warehouse, readings_hourly)
     name = f"{warehouse.database}.{readings_hourly.published_table}"
     warehouse.spark.sql(f"SELECT place, sum(readings) FROM {name} GROUP BY place").collect()
 
 
-def _land(landing: Path, number: int) -> None:
+def _write_readings(landing: Path, number: int) -> None:
     """Write a file with the readings of ten hours, out of order: every seventh reading is four
     hours older than its neighbors.
 
@@ -124,7 +124,7 @@ def _land(landing: Path, number: int) -> None:
     (landing / f"{number}.csv").write_text("\n".join(lines) + "\n")
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(f"archive: {line}\n")
 
 

@@ -66,7 +66,7 @@ class Domains:
         derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
         return [s for s in derived if source.name in (base.name for base in s.base_sources)]
 
-    def downstream(self, source: Source) -> list[DerivedSource]:
+    def find_downstream(self, source: Source) -> list[DerivedSource]:
         """Return all sources derived from a source, directly or not, each after its bases."""
         ordered = list[DerivedSource]()
         waiting = self.derived_from(source)
@@ -77,7 +77,7 @@ class Domains:
             waiting += self.derived_from(node)
         return ordered
 
-    def tables(self) -> Iterator[TableName]:
+    def list_tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
         ingestions = self.ingestions.values()
         definitions = self.transforms.values()
@@ -91,13 +91,13 @@ class Domains:
                 yield from base_transform(definition).with_side_tables(REBUILD).own_tables
 
 
-def load(domains: Iterable[str]) -> Domains:
+def load_domains(domains: Iterable[str]) -> Domains:
     """Import the domains and return the objects that they define."""
-    modules = [m for name in domains for m in _modules(name)]
+    modules = [m for name in domains for m in _import_modules(name)]
     return _collect_domains(modules)
 
 
-def find(settings: Settings, kind: str, name: str, objects: Mapping[str, _T]) -> _T:
+def find_object(settings: Settings, kind: str, name: str, objects: Mapping[str, _T]) -> _T:
     """Return the object with a name, or raise a DefinitionError that lists all names.
 
     Args:
@@ -144,8 +144,8 @@ def _importable_modules(domain: str, errors: dict[str, str]) -> list[ModuleType]
     modules = list[ModuleType]()
     for name in _module_names():
         try:
-            if _has(domain, name):
-                modules.append(_import(f"{domain}.{name}"))
+            if _has_module(domain, name):
+                modules.append(_import_module(f"{domain}.{name}"))
         except DefinitionError as error:
             # A missing package has the same error for each of its modules.
             if str(error) not in errors.values():
@@ -165,35 +165,35 @@ def load_importable(domains: Iterable[str]) -> Domains:
     modules = list[ModuleType]()
     for name in domains:
         with suppress(Exception):
-            modules += _modules(name)
+            modules += _import_modules(name)
     return _collect_domains(modules)
 
 
 def _collect_domains(modules: Sequence[ModuleType]) -> Domains:
-    sources = _collect(modules, Source, lambda s: s.name)
+    sources = _collect_objects(modules, Source, lambda s: s.name)
     derived = [s for s in sources.values() if isinstance(s, DerivedSource)]
     domains = Domains(
         sources=sources,
-        ingestions=_collect(modules, Ingestion, lambda i: i.source.name)
+        ingestions=_collect_objects(modules, Ingestion, lambda i: i.source.name)
         | {source.name: ingestion_of(source) for source in derived},
-        transforms=_collect(modules, Definition, lambda t: t.name),
+        transforms=_collect_objects(modules, Definition, lambda t: t.name),
         pipelines=[
             pipeline
             for extra in find_extras()
-            for pipeline in _collect(modules, extra.kind, lambda p: p.name).values()
+            for pipeline in _collect_objects(modules, extra.kind, lambda p: p.name).values()
         ],
     )
-    tables.check_names(domains.tables())
+    tables.check_names(domains.list_tables())
     return domains
 
 
-def locations(domains: Iterable[str]) -> dict[str, str]:
+def find_code_locations(domains: Iterable[str]) -> dict[str, str]:
     """Return each domain's module of Dagster definitions, by the last part of the domain's name."""
     by_name: dict[str, str] = {}
     for domain in domains:
         name = domain.rpartition(".")[2]
         module = f"{domain}.definitions"
-        if not _has(domain, "definitions"):
+        if not _has_module(domain, "definitions"):
             raise DefinitionError(
                 f"Domain '{domain}' does not specify how it appears in Dagster: add a module "
                 "`definitions` with a `presentation` and `definitions = "
@@ -213,13 +213,13 @@ def _module_names() -> tuple[str, ...]:
     return (*_MODULES, *(extra.module for extra in find_extras()))
 
 
-def _modules(domain: str) -> Iterator[ModuleType]:
+def _import_modules(domain: str) -> Iterator[ModuleType]:
     for name in _module_names():
-        if _has(domain, name):
-            yield _import(f"{domain}.{name}")
+        if _has_module(domain, name):
+            yield _import_module(f"{domain}.{name}")
 
 
-def _import(module: str) -> ModuleType:
+def _import_module(module: str) -> ModuleType:
     """Import a user's module. An error message names the file and line in the user's code."""
     try:
         with types_of_tables(_find_types):
@@ -248,7 +248,7 @@ def _find_types(table: str) -> dict[str, str]:
     return {}
 
 
-def _has(domain: str, module: str) -> bool:
+def _has_module(domain: str, module: str) -> bool:
     parts = domain.split(".")
     for n in range(1, len(parts) + 1):
         package = ".".join(parts[:n])
@@ -257,11 +257,11 @@ def _has(domain: str, module: str) -> bool:
                 f"There is no domain package '{domain}': correct the setting domains (in "
                 "tidemark.toml, or TIDEMARK_DOMAINS)."
             )
-        _import(package)
+        _import_module(package)
     return find_spec(f"{domain}.{module}") is not None
 
 
-def _collect(
+def _collect_objects(
     modules: Iterable[ModuleType], kind: type[_T], name: Callable[[_T], str]
 ) -> dict[str, _T]:
     objects: dict[str, _T] = {}

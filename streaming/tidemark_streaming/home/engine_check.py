@@ -82,7 +82,7 @@ def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Dif
         if all(difference.part != "store" for difference in store_differences):
             yield from _check_server(warehouse, folder, domains)
     finally:
-        _remove(folder)
+        _remove_folder(folder)
 
 
 def _check_settings(warehouse: "Warehouse") -> Iterator[Difference]:
@@ -141,11 +141,11 @@ def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
 
 def _compare_versions(name: str, engine_version: str, package: str) -> Iterator[Difference]:
     installed = version(package)
-    if _minor(engine_version) != _minor(installed):
+    if _minor_version(engine_version) != _minor_version(installed):
         yield Difference(
             "versions",
             f"The engine has {name} {engine_version}, and this machine has {package} {installed}. "
-            f"Use an engine with {name} {_minor(installed)}.",
+            f"Use an engine with {name} {_minor_version(installed)}.",
         )
 
 
@@ -229,7 +229,7 @@ def _compare_pythons(
             yield Difference(
                 part, f"{where} has no package {package}: install {package} {installed}."
             )
-        elif _minor(engine_version) != _minor(installed):
+        elif _minor_version(engine_version) != _minor_version(installed):
             yield Difference(
                 part,
                 f"{where} has {package} {engine_version}, and this machine has {installed}: "
@@ -241,12 +241,12 @@ def _compare_pythons(
         )
 
 
-def _minor(text: str) -> str:
+def _minor_version(text: str) -> str:
     """Return the first two parts of a version."""
     return ".".join(text.split(".")[:2])
 
 
-def _remove(folder: str) -> None:
+def _remove_folder(folder: str) -> None:
     system, path = file_system(folder)
     try:
         system.delete_dir(path)

@@ -76,11 +76,11 @@ class Report:
     beyond: list[str] = field(default_factory=list[str])
 
 
-def erase(
+def erase_everywhere(
     settings: Settings,
     warehouse: Warehouse,
-    known: Domains,
-    wanted: ErasureRequest,
+    domains: Domains,
+    request: ErasureRequest,
     address: str,
     on_progress: ProgressCallback = ignore_progress,
 ) -> Report:
@@ -95,14 +95,14 @@ def erase(
             or a mart can't be built.
         DefinitionError: as in `run.erase.erase`; or the source is derived.
     """
-    source = wanted.source
-    derived = _find_derived(known, source)
+    source = request.source
+    derived = _find_derived(domains, source)
     sources = [source, *derived]
     names = {each.name for each in sources}
-    own = [d for d in known.transforms.values() if d.source.name in names]
-    if wanted.vacuum and not wanted.dry_run:
+    own = [d for d in domains.transforms.values() if d.source.name in names]
+    if request.vacuum and not request.dry_run:
         _check_streams(settings, own)
-    built = _marts(settings, warehouse, own)
+    built = _find_affected_marts(settings, warehouse, own)
     held = [table for each in sources for table in run.list_tables(each, own)]
     tables = [*dict.fromkeys(held), record.TABLE]
 
@@ -112,36 +112,36 @@ def erase(
         if built:
             on_progress(f"rebuild {', '.join(built)}")
             project = marts.Marts(settings)
-            found = project.build(warehouse, address, built, full_refresh=True)
-            marts.refuse(marts.describe_failure(found))
+            found = project.build_marts(warehouse, address, built, full_refresh=True)
+            marts.raise_if_any(marts.describe_failure(found))
 
     with ExitStack() as locked:
         # A rebuild of a derived source ingests its side tables.
         rebuilds = [each.with_side_tables(REBUILD) for each in derived]
-        for each in (*sources, *rebuilds) if not wanted.dry_run else ():
+        for each in (*sources, *rebuilds) if not request.dry_run else ():
             locked.enter_context(lock_ingest(warehouse, each))
         done = run.erase_events(
             warehouse,
             source,
             own,
-            wanted.where,
-            wanted.texts,
+            request.where,
+            request.texts,
             derived=derived,
-            dry_run=wanted.dry_run,
+            dry_run=request.dry_run,
             on_finish=rebuild_marts,
             on_progress=on_progress,
         )
         beyond = [
             *_list_notes_on_operations(warehouse, source),
-            *_beyond(settings, known, wanted, done),
-            *_set_aside(warehouse, done),
-            *_unknown(warehouse, known),
+            *_list_notes_on_copies(settings, domains, request, done),
+            *_list_notes_on_temporary_files(warehouse, done),
+            *_list_undefined_states(warehouse, domains),
             *_find_unbuilt_tables(settings, warehouse),
         ]
         report = Report(done, built if done.events or done.resumed else [], beyond=beyond)
-        if wanted.dry_run:
+        if request.dry_run:
             return report
-        if not wanted.vacuum:
+        if not request.vacuum:
             until = None if done.id is None else format_instant(done.at + RETENTION)
             return replace(report, readable_until=until)
         on_progress("delete old files")
@@ -154,7 +154,7 @@ def erase(
         return replace(report, vacuumed=vacuumed, beyond=[*beyond, *spared])
 
 
-def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
+def _find_derived(domains: Domains, source: Source) -> list[DerivedSource]:
     """Return the sources derived from a source. An erasure also deletes rows of these sources.
 
     Raises:
@@ -167,12 +167,12 @@ def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
             f"'{source.name}' is computed from {bases}: erase the events there, as with `tidemark "
             f"erase {first} --where ...`. The erasure continues into '{source.name}'."
         )
-    return known.downstream(source)
+    return domains.find_downstream(source)
 
 
-def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
+def _check_streams(settings: Settings, definitions: Sequence[Definition]) -> None:
     asked = desired_streams.read_all(settings)
-    for each in own:
+    for each in definitions:
         if each.name in asked:
             raise DataError(
                 f"The stream of '{each.name}' runs or will be restarted, and reads files that "
@@ -181,44 +181,48 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
             )
 
 
-def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
+def _find_affected_marts(
+    settings: Settings, warehouse: Warehouse, definitions: Sequence[Definition]
+) -> list[str]:
     """Return the existing marts that read one of the assets."""
     existing = set(warehouse.open_marts(registered=False).list_tables())
-    if not existing or not marts.present(settings):
+    if not existing or not marts.has_project(settings):
         return []
     project = marts.Marts(settings)
-    readers = {name for d in own for table in d.own_tables for name in project.readers(table)}
+    readers = {
+        name for d in definitions for table in d.own_tables for name in project.find_readers(table)
+    }
     return sorted(readers & existing)
 
 
-def _beyond(
-    settings: Settings, known: Domains, wanted: ErasureRequest, done: ErasureReport
+def _list_notes_on_copies(
+    settings: Settings, domains: Domains, request: ErasureRequest, erasure: ErasureReport
 ) -> list[str]:
     """Return notes on data that may still contain the events: data that the erasure can't delete,
     or does not search."""
     sentences = list[str]()
-    if wanted.source.name in known.ingestions:
-        sentences.append(_outside(settings, known, wanted.source))
-    if wanted.source.lookups:
+    if request.source.name in domains.ingestions:
+        sentences.append(_describe_input_copies(settings, domains, request.source))
+    if request.source.lookups:
         sentences.append(
-            f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.lookups)}) "
+            f"The lookup tables of '{request.source.name}' ({', '.join(request.source.lookups)}) "
             "are unchanged: delete the same person's rows there yourself."
         )
-    if done.unsearched > 0:
+    if erasure.unsearched > 0:
         sentences.append(
-            f"The bytes of {format_count(done.unsearched, 'dead letter')} of "
-            f"'{wanted.source.name}' were kept, because there are no columns to search, and none "
+            f"The bytes of {format_count(erasure.unsearched, 'dead letter')} of "
+            f"'{request.source.name}' were kept, because there are no columns to search, and none "
             "of the texts of --dead-letters-containing is in them."
         )
-    for each in done.sent:
+    for each in erasure.sent:
         sentences.append(
             f"{each.outlet} has records of {format_count(each.total, 'window')} of '{each.asset}' "
             "that contained an erased event. Published records can't be recalled: "
             f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
             "retention deletes the others."
         )
-    for each in known.pipelines:
-        if each.source.name == wanted.source.name:
+    for each in domains.pipelines:
+        if each.source.name == request.source.name:
             topics = ", ".join(each.outputs)
             sentences.append(f"{each} has written events to {topics}, which still have them.")
     sentences.append(
@@ -228,8 +232,8 @@ def _beyond(
     return sentences
 
 
-def _outside(settings: Settings, known: Domains, source: Source) -> str:
-    connector = known.ingestions[source.name].connector(settings.landing_of(source.name))
+def _describe_input_copies(settings: Settings, domains: Domains, source: Source) -> str:
+    connector = domains.ingestions[source.name].connector(settings.landing_of(source.name))
     if isinstance(connector, KafkaConnector):
         topics = ", ".join(connector.topics)
         where = f"The records in the topics {topics} at {connector.at} are unchanged"
@@ -242,28 +246,28 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
     return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
 
 
-def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
+def _list_notes_on_temporary_files(warehouse: Warehouse, erasure: ErasureReport) -> list[str]:
     """Return one note that lists the runs' temporary folders that could not be removed; no note if
     there are none."""
-    if not done.unswept:
+    if not erasure.unswept:
         return []
     return [
         (
             f"Temporary files of runs in '{warehouse.path_of(SCRATCH)}' still exist "
-            f"({', '.join(done.unswept)}). The process that uses them deletes them at its end, or "
-            "`tidemark maintain` deletes them one day after they were written. If they exist after "
-            "that, delete them yourself."
+            f"({', '.join(erasure.unswept)}). The process that uses them deletes them at its end, "
+            "or `tidemark maintain` deletes them one day after they were written. If they exist "
+            "after that, delete them yourself."
         )
     ]
 
 
-def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
+def _list_undefined_states(warehouse: Warehouse, domains: Domains) -> list[str]:
     """Return one note that lists the states of undefined assets that don't record their bases.
 
     An earlier version of Tidemark wrote them, so that the erasure can't determine whether they were
     computed from the source.
     """
-    own = {d.state_table.owner for d in known.transforms.values()}
+    own = {d.state_table.owner for d in domains.transforms.values()}
     states = [t for t in own_tables(warehouse) if t.role is Role.STATE and not t.bases]
     odd = [t for t in states if t.owner not in own]
     if not odd:
@@ -286,7 +290,7 @@ def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
     note if there are none."""
     place = warehouse.open_marts(registered=False)
     existing = place.list_tables()
-    known = marts.Marts(settings).names() if existing and marts.present(settings) else []
+    known = marts.Marts(settings).list_marts() if existing and marts.has_project(settings) else []
     odd = sorted(set(existing) - set(known))
     if not odd:
         return []

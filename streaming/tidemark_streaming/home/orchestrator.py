@@ -72,7 +72,7 @@ def catch_up(domain: str) -> str:
     return f"{domain}_catch_up"
 
 
-def prepare(home: Path) -> dict[str, str]:
+def prepare_folder(home: Path) -> dict[str, str]:
     """Create the orchestrator's folder in the home. Keep an existing `dagster.yaml`.
 
     Returns:
@@ -87,7 +87,7 @@ def prepare(home: Path) -> dict[str, str]:
     return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
 
 
-def workspace(settings: Settings) -> Path:
+def write_workspace(settings: Settings) -> Path:
     """Write the file that lists the code locations: each domain, and the marts.
 
     The code locations can import packages in the working folder.
@@ -95,8 +95,8 @@ def workspace(settings: Settings) -> Path:
     Returns:
         The path of the file.
     """
-    locations = packages.locations(settings.domains)
-    if marts.present(settings) and not without_marts(settings):
+    locations = packages.find_code_locations(settings.domains)
+    if marts.has_project(settings) and not without_marts(settings):
         if _MARTS in locations:
             raise DefinitionError(
                 f"A domain can't have the name '{_MARTS}', which is the code location of the "
@@ -116,10 +116,10 @@ def workspace(settings: Settings) -> Path:
 
 def without_marts(settings: Settings) -> bool:
     """Return whether there are marts but no dbt to build them."""
-    return marts.present(settings) and bool(extras.missing_packages("marts"))
+    return marts.has_project(settings) and bool(extras.missing_packages("marts"))
 
 
-def webserver(workspace: Path, port: int, logs: _Logs = "text") -> list[str]:
+def webserver_command(workspace: Path, port: int, logs: _Logs = "text") -> list[str]:
     """Return the command of the web interface, on loopback."""
     return [
         # `-P` keeps the working folder out of the module search path, as in Dagster's own programs.
@@ -137,16 +137,16 @@ def webserver(workspace: Path, port: int, logs: _Logs = "text") -> list[str]:
     ]
 
 
-def daemon(workspace: Path, logs: _Logs = "text") -> list[str]:
+def daemon_command(workspace: Path, logs: _Logs = "text") -> list[str]:
     """Return the command of the daemon, which runs backfills, schedules, sensors and the queue."""
-    return [*_program("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
+    return [*_program_command("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
 
 
-def migrate() -> list[str]:
+def migration_command() -> list[str]:
     """Return the command that creates the databases of runs, events and ticks, or upgrades them."""
-    return [*_program("dagster"), "instance", "migrate"]
+    return [*_program_command("dagster"), "instance", "migrate"]
 
 
-def _program(name: str) -> list[str]:
+def _program_command(name: str) -> list[str]:
     # The program next to this Python, independent of PATH.
     return [str(Path(sys.executable).with_name(name))]

@@ -37,12 +37,12 @@ mutation($job: JobOrPipelineSelector!) {
 _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healthy}}}}"
 
 
-def service(settings: Settings, name: str) -> ManagedProcess:
+def find_service(settings: Settings, name: str) -> ManagedProcess:
     """Return the process `webserver`, `daemon`, `watch`, `archive` or `kafka`, running or not."""
     return ManagedProcess(settings.home, name)
 
 
-def url(settings: Settings) -> str:
+def webserver_url(settings: Settings) -> str:
     """Return the address of the web interface."""
     return f"http://127.0.0.1:{settings.webserver_port}"
 
@@ -56,22 +56,24 @@ def watch_url(settings: Settings) -> str:
     return f"http://{host}:{settings.watch_port}"
 
 
-def start(settings: Settings, workspace: Path) -> None:
+def start_orchestrator(settings: Settings, workspace: Path) -> None:
     """Start the web interface and the daemon, unless they run; `await_ready` waits for them."""
-    process = service(settings, "webserver")
+    process = find_service(settings, "webserver")
     port = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
     record = process.find_running_at(*port)
     if record is None:
         check_free(settings.webserver_port, "webserver_port")
-    environment = {**os.environ, **orchestrator.prepare(settings.home)}
-    _migrate(settings.home / "dagster", environment)
+    environment = {**os.environ, **orchestrator.prepare_folder(settings.home)}
+    _create_databases(settings.home / "dagster", environment)
     if record is None:
-        command = orchestrator.webserver(workspace, settings.webserver_port, settings.log_format)
+        command = orchestrator.webserver_command(
+            workspace, settings.webserver_port, settings.log_format
+        )
         process.start(command, settings.webserver_port, environment, Path.cwd())
-    daemon = service(settings, "daemon")
+    daemon = find_service(settings, "daemon")
     if daemon.find_running() is None:
         daemon.start(
-            orchestrator.daemon(workspace, settings.log_format), 0, environment, Path.cwd()
+            orchestrator.daemon_command(workspace, settings.log_format), 0, environment, Path.cwd()
         )
 
 
@@ -81,19 +83,23 @@ def await_ready(settings: Settings, name: str) -> str:
     For the daemon, wait until the web interface reports that it is healthy.
     """
     service_name, address, is_ready = {
-        "webserver": ("web interface", url(settings), lambda: _get(settings) is not None),
-        "daemon": ("daemon", "", lambda: _healthy(settings)),
+        "webserver": (
+            "web interface",
+            webserver_url(settings),
+            lambda: _request_json(settings) is not None,
+        ),
+        "daemon": ("daemon", "", lambda: _is_daemon_healthy(settings)),
         "watch": (
             "live page",
             watch_url(settings),
-            lambda: _answers(f"{watch_url(settings)}/ready"),
+            lambda: _does_respond(f"{watch_url(settings)}/ready"),
         ),
     }[name]
-    service(settings, name).await_ready(service_name, is_ready, _START_DEADLINE)
+    find_service(settings, name).await_ready(service_name, is_ready, _START_DEADLINE)
     return address
 
 
-def launch(settings: Settings, location: str, job: str) -> str:
+def launch_job(settings: Settings, location: str, job: str) -> str:
     """Launch a job of a code location, and return the ID of the run.
 
     The orchestrator must be running.
@@ -103,20 +109,20 @@ def launch(settings: Settings, location: str, job: str) -> str:
         "repositoryName": "__repository__",
         "jobName": job,
     }
-    answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": selector}})
+    answer = _request_json(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": selector}})
     launched = {} if answer is None else (answer.get("data") or {}).get("launchRun") or {}
     if "run" not in launched:
         why = launched.get("message") or launched.get("__typename") or answer or "no answer"
         raise EngineError(
             f"Dagster did not launch the job '{job}' of '{location}': {str(why).rstrip('.')}. The "
-            f"log file of Dagster's web server is {service(settings, 'webserver').log}."
+            f"log file of Dagster's web server is {find_service(settings, 'webserver').log}."
         )
     return str(launched["run"]["runId"])
 
 
 def start_watch(settings: Settings) -> None:
     """Start the live page and the metrics, unless they run; `await_ready` waits for them."""
-    process = service(settings, "watch")
+    process = find_service(settings, "watch")
     port = (settings.watch_port, "live page", "watch_port", "tidemark down")
     if process.find_running_at(*port) is None:
         check_free(settings.watch_port, "watch_port")
@@ -135,7 +141,7 @@ def make_archive(settings: Settings) -> bool:
     java = find_java()
     if archive.archive_options(java, jars.class_path(java, settings.maven_repository)):
         return False
-    process = service(settings, "archive")
+    process = find_service(settings, "archive")
     if process.find_running() is None:
         command = [
             "nice",
@@ -149,7 +155,7 @@ def make_archive(settings: Settings) -> bool:
     return True
 
 
-def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
+def _create_databases(folder: Path, environment: Mapping[str, str]) -> None:
     """Create the orchestrator's databases once, before any process opens them.
 
     If two processes create them at the same time, one finds half of the tables, and fails.
@@ -159,7 +165,11 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
     if marker.exists() and marker.read_text() == current:
         return
     process = subprocess.run(
-        orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
+        orchestrator.migration_command(),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if process.returncode:
         reason = summarize_output(process.stderr.splitlines())
@@ -170,30 +180,34 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
     marker.write_text(current)
 
 
-def _healthy(settings: Settings) -> bool:
-    answer = _get(settings, "/graphql", {"query": _HEALTH})
+def _is_daemon_healthy(settings: Settings) -> bool:
+    answer = _request_json(settings, "/graphql", {"query": _HEALTH})
     if answer is None:
         return False
     daemons = answer["data"]["instance"]["daemonHealth"]["allDaemonStatuses"]
     return all(d["healthy"] for d in daemons if d["required"])
 
 
-def _get(settings: Settings, path: str = "/server_info", payload: Any = None) -> Any | None:  # noqa: ANN401
+def _request_json(
+    settings: Settings,
+    path: str = "/server_info",
+    payload: Any = None,  # noqa: ANN401
+) -> Any | None:  # noqa: ANN401
     try:
-        return json.loads(_body(url(settings) + path, payload))
+        return json.loads(_request_body(webserver_url(settings) + path, payload))
     except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError):
         return None
 
 
-def _answers(address: str) -> bool:
+def _does_respond(address: str) -> bool:
     try:
-        _body(address)
+        _request_body(address)
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False
     return True
 
 
-def _body(address: str, payload: Any = None) -> bytes:  # noqa: ANN401 (JSON)
+def _request_body(address: str, payload: Any = None) -> bytes:  # noqa: ANN401 (JSON)
     data = None if payload is None else json.dumps(payload).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:

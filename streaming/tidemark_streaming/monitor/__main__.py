@@ -12,7 +12,7 @@ from uvicorn.config import LOGGING_CONFIG
 from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.monitor.app import application
+from tidemark_streaming.monitor.app import create_application
 from tidemark_streaming.monitor.overview import Monitor
 
 # Find packages in the working folder, as the commands and the orchestrator do.
@@ -30,7 +30,7 @@ logs.log(
     database=settings.database,
 )
 uvicorn.run(
-    application(settings, monitor),
+    create_application(settings, monitor),
     host=str(settings.watch_address),
     port=settings.watch_port,
     log_level="warning",

@@ -37,11 +37,11 @@ class _OverviewCache:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="watch")
         self._last: tuple[float, Overview] | None = None
 
-    async def now(self) -> Overview:
+    async def get_overview(self) -> Overview:
         """Return an overview that is at most a second old."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read_overview)
 
-    def _read(self) -> Overview:
+    def _read_overview(self) -> Overview:
         if self._last is None or time.monotonic() - self._last[0] > FRESH:
             overview = self._monitor.read()
             before = {} if self._last is None else self._last[1].troubles
@@ -54,19 +54,19 @@ class _OverviewCache:
         return self._last[1]
 
 
-def application(settings: Settings, monitor: Monitor) -> Starlette:
+def create_application(settings: Settings, monitor: Monitor) -> Starlette:
     """Return the web application of a home."""
     cache = _OverviewCache(monitor)
 
     async def serve_metrics(_: Request) -> Response:
-        body = metrics.exposition(await cache.now())
+        body = metrics.render_metrics(await cache.get_overview())
         return Response(body, media_type=metrics.CONTENT_TYPE)
 
-    async def state(request: Request) -> Response:
+    async def serve_state(request: Request) -> Response:
         requested_span = request.query_params.get("span", "")
         span = int(requested_span) if requested_span in map(str, page.SPANS) else None
-        overview = await cache.now()
-        shown = page.state(overview, settings.database, settings.webserver_port, span)
+        overview = await cache.get_overview()
+        shown = page.create_page_data(overview, settings.database, settings.webserver_port, span)
         shown_at = shown.pop("at")
         body = json.dumps(shown, separators=(",", ":"))
         # An unchanged state is not sent again.
@@ -80,41 +80,41 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
     async def keep_fresh(_: Starlette) -> AsyncIterator[None]:
         """Refresh even without requests, so that the lag of Kafka is recorded from the start."""
 
-        async def refresh() -> None:
+        async def refresh_forever() -> None:
             while True:
                 with suppress(Exception):
                     # The next request reports the error.
-                    await cache.now()
+                    await cache.get_overview()
                 await asyncio.sleep(EVERY)
 
-        task = asyncio.create_task(refresh())
+        task = asyncio.create_task(refresh_forever())
         yield
         task.cancel()
 
-    async def alive(_: Request) -> Response:
+    async def report_alive(_: Request) -> Response:
         # This answers also while the tables can't be read: a restart would not help.
         return PlainTextResponse("alive\n")
 
-    async def ready(_: Request) -> Response:
-        await cache.now()
+    async def report_ready(_: Request) -> Response:
+        await cache.get_overview()
         return PlainTextResponse("ready\n")
 
     hosts = settings.allowed_hosts
     if not settings.watch_address.is_unspecified:
         hosts += (str(settings.watch_address),)
 
-    def file(name: str) -> Route:
+    def create_file_route(name: str) -> Route:
         path = "/" if name == "index.html" else f"/{name}"
         headers = {"cache-control": "no-cache"}
         return Route(path, lambda _: FileResponse(_STATIC / name, headers=headers))
 
     return Starlette(
         routes=[
-            *(file(name) for name in ("index.html", "watch.css", "watch.js")),
-            Route("/state", state),
+            *(create_file_route(name) for name in ("index.html", "watch.css", "watch.js")),
+            Route("/state", serve_state),
             Route("/metrics", serve_metrics),
-            Route("/alive", alive),
-            Route("/ready", ready),
+            Route("/alive", report_alive),
+            Route("/ready", report_ready),
         ],
         middleware=[Middleware(OriginGuard, hosts=hosts)],
         lifespan=keep_fresh,

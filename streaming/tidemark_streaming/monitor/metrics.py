@@ -53,31 +53,33 @@ class MetricDefinition:
         return "histogram" if self.is_histogram else counts
 
 
-def _source(
+def _source_metric(
     name: str,
     meaning: str,
     value: Callable[[SourceOverview], float | None],
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[_Sample]:
+    def sample_sources(overview: Overview) -> Iterator[_Sample]:
         return (((source.name,), value(source)) for source in overview.sources)
 
-    return MetricDefinition(f"tidemark_source_{name}", ("source",), meaning, samples)
+    return MetricDefinition(f"tidemark_source_{name}", ("source",), meaning, sample_sources)
 
 
-def _asset(
+def _asset_metric(
     name: str,
     meaning: str,
     value: Callable[[AssetOverview], float | Histogram | None],
     *,
     is_histogram: bool = False,
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[_Sample]:
+    def sample_assets(overview: Overview) -> Iterator[_Sample]:
         return (((asset.name,), value(asset)) for asset in overview.assets)
 
-    return MetricDefinition(f"tidemark_asset_{name}", ("asset",), meaning, samples, is_histogram)
+    return MetricDefinition(
+        f"tidemark_asset_{name}", ("asset",), meaning, sample_assets, is_histogram
+    )
 
 
-def _of_assets(
+def _labeled_metric(
     name: str,
     labels: tuple[str, ...],
     meaning: str,
@@ -85,20 +87,20 @@ def _of_assets(
     *,
     is_histogram: bool = False,
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[_Sample]:
+    def sample_labels(overview: Overview) -> Iterator[_Sample]:
         for asset in overview.assets:
             yield from (((asset.name, *more), value) for more, value in values(asset).items())
 
     return MetricDefinition(
-        f"tidemark_asset_{name}", ("asset", *labels), meaning, samples, is_histogram
+        f"tidemark_asset_{name}", ("asset", *labels), meaning, sample_labels, is_histogram
     )
 
 
-def _tables(name: str, meaning: str, attribute: str) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[_Sample]:
+def _table_metric(name: str, meaning: str, attribute: str) -> MetricDefinition:
+    def sample_tables(overview: Overview) -> Iterator[_Sample]:
         return (((table,), getattr(size, attribute)) for table, size in overview.tables.items())
 
-    return MetricDefinition(f"tidemark_table_{name}", ("table",), meaning, samples)
+    return MetricDefinition(f"tidemark_table_{name}", ("table",), meaning, sample_tables)
 
 
 def _kafka_lag(overview: Overview) -> Iterator[_Sample]:
@@ -123,25 +125,25 @@ def _unjoined_rows(overview: Overview) -> Iterator[_Sample]:
 def _kafka_up(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         if source.backlog is not None:
-            yield (source.name,), int(not source.backlog.silent)
+            yield (source.name,), int(not source.backlog.is_silent)
 
 
-def _findings(overview: Overview) -> Iterator[_Sample]:
+def _count_findings(overview: Overview) -> Iterator[_Sample]:
     counts = Counter((f.kind.value, f.level, f.node) for f in overview.findings)
     yield from counts.items()
 
 
-def _extra(name: str) -> Iterator[MetricDefinition]:
+def _list_extra_metrics(name: str) -> Iterator[MetricDefinition]:
     """Yield the metrics of an extra's pipelines."""
 
-    def up(overview: Overview) -> Iterator[_Sample]:
+    def sample_states(overview: Overview) -> Iterator[_Sample]:
         for pipeline_state in overview.pipelines[name]:
             yield (
                 (pipeline_state.pipeline.name,),
                 None if pipeline_state.state is None else int(pipeline_state.state == RUNNING),
             )
 
-    def lag(overview: Overview) -> Iterator[_Sample]:
+    def sample_lags(overview: Overview) -> Iterator[_Sample]:
         for pipeline_state in overview.pipelines[name]:
             for (topic, partition), count in sorted((pipeline_state.waiting or {}).items()):
                 yield (pipeline_state.pipeline.name, topic, str(partition)), count
@@ -150,24 +152,24 @@ def _extra(name: str) -> Iterator[MetricDefinition]:
         f"tidemark_{name}_up",
         (name,),
         f"1 while a {name} runs, 0 if it should run and does not, or waits.",
-        up,
+        sample_states,
     )
     yield MetricDefinition(
         f"tidemark_{name}_consumer_lag",
         (name, "topic", "partition"),
         f"Offsets in Kafka that are not in the newest checkpoint of a {name}, which may be some "
         "time old; absent before the first one, and while the brokers do not answer.",
-        lag,
+        sample_lags,
     )
 
 
-def _sinks(
+def _sample_sinks(
     value: Callable[[SinkOverview, Overview], float | None],
 ) -> Callable[[Overview], Iterable[_Sample]]:
     return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.sinks)
 
 
-def _seconds(instant: int | None) -> float | None:
+def _to_seconds(instant: int | None) -> float | None:
     if instant is None or instant >= INFINITY:
         return None
     return instant / 1e6
@@ -179,49 +181,49 @@ METRICS: tuple[MetricDefinition, ...] = (
         ("kind", "level", "node"),
         "Findings that need a person's attention, such as a quarantine or a stopped ingest; the "
         "live page shows the cause and the remedy of each.",
-        _findings,
+        _count_findings,
     ),
-    _source("events_total", "Events that have arrived.", lambda s: s.snapshot.events),
-    _source("arrivals_total", "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
-    _source("bytes_total", "Bytes that were read.", lambda s: s.bytes),
-    _source(
+    _source_metric("events_total", "Events that have arrived.", lambda s: s.snapshot.events),
+    _source_metric("arrivals_total", "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
+    _source_metric("bytes_total", "Bytes that were read.", lambda s: s.bytes),
+    _source_metric(
         "dead_letters",
         "Dead letters of the source, including those that were replayed.",
         # Expose 0, too: Prometheus does not count the first value of a new series as an increase.
         lambda s: s.dead_letters,
     ),
-    _source(
+    _source_metric(
         "undeclared_fields",
         "Fields of JSON records, and columns of Parquet files, that the source does not declare "
         "and that were ignored (JSON is sampled).",
         lambda s: len(s.snapshot.undeclared),
     ),
-    _source(
+    _source_metric(
         "last_arrival_timestamp_seconds",
         "Processing time of the newest arrival that is not a heartbeat.",
-        lambda s: _seconds(s.snapshot.arrived_at),
+        lambda s: _to_seconds(s.snapshot.arrived_at),
     ),
-    _source(
+    _source_metric(
         "newest_event_timestamp_seconds",
         "Event time of the newest event.",
-        lambda s: _seconds(s.snapshot.newest_event),
+        lambda s: _to_seconds(s.snapshot.newest_event),
     ),
-    _source(
+    _source_metric(
         "watermark_timestamp_seconds",
         "The watermark; absent before the first event, and after the end of the source.",
-        lambda s: _seconds(s.snapshot.watermark),
+        lambda s: _to_seconds(s.snapshot.watermark),
     ),
-    _source(
+    _source_metric(
         "watermark_lag_seconds",
         "Lag of the watermark behind the source's clock: the wall clock, or the newest event "
         "of a recording.",
-        lambda s: s.lag,
+        lambda s: s.watermark_lag,
     ),
-    _source(
+    _source_metric(
         "watermark_ahead_seconds",
         "How far the watermark is ahead of the processing clock of the newest arrival; 0 if it is "
         "not.",
-        lambda s: s.ahead,
+        lambda s: s.seconds_ahead,
     ),
     MetricDefinition(
         "tidemark_source_lag_arrivals",
@@ -256,26 +258,26 @@ METRICS: tuple[MetricDefinition, ...] = (
         "1 while an ingest of the source runs; 0 if `tidemark ingest --follow` exited without "
         "being stopped; absent otherwise.",
         lambda s: (
-            ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
+            ((n,), None if i.is_up is None else int(i.is_up)) for n, i in s.services.ingests.items()
         ),
     ),
     MetricDefinition(
         "tidemark_sink_up",
         ("asset", "topic"),
         "1 if the publishing progress of an asset's topic is known, else 0.",
-        _sinks(lambda o, _: int(o.trouble is None)),
+        _sample_sinks(lambda o, _: int(o.trouble is None)),
     ),
     MetricDefinition(
         "tidemark_sink_lag_versions",
         ("asset", "topic"),
         "Versions of the published table that its topic lacks; absent while that is unknown.",
-        _sinks(lambda o, _: o.behind),
+        _sample_sinks(lambda o, _: o.behind),
     ),
     MetricDefinition(
         "tidemark_sink_lag_seconds",
         ("asset", "topic"),
         "How long the first of these versions has waited; 0 if the topic lacks none.",
-        _sinks(lambda o, s: o.waits(s.at)),
+        _sample_sinks(lambda o, s: o.seconds_behind(s.at)),
     ),
     MetricDefinition(
         "tidemark_sink_process_up",
@@ -284,96 +286,96 @@ METRICS: tuple[MetricDefinition, ...] = (
         "being stopped; absent otherwise.",
         lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.sinks.items()),
     ),
-    *(metric for extra in find_extras() for metric in _extra(extra.name)),
-    _of_assets(
+    *(metric for extra in find_extras() for metric in _list_extra_metrics(extra.name)),
+    _labeled_metric(
         "events_total",
         ("mode", "verdict"),
         "Events that runs have classified, by the run's mode and the event's lateness in the first "
         "of its windows to end. An event counts once, even if windows overlap.",
         lambda a: {(m, v): n for (m, v), n in a.runs.counted.items()},
     ),
-    _of_assets(
+    _labeled_metric(
         "runs_total",
         ("mode",),
         "Runs that have ended.",
         lambda a: {(mode,): count for mode, count in a.runs.ended.items()},
     ),
-    _of_assets(
+    _labeled_metric(
         "run_seconds",
         ("mode",),
         "Duration of runs.",
         lambda a: {(mode,): seconds for mode, seconds in a.runs.seconds.items()},
         is_histogram=True,
     ),
-    _of_assets(
+    _labeled_metric(
         "run_step_seconds",
         ("mode", "step"),
         "Duration of the steps of runs.",
         lambda a: {(m, step): seconds for (m, step), seconds in a.runs.steps.items()},
         is_histogram=True,
     ),
-    _asset(
+    _asset_metric(
         "last_run_timestamp_seconds",
         "End of the newest run.",
-        lambda a: _seconds(a.runs.ended_at),
+        lambda a: _to_seconds(a.runs.ended_at),
     ),
-    _asset(
+    _asset_metric(
         "arrival_to_published_seconds",
         "Time from an arrival with events to the end of the run that processed it. Absent for "
         "recordings.",
         lambda a: None if a.source.played else a.runs.from_arrival,
         is_histogram=True,
     ),
-    _asset(
+    _asset_metric(
         "event_to_published_seconds",
         "Time from the newest event of an arrival to the end of the run that processed it. "
         "Absent for recordings.",
         lambda a: None if a.source.played else a.runs.from_event,
         is_histogram=True,
     ),
-    _asset(
+    _asset_metric(
         "lag_arrivals",
         "Arrivals of its source that the asset has not processed yet. Arrivals without events "
         "count only if they change a window.",
         lambda a: a.snapshot.behind,
     ),
-    _asset("lag_rows", "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
-    _of_assets(
+    _asset_metric("lag_rows", "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
+    _labeled_metric(
         "rate_limited_runs_total",
         ("limit",),
         "Runs that left arrivals for the next run because of a limit of arrivals, rows or "
         "bytes per run.",
         lambda a: {(limit,): count for limit, count in sorted(a.runs.limited.items())},
     ),
-    _asset(
+    _asset_metric(
         "watermark_timestamp_seconds",
         "The watermark through which the asset has processed its source.",
-        lambda a: _seconds(a.snapshot.watermark),
+        lambda a: _to_seconds(a.snapshot.watermark),
     ),
-    _asset(
+    _asset_metric(
         "watermark_lag_seconds",
         "Lag of that watermark behind the source's clock.",
-        lambda a: a.lag,
+        lambda a: a.watermark_lag,
     ),
-    _asset("published_rows", "Rows of the published table.", lambda a: a.snapshot.windows),
-    _asset(
+    _asset_metric("published_rows", "Rows of the published table.", lambda a: a.snapshot.windows),
+    _asset_metric(
         "final_rows",
         "Published rows that no late event can change any more.",
         lambda a: a.snapshot.final,
     ),
-    _asset(
+    _asset_metric(
         "open_rows",
         "Rows of open windows, whose end the watermark has not passed; for a roll-up, "
         "those that it has published early.",
         lambda a: a.snapshot.open,
     ),
-    _of_assets(
+    _labeled_metric(
         "quarantined_rows",
         ("status",),
         "Rows in quarantine: quarantined, or discarded manually.",
         lambda a: {("quarantined",): a.quarantined_count, ("discarded",): a.discarded},
     ),
-    _asset(
+    _asset_metric(
         "quarantined_rows_total",
         "Rows that runs have put into quarantine, counted each time.",
         lambda a: a.runs.quarantined,
@@ -406,10 +408,10 @@ METRICS: tuple[MetricDefinition, ...] = (
         "daemon, and kafka if a broker was started.",
         lambda s: (((name,), int(runs)) for name, runs in s.services.up.items()),
     ),
-    _tables("bytes", "Bytes of a table's files as of its newest commit.", "size"),
-    _tables("files", "Files of a table.", "files"),
-    _tables("rows", "Rows of a table.", "rows"),
-    _tables("version", "The number of a table's newest commit.", "version"),
+    _table_metric("bytes", "Bytes of a table's files as of its newest commit.", "size"),
+    _table_metric("files", "Files of a table.", "files"),
+    _table_metric("rows", "Rows of a table.", "rows"),
+    _table_metric("version", "The number of a table's newest commit.", "version"),
     MetricDefinition(
         "tidemark_disk_free_bytes",
         (),
@@ -437,17 +439,17 @@ class _Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for metric in METRICS:
-            yield _family(metric, self._sight)
+            yield _create_family(metric, self._sight)
 
 
-def exposition(overview: Overview) -> bytes:
+def render_metrics(overview: Overview) -> bytes:
     """Return the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Metrics(overview))
     return generate_latest(registry)
 
 
-def _family(metric: MetricDefinition, overview: Overview) -> Metric:
+def _create_family(metric: MetricDefinition, overview: Overview) -> Metric:
     samples = [(labels, value) for labels, value in metric.samples(overview) if value is not None]
     if metric.is_histogram:
         family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)

@@ -64,7 +64,7 @@ class SourceOverview:
         return self.snapshot.name
 
     @property
-    def ahead(self) -> float | None:
+    def seconds_ahead(self) -> float | None:
         """The seconds by which the watermark is ahead of the processing clock; 0 if it is behind.
 
         None before the first event, and after the end of the source.
@@ -76,7 +76,7 @@ class SourceOverview:
         return max(0, watermark - clock) / 1e6
 
     @property
-    def lag(self) -> float | None:
+    def watermark_lag(self) -> float | None:
         """The lag of the watermark, in seconds; None before the first watermark, and after the end
         of the source."""
         return lag(self.clock, self.snapshot.watermark)
@@ -122,7 +122,7 @@ class _Span:
     AFTER: ClassVar[int] = 12
 
     @classmethod
-    def of(cls, transform: Definition, watermark: int | None) -> "_Span":
+    def for_watermark(cls, transform: Definition, watermark: int | None) -> "_Span":
         """Return the range in which the windows of an asset with this watermark are drawn."""
         period = transform.window.closing_every
         gap = transform.window.merge_gap
@@ -130,18 +130,18 @@ class _Span:
         end = 0 if watermark is None or watermark >= INFINITY else watermark
         return cls(end - cls.BEFORE * step, end + cls.AFTER * step, step, period is None)
 
-    def bar(self, end: int) -> int:
+    def bar_of(self, end: int) -> int:
         """Return the instant at which the chart draws the bar of windows with the given end."""
         if self.together:
             return -(-end // self.step) * self.step
         return end
 
-    def bars(self, ends: Mapping[int, int]) -> Counter[int]:
+    def count_by_bar(self, ends: Mapping[int, int]) -> Counter[int]:
         """Return the numbers of rows by bar, from the numbers of rows by window end."""
         by_bar = Counter[int]()
         for end, count in ends.items():
             if self.start < end <= self.end:
-                by_bar[self.bar(end)] += count
+                by_bar[self.bar_of(end)] += count
         return by_bar
 
 
@@ -181,7 +181,7 @@ class AssetOverview:
         return self.definition.name
 
     @property
-    def lag(self) -> float | None:
+    def watermark_lag(self) -> float | None:
         """The lag of the asset's watermark behind the source's clock, in seconds; None before the
         first watermark, and after the end of the source."""
         return lag(self.source.clock, self.snapshot.watermark)
@@ -228,17 +228,28 @@ class Monitor:
         sources = {
             name: overview
             for name, source in state.sources.items()
-            if (overview := reads.attempt(name, partial(self._source, name, source, state.at)))
+            if (
+                overview := reads.attempt(
+                    name, partial(self._describe_source, name, source, state.at)
+                )
+            )
         }
         assets = [
             reads.attempt(
                 name,
-                partial(self._asset, self._transforms[name], asset, sources[asset.snapshot.source]),
+                partial(
+                    self._describe_asset,
+                    self._transforms[name],
+                    asset,
+                    sources[asset.snapshot.source],
+                ),
             )
             for name, asset in state.assets.items()
             if asset.snapshot.source in sources
         ]
-        sized = {n: reads.attempt(n, partial(self._tables.listing, n)) for n in self._names()}
+        sized = {
+            n: reads.attempt(n, partial(self._tables.listing, n)) for n in self._list_source_names()
+        }
         return Overview(
             at=state.at,
             sources=tuple(sources.values()),
@@ -252,7 +263,7 @@ class Monitor:
             seconds=time.monotonic() - begun,
         )
 
-    def _names(self) -> list[str]:
+    def _list_source_names(self) -> list[str]:
         names = [ledger.TABLE, results.TABLE]
         for source in self._reader.sources.values():
             names += [source.log_table, source.timeline_table, source.dead_letters_table]
@@ -260,7 +271,7 @@ class Monitor:
             names += transform.own_tables
         return list(dict.fromkeys(names))
 
-    def _source(self, name: str, state: SourceState, time_micros: int) -> SourceOverview:
+    def _describe_source(self, name: str, state: SourceState, time_micros: int) -> SourceOverview:
         source = self._reader.sources[name]
         timeline = self._snapshot.arrivals_of(name)
         newest = state.snapshot.newest_event
@@ -273,15 +284,15 @@ class Monitor:
             bytes=timeline.bytes,
             dead_letters=0 if dead is None or isinstance(source, DerivedSource) else dead.rows,
             backlog=state.backlog,
-            waited=() if state.backlog is None else self._reader.backlogs.past(name),
+            waited=() if state.backlog is None else self._reader.backlogs.list_past_lags(name),
         )
 
-    def _asset(
+    def _describe_asset(
         self, transform: Definition, state: AssetState, source: SourceOverview
     ) -> AssetOverview:
         tables = self._tables
         snapshot = state.snapshot
-        span = _Span.of(transform, snapshot.watermark)
+        span = _Span.for_watermark(transform, snapshot.watermark)
         final, changing = tables.read_if_changed(
             (transform.name, "bars"),
             [transform.published_table],
@@ -293,8 +304,8 @@ class Monitor:
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
         )
-        open_ = span.bars(count_open(tables, transform, snapshot.watermark))
-        quarantined = span.bars(quarantined_windows)
+        open_ = span.count_by_bar(count_open(tables, transform, snapshot.watermark))
+        quarantined = span.count_by_bar(quarantined_windows)
         ends = sorted({*final, *changing, *open_, *quarantined})
         return AssetOverview(
             definition=transform,
@@ -327,7 +338,7 @@ def _count_published(
     counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
     columns = to_micros(counted["window_end"]), counted["final"], counted["count_all"]
     for end, is_final, count in zip(*columns, strict=True):
-        (final if is_final.as_py() else changing)[span.bar(end)] += count.as_py()
+        (final if is_final.as_py() else changing)[span.bar_of(end)] += count.as_py()
     return final, changing
 
 

@@ -36,7 +36,7 @@ class Axis:
     step: int
 
     @classmethod
-    def of(cls, overview: Overview, span: int | None) -> "Axis":
+    def for_range(cls, overview: Overview, span: int | None) -> "Axis":
         """Return the axis of a time range.
 
         Args:
@@ -50,7 +50,7 @@ class Axis:
         seconds = overview.at // 1_000_000
         return cls((seconds // step + 1) * step, step)
 
-    def points(self, runs: Sequence[Run]) -> list[list[Run]]:
+    def group_by_point(self, runs: Sequence[Run]) -> list[list[Run]]:
         """Return the runs that ended in each span, the newest run first.
 
         Args:
@@ -58,14 +58,14 @@ class Axis:
         """
         runs_by_point: list[list[Run]] = [[] for _ in range(POINTS)]
         for run in reversed(runs):
-            back = self._back(run.ended_at)
+            back = self._points_before_end(run.ended_at)
             if back >= POINTS:
                 break
             if back >= 0:
                 runs_by_point[POINTS - 1 - back].append(run)
         return runs_by_point
 
-    def levels(self, measured: Sequence[tuple[int, int]]) -> list[int | None]:
+    def highest_by_point(self, measured: Sequence[tuple[int, int]]) -> list[int | None]:
         """Return the highest value of a quantity, such as the lag in Kafka, in each span.
 
         A span without a value has the value of the span before it, for at most `_HELD` seconds;
@@ -77,7 +77,7 @@ class Axis:
         by_point: list[int | None] = [None] * POINTS
         first = bisect_left(measured, ((self.end - POINTS * self.step) * 1_000_000,))
         for instant, level in measured[first:]:
-            point = POINTS - 1 - self._back(instant)
+            point = POINTS - 1 - self._points_before_end(instant)
             if point < POINTS:
                 by_point[point] = max(by_point[point] or 0, level)
         last = None
@@ -91,12 +91,12 @@ class Axis:
                 left = left - 1
         return by_point
 
-    def _back(self, instant: int) -> int:
+    def _points_before_end(self, instant: int) -> int:
         """Return how many points an instant lies before the last point; negative after `end`."""
         return (self.end * 1_000_000 - instant - 1) // (self.step * 1_000_000)
 
 
-def state(
+def create_page_data(
     overview: Overview, database: str, dagster: int, span: int | None = None
 ) -> dict[str, Any]:
     """Return the data of the page.
@@ -105,7 +105,7 @@ def state(
         dagster: the port of Dagster's web interface.
         span: one of `SPANS`. The default depends on the end of the newest run.
     """
-    axis = Axis.of(overview, span)
+    axis = Axis.for_range(overview, span)
     services = overview.services
     return {
         "at": overview.at // 1000,
@@ -118,21 +118,24 @@ def state(
         "disk": {"free": services.disk_free, "size": services.disk_size},
         "findings": [finding.to_json() for finding in overview.findings],
         "troubles": dict(overview.troubles),
-        "sources": [_source(source, services, axis) for source in overview.sources],
-        "streams": [_stream(asset, overview, axis) for asset in overview.assets],
+        "sources": [_describe_source(source, services, axis) for source in overview.sources],
+        "streams": [_describe_stream(asset, overview, axis) for asset in overview.assets],
         "sinks": [
-            _sink(sink, overview.at, services.sinks.get(sink.asset)) for sink in overview.sinks
+            _describe_sink(sink, overview.at, services.sinks.get(sink.asset))
+            for sink in overview.sinks
         ],
         "pipelines": [
-            _pipeline(extra, pipeline)
+            _describe_pipeline(extra, pipeline)
             for extra, pipelines in overview.pipelines.items()
             for pipeline in pipelines
         ],
     }
 
 
-def _sink(sink: SinkOverview, time_micros: int, command: StreamState | None) -> dict[str, Any]:
-    waits = sink.waits(time_micros)
+def _describe_sink(
+    sink: SinkOverview, time_micros: int, command: StreamState | None
+) -> dict[str, Any]:
+    waits = sink.seconds_behind(time_micros)
     return {
         "asset": sink.asset,
         "topic": sink.topic,
@@ -146,7 +149,7 @@ def _sink(sink: SinkOverview, time_micros: int, command: StreamState | None) -> 
     }
 
 
-def _pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
+def _describe_pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
     pipeline = overview.pipeline
     waiting = overview.waiting
     return {
@@ -156,12 +159,12 @@ def _pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
         "go": list(pipeline.outputs),
         "state": overview.state,
         "error": overview.error,
-        "waiting": None if waiting is None else _sum(waiting.values()),
+        "waiting": None if waiting is None else _count_total(waiting.values()),
         "trouble": overview.trouble,
     }
 
 
-def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str, Any]:
+def _describe_source(source: SourceOverview, services: Services, axis: Axis) -> dict[str, Any]:
     ingest = services.ingests.get(source.name, IngestState())
     snapshot = source.snapshot
     backlog = source.backlog
@@ -170,13 +173,13 @@ def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str,
         "name": source.name,
         "played": source.played,
         "clock": source.clock // 1000,
-        "watermark": _millis(snapshot.watermark),
+        "watermark": _to_millis(snapshot.watermark),
         "ended": snapshot.watermark == INFINITY,
         "arrivals": snapshot.arrivals,
         "events": snapshot.events,
-        "arrived": _millis(snapshot.arrived_at),
-        "silentSince": _millis(snapshot.silent_since),
-        "newest": _millis(snapshot.newest_event),
+        "arrived": _to_millis(snapshot.arrived_at),
+        "silentSince": _to_millis(snapshot.silent_since),
+        "newest": _to_millis(snapshot.newest_event),
         "deadLetters": snapshot.dead_letters,
         "bases": list(snapshot.lag_arrivals.items()),
         "unjoined": snapshot.unjoined,
@@ -194,21 +197,21 @@ def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str,
         if backlog is None
         else {
             "trouble": backlog.trouble,
-            "silent": backlog.silent,
+            "silent": backlog.is_silent,
             "waiting": [[topic, n, count] for (topic, n), count in sorted(waiting.items())],
-            "waited": axis.levels(source.waited),
+            "waited": axis.highest_by_point(source.waited),
         },
     }
 
 
-def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, Any]:
+def _describe_stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, Any]:
     definition = asset.definition
     snapshot = asset.snapshot
     runs = asset.runs
     span = asset.span
-    points = axis.points(runs.recent)
+    points = axis.group_by_point(runs.recent)
     stream_state = overview.services.streams.get(asset.name)
-    mark = _millis(snapshot.watermark)
+    mark = _to_millis(snapshot.watermark)
     longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
     return {
         "name": asset.name,
@@ -229,23 +232,23 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
         "unfollowed": snapshot.unfollowed is not None,
         "limitedBy": snapshot.limited_by,
         "runs": sum(runs.ended.values()),
-        "lastRun": _millis(runs.ended_at),
+        "lastRun": _to_millis(runs.ended_at),
         "published": snapshot.windows,
         "final": snapshot.final,
         "open": snapshot.open,
         "held": asset.quarantined_count,
         "late": snapshot.late,
         "tooLate": snapshot.too_late,
-        "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],
+        "rate": [_count_total(r.rows for r in p) / axis.step if p else None for p in points],
         "seconds": [None if run is None else run.seconds for run in longest],
         "steps": {
             step: [None if run is None else run.steps.get(step, 0) for run in longest]
             for step in ledger.ENDED
         },
-        "latency": [_longest(p) for p in points],
-        "lateShare": [_share(p, "late") for p in points],
-        "tooLateShare": [_share(p, "too_late") for p in points],
-        "lag": [_lag(p[0], asset.source) if p else None for p in points],
+        "latency": [_find_longest_latency(p) for p in points],
+        "lateShare": [_compute_share(p, "late") for p in points],
+        "tooLateShare": [_compute_share(p, "too_late") for p in points],
+        "lag": [_lag_at_end(p[0], asset.source) if p else None for p in points],
         "axis": {
             "start": span.start // 1000,
             "end": span.end // 1000,
@@ -259,11 +262,11 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
     }
 
 
-def _longest(runs: Sequence[Run]) -> float | None:
+def _find_longest_latency(runs: Sequence[Run]) -> float | None:
     return max((r.latency for r in runs if r.latency is not None), default=None)
 
 
-def _lag(run: Run, source: SourceOverview) -> float | None:
+def _lag_at_end(run: Run, source: SourceOverview) -> float | None:
     """Return the lag of a run's watermark when the run ended.
 
     The lag of a recording is measured against its newest event, and shows how the asset catches up.
@@ -271,18 +274,18 @@ def _lag(run: Run, source: SourceOverview) -> float | None:
     return lag(source.clock if source.played else run.ended_at, run.watermark)
 
 
-def _share(runs: Sequence[Run], verdict: str) -> float | None:
-    events = _sum(r.events for r in runs)
+def _compute_share(runs: Sequence[Run], verdict: str) -> float | None:
+    events = _count_total(r.events for r in runs)
     if events:
-        return _sum(getattr(r, verdict) for r in runs) / events
+        return _count_total(getattr(r, verdict) for r in runs) / events
     return None
 
 
-def _sum(numbers: Iterable[int]) -> int:
+def _count_total(numbers: Iterable[int]) -> int:
     return sum(numbers)
 
 
-def _millis(instant: int | None) -> int | None:
+def _to_millis(instant: int | None) -> int | None:
     if instant is None or instant >= INFINITY or instant <= BEGINNING:
         return None
     return instant // 1000

@@ -75,7 +75,7 @@ class Choices:
                 )
 
     @property
-    def names(self) -> dict[str, str]:
+    def names_by_placeholder(self) -> dict[str, str]:
         """The chosen names, each by the template's name that it replaces."""
         return {old: getattr(self, name) for name, old in TEMPLATE.items()}
 

@@ -29,11 +29,11 @@ class Conversion(NamedTuple):
     sql: str
     parse: Callable[[str], _Value]
 
-    def convert(self, texts: Sequence[str | None]) -> list[_Value | None]:
+    def convert_texts(self, texts: Sequence[str | None]) -> list[_Value | None]:
         """Return the values of texts; None for a text that does not fit."""
-        return [None if text is None else self._value(text) for text in texts]
+        return [None if text is None else self._convert_text(text) for text in texts]
 
-    def _value(self, text: str) -> _Value | None:
+    def _convert_text(self, text: str) -> _Value | None:
         # Python accepts the digits of all scripts, and Spark only those of ASCII.
         if not text.isascii():
             return None
@@ -104,21 +104,21 @@ def _parse_by(pattern: str) -> Callable[[str], datetime]:
 
 
 def _parse_epoch(per_second: int) -> Callable[[str], datetime]:
-    def parse(text: str) -> datetime:
+    def parse_text(text: str) -> datetime:
         seconds = int(text) / per_second
         if not _FIRST_SECOND <= seconds < _LAST_SECOND:
             raise ValueError
         return datetime.fromtimestamp(seconds, UTC)
 
-    return parse
+    return parse_text
 
 
-def _time(pattern: str, python_pattern: str) -> Conversion:
-    sql = f"to_timestamp({{}}, {_quote(pattern)})"
+def _time_conversion(pattern: str, python_pattern: str) -> Conversion:
+    sql = f"to_timestamp({{}}, {_quote_text(pattern)})"
     return Conversion("TIMESTAMP", sql, _parse_by(python_pattern))
 
 
-def _quote(pattern: str) -> str:
+def _quote_text(pattern: str) -> str:
     if "'" in pattern:
         return '"' + pattern + '"'
     return f"'{pattern}'"
@@ -127,19 +127,21 @@ def _quote(pattern: str) -> str:
 TEXT_TIMES = [
     Conversion("TIMESTAMP", "to_timestamp({})", _parse_fine_time),
     *(
-        _time(f"{date}{separator}{time}", f"{_DATES[date]}{_SEPARATORS[separator]}{_TIMES[time]}")
+        _time_conversion(
+            f"{date}{separator}{time}", f"{_DATES[date]}{_SEPARATORS[separator]}{_TIMES[time]}"
+        )
         for date, separator, time in product(_DATES, _SEPARATORS, _TIMES)
     ),
 ]
 """Conversions of texts with a date and a time."""
 
 DATE_AND_TIME = [
-    _time(f"{date} {time}", f"{_DATES[date]} {_TIMES[time]}")
+    _time_conversion(f"{date} {time}", f"{_DATES[date]} {_TIMES[time]}")
     for date, time in product(_DATES, _TIMES)
 ]
 """Conversions of a date and a time of two columns, joined by a space."""
 
-DATES = [_time(date, pattern) for date, pattern in _DATES.items()]
+DATES = [_time_conversion(date, pattern) for date, pattern in _DATES.items()]
 """Conversions of texts with a date alone, whose time is midnight."""
 
 EPOCHS = [
@@ -186,7 +188,7 @@ def find_conversions(
     search = _Search(table, kinds, share)
     texts = [name for name, kind in kinds.items() if kind == "STRING"]
     for name in texts:
-        search.convert([name], TEXT_TIMES, "at")
+        search.add_conversion([name], TEXT_TIMES, "at")
     has_times = "TIMESTAMP" in kinds.values() or bool(search.converted)
     if not has_times:
         search.convert_first(product(_date_columns(kinds), texts), DATE_AND_TIME)
@@ -196,7 +198,7 @@ def find_conversions(
     if not has_times and not search.converted:
         search.convert_first(([name] for name in _date_columns(kinds)), DATES)
     for name in texts:
-        search.convert([name], COMMA_NUMBERS, f"{name}_value")
+        search.add_conversion([name], COMMA_NUMBERS, f"{name}_value")
     return search.converted
 
 
@@ -218,10 +220,12 @@ class _Search:
     ) -> None:
         """Convert the first of several candidates, each a list of columns, that fits."""
         for names in candidates:
-            if self.convert(names, conversions, "at"):
+            if self.add_conversion(names, conversions, "at"):
                 return
 
-    def convert(self, names: Sequence[str], conversions: Sequence[Conversion], column: str) -> bool:
+    def add_conversion(
+        self, names: Sequence[str], conversions: Sequence[Conversion], column: str
+    ) -> bool:
         """Add the first conversion that fits a column, or columns that are joined by a space.
 
         Args:
@@ -231,12 +235,12 @@ class _Search:
             name in c.sources for c in self.converted for name in names
         ):
             return False
-        texts = self._texts(names)
+        texts = self._join_texts(names)
         present = sum(text is not None for text in texts)
         if not present:
             return False
         for conversion in conversions:
-            values = conversion.convert(texts)
+            values = conversion.convert_texts(texts)
             misfits = present - sum(value is not None for value in values)
             if misfits > (1 - self._share) * present:
                 continue
@@ -256,7 +260,7 @@ class _Search:
             return True
         return False
 
-    def _texts(self, names: Sequence[str]) -> list[str | None]:
+    def _join_texts(self, names: Sequence[str]) -> list[str | None]:
         columns = [self._table[name].cast(pa.string()).to_pylist() for name in names]
         return [
             None if None in parts or "" in parts else " ".join(parts)

@@ -74,7 +74,7 @@ class Sample(NamedTuple):
 def read_sample(path: Path) -> Sample:
     """Read a CSV file with a header. Raise a DataError if no project can be made from it."""
     try:
-        table, form, misfits = _read(path)
+        table, form, misfits = _read_columns(path)
     except FileNotFoundError:
         raise DataError(f"There is no file '{path}'.") from None
     except (OSError, pa.ArrowException, UndecodableError) as error:
@@ -106,7 +106,7 @@ def read_sample(path: Path) -> Sample:
                 f"{format_count(conversion.misfits, 'row')} without a valid '{conversion.column}'"
             )
 
-    def choice(purpose: str, example: str, *column_types: str) -> list[str]:
+    def describe_choice(purpose: str, example: str, *column_types: str) -> list[str]:
         # A column from which another is computed is no number to sum, and no key.
         free = [name for name in kinds if name not in sources]
         matching = [name for kind in column_types for name in free if kinds[name] == kind]
@@ -129,10 +129,10 @@ def read_sample(path: Path) -> Sample:
 
     return Sample(
         kinds,
-        choice("times", "2026-01-31T09:30:00Z", "TIMESTAMP"),
-        choice("texts", "york", "STRING"),
+        describe_choice("times", "2026-01-31T09:30:00Z", "TIMESTAMP"),
+        describe_choice("texts", "york", "STRING"),
         # Integers are more often counts or codes than amounts, so doubles come first.
-        choice("numbers", "12.5", "DOUBLE", "BIGINT"),
+        describe_choice("numbers", "12.5", "DOUBLE", "BIGINT"),
         table,
         rename,
         computed,
@@ -141,7 +141,7 @@ def read_sample(path: Path) -> Sample:
     )
 
 
-def _read(path: Path) -> tuple[pa.Table, Csv, list[str]]:
+def _read_columns(path: Path) -> tuple[pa.Table, Csv, list[str]]:
     """Return all columns of a CSV file as bytes, its format, and descriptions of its undecodable
     lines.
 

@@ -15,7 +15,7 @@ _SAMPLES = ("landing", "sample")
 _UNWANTED = ("__pycache__", ".ruff_cache")
 
 
-def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
+def write_project(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
     """Write a project as a whole or not at all.
 
     Args:
@@ -33,7 +33,7 @@ def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
     try:
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{choices.domain}-"))
         try:
-            _fill(scratch, choices, sample)
+            _fill_project(scratch, choices, sample)
             scratch.chmod(0o755)
             scratch.rename(project)
         except BaseException:
@@ -45,8 +45,8 @@ def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
     return project
 
 
-def _fill(project: Path, choices: Choices, sample: Path | None) -> None:
-    for path, name in _templates(choices.kind):
+def _fill_project(project: Path, choices: Choices, sample: Path | None) -> None:
+    for path, name in _list_templates(choices.kind):
         if sample is not None and name.parts[0] in _SAMPLES:
             continue
         target = project / _replace_names(str(name), choices)
@@ -60,7 +60,7 @@ def _fill(project: Path, choices: Choices, sample: Path | None) -> None:
         shutil.copyfile(sample, target / (sample.name.lstrip("._") or "1.csv"))
 
 
-def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
+def _list_templates(kind: str) -> Iterator[tuple[Path, Path]]:
     """Yield the template's files with their paths in a project, sorted by path.
 
     The files are written in that order, and the connector ingests sample files in the order in
@@ -75,7 +75,7 @@ def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
 def _replace_names(text: str, choices: Choices) -> str:
     """Return a text with the chosen names instead of the template's. Parts of longer names are
     replaced too, as in `orders_hourly`."""
-    names = choices.names
+    names = choices.names_by_placeholder
     return re.sub(
         rf"(?<![A-Za-z])({'|'.join(names)})(?![A-Za-z])", lambda match: names[match[0]], text
     )
@@ -88,9 +88,9 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
         # A value that happens to be an integer in the first file may be fractional in the next.
         kinds = {**choices.columns, choices.value: "DOUBLE"}
         # The header's own names, escaped so that they are only string literals.
-        columns = _entries(kinds)
-        rename = _entries(choices.rename)
-        computed = _entries(choices.computed)
+        columns = _format_entries(kinds)
+        rename = _format_entries(choices.rename)
+        computed = _format_entries(choices.computed)
         also = f"    rename={{\n{rename}    }},\n" if rename else ""
         also += f"    computed={{\n{computed}    }},\n" if computed else ""
         return re.sub(
@@ -106,7 +106,7 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
     return text
 
 
-def _entries(named: Mapping[str, str]) -> str:
+def _format_entries(named: Mapping[str, str]) -> str:
     """Return the entries of a dict as lines of Python code."""
     pairs = (
         (json.dumps(name, ensure_ascii=False), json.dumps(value, ensure_ascii=False))

@@ -21,15 +21,15 @@ from rich.console import Console
 from tidemark.base.instants import format_instant, parse_instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.draw.text import svg, text
-from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.draw.text import draw_svg, draw_text
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
 from tidemark_streaming.scenario.run.compare import (
     Difference,
     compare_results,
-    explain,
     find_differences,
+    tabulate_differences,
 )
-from tidemark_streaming.scenario.run.simulate import Result, simulate
+from tidemark_streaming.scenario.run.simulate import Result, simulate_scenario
 
 __all__ = ["Trial", "Trials"]
 
@@ -79,7 +79,7 @@ class Trials:
             "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
             **({} if lookups is None else {"lookups": lookups}),
             **({} if clock_start is None else {"clock_start": clock_start}),
-            "arrivals": _items(arrivals),
+            "arrivals": _to_items(arrivals),
             "open": not ends,
         }
         number = len(list(self.folder.glob("*.yaml"))) + 1
@@ -98,22 +98,22 @@ class Trial:
         self._transform = transform
         self._path = path
         self._content = content
-        self._scenario = self._load(content)
+        self._scenario = self._load_scenario(content)
 
     @property
     def windows(self) -> list[dict[str, Any]]:
         """The published rows as in `tidemark test --json`, with times and decimals as text."""
-        return self._batch["windows"]
+        return self._batch_result["windows"]
 
     @property
     def panes(self) -> list[dict[str, Any]]:
         """The panes; empty if the transform has no accumulation."""
-        return self._batch["panes"]
+        return self._batch_result["panes"]
 
     @property
     def late(self) -> list[dict[str, Any]]:
         """The too-late events, each with the window that it missed."""
-        return self._batch["late"]
+        return self._batch_result["late"]
 
     def expect(
         self,
@@ -132,14 +132,16 @@ class Trial:
         __tracebackhide__ = True
         parts = {"windows": windows, "panes": panes, "late": late}
         expected = {part: list(rows) for part, rows in parts.items() if rows is not None}
-        scenario = self._load({**self._content, "expect": expected})
+        scenario = self._load_scenario({**self._content, "expect": expected})
         assert scenario.expect is not None
-        differences = find_differences(scenario.expect, self._batch, scenario.slack)
+        differences = find_differences(scenario.expect, self._batch_result, scenario.slack)
         if differences:
-            raise AssertionError(self._drawn("not as expected", differences, self._batch))
+            raise AssertionError(
+                self._describe_failure("not as expected", differences, self._batch_result)
+            )
         return self
 
-    def same_in_any_cut(self, seed: int = 0, others: int = 3) -> "Trial":
+    def same_in_any_cut(self, seed: int = 0, cuts: int = 3) -> "Trial":
         """Assert that windows, panes and late events do not depend on the division of the arrivals
         into runs: all at once, one by one, and random divisions.
 
@@ -153,27 +155,29 @@ class Trial:
         """
         __tracebackhide__ = True
         arrivals = self._scenario.count_arrivals(self._scenario.source)
-        ways = random_cuts(arrivals, seed, others)
-        for way, result in zip(ways, simulate(self._warehouse, self._scenario, *ways), strict=True):
-            differences = compare_results(self._batch, result, self._scenario.slack)
+        ways = random_cuts(arrivals, seed, cuts)
+        for way, result in zip(
+            ways, simulate_scenario(self._warehouse, self._scenario, *ways), strict=True
+        ):
+            differences = compare_results(self._batch_result, result, self._scenario.slack)
             if differences:
                 runs = ", ".join(map(str, way))
                 title = f"not the same in runs of {runs} arrivals (seed {seed})"
                 raise AssertionError(
-                    self._drawn(title, differences, result, ("all at once", "in runs"))
+                    self._describe_failure(title, differences, result, ("all at once", "in runs"))
                 )
         return self
 
     @cached_property
-    def _batch(self) -> Result:
-        (result,) = simulate(self._warehouse, self._scenario, None)
+    def _batch_result(self) -> Result:
+        (result,) = simulate_scenario(self._warehouse, self._scenario, None)
         return result
 
-    def _load(self, content: Row) -> Scenario:
+    def _load_scenario(self, content: Row) -> Scenario:
         _write_scenario(self._path, content)
-        return load(self._path, lambda _: self._transform)
+        return load_scenario(self._path, lambda _: self._transform)
 
-    def _drawn(
+    def _describe_failure(
         self,
         title: str,
         differences: Sequence[Difference],
@@ -183,12 +187,12 @@ class Trial:
         """Return a failure's message: a table of differences, a picture, and the paths of picture
         and scenario."""
         table = StringIO()
-        Console(file=table, width=_WIDTH).print(explain(differences, sides=sides))
+        Console(file=table, width=_WIDTH).print(tabulate_differences(differences, sides=sides))
         picture = self._path.with_suffix(".svg")
-        picture.write_text(svg(self._scenario, result), encoding="utf-8")
+        picture.write_text(draw_svg(self._scenario, result), encoding="utf-8")
         return (
             f"{self._transform.name} is {title}:\n{table.getvalue()}\n"
-            f"{text(self._scenario, result)}\ndrawn: {picture}\nscenario: {self._path}"
+            f"{draw_text(self._scenario, result)}\ndrawn: {picture}\nscenario: {self._path}"
         )
 
 
@@ -215,22 +219,22 @@ def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
 def _write_scenario(path: Path, content: Row) -> None:
     """Write a scenario that is given as Python values."""
     path.write_text(
-        yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=1000),
+        yaml.safe_dump(_to_plain(content), sort_keys=False, allow_unicode=True, width=1000),
         encoding="utf-8",
     )
 
 
-def _items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
+def _to_items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
     """Return the items of a scenario's `arrivals`: a list of rows becomes one arrival."""
     return [a if isinstance(a, Mapping) else {"rows": list(a)} for a in arrivals]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _to_plain(value: Any) -> Any:  # noqa: ANN401
     match value:
         case Mapping():
-            return {str(name): _plain(part) for name, part in value.items()}
+            return {str(name): _to_plain(part) for name, part in value.items()}
         case list() | tuple():
-            return [_plain(part) for part in value]
+            return [_to_plain(part) for part in value]
         case datetime():
             return format_instant(parse_instant(value))
         case date() | Decimal():

@@ -14,7 +14,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.connect import prepare_session
 from tidemark.engine.server import managed_of
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.run.simulate import small
+from tidemark_streaming.scenario.run.simulate import open_small_session
 
 _QUERY_SECONDS = 0.02
 """The time for which a query runs before its engine is killed."""
@@ -41,7 +41,9 @@ class CaseEngine:
         spark_engine.ensure_engine(self.settings)
         spark = spark_engine.connect_session(self.settings)
         self._session.callback(spark.stop)
-        store = self._session.enter_context(small(Warehouse(spark, *self._place, registered=False)))
+        store = self._session.enter_context(
+            open_small_session(Warehouse(spark, *self._place, registered=False))
+        )
         # `small` clones the session.
         prepare_session(store.spark, self.settings)
         self._store = store

@@ -21,7 +21,13 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.background_poll import call_when
-from tidemark_streaming.dbt.marts import DBT, Marts, describe_failure, lacking, refuse
+from tidemark_streaming.dbt.marts import (
+    DBT,
+    Marts,
+    describe_failure,
+    describe_missing_table,
+    raise_if_any,
+)
 
 Row = dict[str, Any]
 MartRows = dict[date, Row]
@@ -109,11 +115,13 @@ class MartProject:
             address: the engine's address.
             when_written: a function that is called as soon as dbt has written the mart.
         """
-        refuse(lacking(self._marts.missing(store.has_table), [name]))
+        raise_if_any(
+            describe_missing_table(self._marts.find_missing_tables(store.has_table), [name])
+        )
         log = Path(mart_tables(store).path_of(name).removeprefix("file://")) / "_delta_log"
         with nullcontext() if when_written is None else _call_when_written(log, when_written):
-            found = self._marts.build(store, address, [name], full_refresh=full_refresh)
-        refuse(describe_failure(found))
+            found = self._marts.build_marts(store, address, [name], full_refresh=full_refresh)
+        raise_if_any(describe_failure(found))
 
 
 def _write(folder: Path, marts: Mapping[str, Definition]) -> Path:

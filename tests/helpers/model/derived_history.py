@@ -21,8 +21,8 @@ from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector
-from tidemark_streaming.scenario.run.outcome import NOTHING, derived_outcome, outcome
-from tidemark_streaming.scenario.run.simulate import small
+from tidemark_streaming.scenario.run.outcome import NOTHING, read_derived_outcome, read_outcome
+from tidemark_streaming.scenario.run.simulate import open_small_session
 
 Steps = dict[str, list[tuple[int, int]]]
 
@@ -39,7 +39,7 @@ def live_through(
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
     own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
     try:
-        with small(own) as store:
+        with open_small_session(own) as store:
             _live(store, scenario, chance)
             steps = Steps()
             for source in scenario.derived.values():
@@ -48,9 +48,9 @@ def live_through(
                 steps[source.name] = [(names.index(s.base), s.taken_arrival) for s in found]
             equal = _is_equal(store, scenario)
             windows = (
-                outcome(folder, scenario.transform) if steps[scenario.source.name] else NOTHING
+                read_outcome(folder, scenario.transform) if steps[scenario.source.name] else NOTHING
             )
-            derived = derived_outcome(folder, list(scenario.derived.values()))
+            derived = read_derived_outcome(folder, list(scenario.derived.values()))
             for change in (_correct, _erase, _erase):
                 change(store, scenario, chance)
                 equal = equal and _is_equal(store, scenario)

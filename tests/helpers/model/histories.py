@@ -23,8 +23,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector
-from tidemark_streaming.scenario.run.outcome import Rows, outcome
-from tidemark_streaming.scenario.run.simulate import small
+from tidemark_streaming.scenario.run.outcome import Rows, read_outcome
+from tidemark_streaming.scenario.run.simulate import open_small_session
 from tidemark_streaming.streams import continuous
 
 Item = dict[str, Any]
@@ -58,12 +58,12 @@ def lived_through(warehouse: Warehouse, scenario: Scenario, history: list[Item])
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
     own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
     try:
-        with small(own) as store:
+        with open_small_session(own) as store:
             asset = _Asset(store, scenario)
             for item in [*history, {"run": 99}]:
                 ((what, how),) = item.items()
                 getattr(asset, what)(how)
-        return outcome(folder, scenario.transform)
+        return read_outcome(folder, scenario.transform)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -11,7 +11,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.base.extra import Pipeline
 from tidemark_streaming.findings import polls
 from tidemark_streaming.home.domains import AvailableDomains, Domains
-from tidemark_streaming.monitor.metrics import exposition
+from tidemark_streaming.monitor.metrics import render_metrics
 from tidemark_streaming.monitor.overview import Monitor
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -20,7 +20,7 @@ Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def scraped(watcher: Monitor) -> Values:
     """Return the samples of a scrape."""
-    text = exposition(watcher.read()).decode()
+    text = render_metrics(watcher.read()).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

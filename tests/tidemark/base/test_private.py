@@ -35,7 +35,7 @@ def used(tmp_path: Path) -> Settings:
     """Return settings of a home in which each kind of process has left its files."""
     settings = Settings(home=tmp_path / "made" / "home")
     home = settings.home
-    orchestrator.prepare(home)
+    orchestrator.prepare_folder(home)
     with (
         foreground.running(settings, foreground.STREAM, "some"),
         lock_folder(home / "alone" / "made"),

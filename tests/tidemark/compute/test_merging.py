@@ -18,7 +18,7 @@ from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import after_heartbeat
 from tidemark.define.windows import Session
-from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
 
 Key = tuple[Any, ...]
 TIMING = {EARLY: "EARLY", ON_TIME: "ON_TIME", LATE: "LATE", FINAL: "LATE"}
@@ -104,7 +104,7 @@ def test_replayed_fragments_fire_like_single_events(told: dict[str, Any]) -> Non
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(told, file)
         file.flush()
-        scenario = load(Path(file.name))
+        scenario = load_scenario(Path(file.name))
     transform, end = scenario.transform, steps(scenario)[-1:]
     found: Counter[tuple[Any, ...]] = Counter()
     standing: Counter[tuple[Any, ...]] = Counter()

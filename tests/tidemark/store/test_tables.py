@@ -38,7 +38,7 @@ def known(sources: Sequence[str], assets: Sequence[str]) -> Domains:
 
 def clash(found: Domains) -> bool:
     try:
-        check_names(found.tables())
+        check_names(found.list_tables())
     except DefinitionError:
         return True
     return False
@@ -60,7 +60,7 @@ def test_two_tables_of_one_name_are_refused(
     sources: list[str], assets: list[str], words: str
 ) -> None:
     with pytest.raises(DefinitionError, match=words):
-        check_names(known(sources, assets).tables())
+        check_names(known(sources, assets).list_tables())
 
 
 def test_lookup_tables_share_the_namespace() -> None:
@@ -69,7 +69,7 @@ def test_lookup_tables_share_the_namespace() -> None:
     )
     found = Domains({}, {"readings": ingestion}, {"per_minute": PER_MINUTE})
     with pytest.raises(DefinitionError, match="lookup table of source 'readings'"):
-        check_names(found.tables())
+        check_names(found.list_tables())
 
 
 def test_names_that_differ_only_in_case_are_refused() -> None:
@@ -86,7 +86,7 @@ def test_names_are_refused_exactly_if_two_tables_share_one(
     sources: list[str], assets: list[str]
 ) -> None:
     found = known(sources, assets)
-    names = [*SYSTEM_TABLES, *{(str(t), t.table_identity): t for t in found.tables()}.values()]
+    names = [*SYSTEM_TABLES, *{(str(t), t.table_identity): t for t in found.list_tables()}.values()]
     assert clash(found) == (len({*map(str, names)}) < len(names))
 
 

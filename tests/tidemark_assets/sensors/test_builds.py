@@ -25,10 +25,10 @@ def some_marts() -> None: ...
 def test_builds_of_each_database_are_reported_once(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marts, "run", leaving(MADE))
+    monkeypatch.setattr(marts, "run_dbt", leaving(MADE))
     one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
-    other.build(unregistered(), "sc://localhost:1", [])
-    one.build(unregistered(), "sc://localhost:1", [])
+    other.build_marts(unregistered(), "sc://localhost:1", [])
+    one.build_marts(unregistered(), "sc://localhost:1", [])
     ticks = of_part(builds_reporter(one, some_marts), instance, settings)
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."
@@ -38,5 +38,5 @@ def test_builds_of_each_database_are_reported_once(
     assert ticks.skipped() == "No new builds."
     ticks.sensor = of_part(builds_reporter(one, some_marts), instance, settings).sensor
     assert ticks.skipped() == "No new builds."
-    one.build(unregistered(), "sc://localhost:1", [])
+    one.build_marts(unregistered(), "sc://localhost:1", [])
     assert ticks.skipped() == "Reported 1 marts and tests."

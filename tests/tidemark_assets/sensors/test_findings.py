@@ -32,7 +32,7 @@ from tidemark_assets.checks.findings_check import NO_FINDINGS, findings_checks, 
 from tidemark_assets.sensors.findings import findings_reporter
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.findings import services
-from tidemark_streaming.home.domains import load
+from tidemark_streaming.home.domains import load_domains
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.streams import desired_streams
@@ -102,14 +102,14 @@ def test_all_who_show_findings_show_the_same(home: Settings, instance: dg.Dagste
     while in_metrics(samples := scraped(watching)) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
     assert in_metrics(samples) == expected
-    assert page.state(watching.read(), "tidemark", 1)["findings"] == status
+    assert page.create_page_data(watching.read(), "tidemark", 1)["findings"] == status
 
     printed = " ".join(call("status").stdout.split())
     for finding in status:
         assert " ".join(f"{finding['cause']} {finding['remedy']}".split()) in printed
 
     for domain in DOMAINS:
-        known = load([domain])
+        known = load_domains([domain])
         ticks = of_part(findings_reporter(domain, known), instance, home)
         message = ticks.skipped()
         for node, key in keys_by_node(known).items():
@@ -152,7 +152,7 @@ def test_a_check_is_reported_again_only_if_its_findings_change(
     home: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "EVERY", 0.0)
-    ticks = of_part(findings_reporter("gated", load(["gated"])), instance, home)
+    ticks = of_part(findings_reporter("gated", load_domains(["gated"])), instance, home)
 
     def results() -> list[bool]:
         key = dg.AssetCheckKey(dg.AssetKey("gated"), NO_FINDINGS)
@@ -173,7 +173,7 @@ def test_the_page_of_an_asset_can_run_the_check(home: Settings) -> None:
     @dg.asset
     def gated() -> None: ...
 
-    known = load(["gated"])
+    known = load_domains(["gated"])
     checks = [
         check
         for check in findings_checks(known)

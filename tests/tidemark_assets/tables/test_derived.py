@@ -17,9 +17,9 @@ from tidemark.store.event_log.steps import Step
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.sensors import arrivals
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.home.domains import load
+from tidemark_streaming.home.domains import load_domains
 
-TILL = load(["till"])
+TILL = load_domains(["till"])
 
 
 def test_the_event_log_of_a_join_is_below_those_of_its_sources() -> None:

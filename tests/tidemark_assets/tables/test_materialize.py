@@ -29,7 +29,7 @@ from tidemark_assets.metadata.describe import UNKNOWN_TYPE
 from tidemark_assets.sensors import partitions
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
-from tidemark_streaming.home.domains import load
+from tidemark_streaming.home.domains import load_domains
 
 LOG, WINDOWS, DAILY = "flights_log", "departures_hourly", "departures_daily"
 RANGE: tuple[str, str] = (
@@ -195,7 +195,7 @@ def test_an_increment_after_full_backfills_changes_nothing(
     assert report.as_of == 11
     # An earlier test computed the second day including late events.
     assert {d.kind for d in report.differences} == {"late_loss"}
-    found = load(["tidemark_assets.flights"])
+    found = load_domains(["tidemark_assets.flights"])
     sensor = partitions_reporter(found.transforms, presentation.partitions_of, 10**12)
     ticks = of_part(sensor, platform.instance, settings)
     monkeypatch.setattr(partitions, "REPORT_TIMEOUT_MICROS", 10**15)

@@ -18,7 +18,7 @@ import tidemark_assets.definitions
 from tidemark_streaming.cli.app import app, PANELS
 from tidemark_streaming.home import domains
 from tidemark_streaming.monitor import app as service
-found = domains.load(["tidemark_assets.flights"])
+found = domains.load_domains(["tidemark_assets.flights"])
 print(list(PANELS["Extras"]), len(found.pipelines), [m for m in sys.modules if ".extras." in m])
 """
 

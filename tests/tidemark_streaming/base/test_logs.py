@@ -20,7 +20,7 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.foreground import commands
 from tidemark_streaming.home import services
-from tidemark_streaming.home.orchestrator import daemon, webserver
+from tidemark_streaming.home.orchestrator import daemon_command, webserver_command
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
@@ -174,8 +174,8 @@ def test_the_live_pages_service_logs_objects_too(
         services.start_watch(own)
         services.await_ready(own, "watch")
     finally:
-        services.service(own, "watch").stop()
-    lines = parsed(services.service(own, "watch").log)
+        services.find_service(own, "watch").stop()
+    lines = parsed(services.find_service(own, "watch").log)
     assert lines[0]["event"] == "listening"
     assert lines[0]["port"] == own.watch_port
     (trouble,) = [line for line in lines if line["event"] == "can't be read"]
@@ -183,6 +183,6 @@ def test_the_live_pages_service_logs_objects_too(
 
 
 def test_dagsters_processes_get_the_json_log_format() -> None:
-    for command in (daemon(Path("w"), "json"), webserver(Path("w"), 1, "json")):
+    for command in (daemon_command(Path("w"), "json"), webserver_command(Path("w"), 1, "json")):
         assert command[-2:] == ["--log-format", "json"]
-    assert "--log-format" not in daemon(Path("w"))
+    assert "--log-format" not in daemon_command(Path("w"))

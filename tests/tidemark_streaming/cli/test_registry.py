@@ -130,7 +130,7 @@ def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
     ]
 
     # A new schema, while the registry is down.
-    connector = domains.load(Settings().domains).ingestions[name].connector("")
+    connector = domains.load_domains(Settings().domains).ingestions[name].connector("")
     assert isinstance(connector, KafkaConnector)
     following = Following(tables, connector)
     noted = notes({"at": AT, "n": 5, "note": "new"}, place)

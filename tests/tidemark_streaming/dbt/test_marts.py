@@ -30,30 +30,30 @@ def test_a_build_is_recorded_for_its_own_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two databases may share a home."""
-    monkeypatch.setattr(marts, "run", leaving())
+    monkeypatch.setattr(marts, "run_dbt", leaving())
     one = Settings(home=tmp_path, database="one")
     other = one.model_copy(update={"database": "other"})
-    Marts(one).build(unregistered(), "sc://localhost:1", [])
-    assert len(Marts(one).builds(0)) == 1
-    assert Marts(other).builds(0) == []
-    Marts(other).build(unregistered(), "sc://localhost:1", [])
-    assert len(Marts(one).builds(0)) == len(Marts(other).builds(0)) == 1
+    Marts(one).build_marts(unregistered(), "sc://localhost:1", [])
+    assert len(Marts(one).list_builds(0)) == 1
+    assert Marts(other).list_builds(0) == []
+    Marts(other).build_marts(unregistered(), "sc://localhost:1", [])
+    assert len(Marts(one).list_builds(0)) == len(Marts(other).list_builds(0)) == 1
 
 
 def test_a_build_record_survives_the_cleanup_of_old_project_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """dbt's files of a project state are deleted after a week."""
-    monkeypatch.setattr(marts, "run", leaving())
+    monkeypatch.setattr(marts, "run_dbt", leaving())
     settings = Settings(home=tmp_path)
-    Marts(settings).build(unregistered(), "sc://localhost:1", [])
+    Marts(settings).build_marts(unregistered(), "sc://localhost:1", [])
     long_ago = time.time() - WEEK - 60
     for place in (settings.home / "marts").iterdir():
         os.utime(place, (long_ago, long_ago))
-    Marts(settings).build(unregistered(), "sc://localhost:1", [])
+    Marts(settings).build_marts(unregistered(), "sc://localhost:1", [])
     again = settings.model_copy(update={"database": "other"})
-    Marts(again).build(unregistered(), "sc://localhost:1", [])
-    assert len(Marts(settings).builds(0)) == 2
+    Marts(again).build_marts(unregistered(), "sc://localhost:1", [])
+    assert len(Marts(settings).list_builds(0)) == 2
 
 
 @pytest.mark.parametrize("status", [NodeStatus.Error, NodeStatus.Success])
@@ -62,7 +62,7 @@ def test_a_failed_build_is_the_loss_of_its_engine_if_that_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool, status: NodeStatus
 ) -> None:
     result = {"unique_id": "model.shop.m", "status": status, "execution_time": 1.0, "message": "?"}
-    monkeypatch.setattr(marts, "run", leaving(result))
+    monkeypatch.setattr(marts, "run_dbt", leaving(result))
     project = Marts(Settings(home=tmp_path))
     with serve() as (engine, port):
         session = open_session(Channel(f"sc://127.0.0.1:{port}"))
@@ -70,12 +70,12 @@ def test_a_failed_build_is_the_loss_of_its_engine_if_that_is_lost(
         engine.fault = FAULTS["SESSION_NOT_FOUND"] if is_lost else None
         if is_lost and status is NodeStatus.Error:
             with pytest.raises(EngineLostError):
-                project.build(warehouse, "sc://localhost:1", [])
-            assert project.builds(0) == []
+                project.build_marts(warehouse, "sc://localhost:1", [])
+            assert project.list_builds(0) == []
         else:
-            (outcome,) = project.build(warehouse, "sc://localhost:1", [])
+            (outcome,) = project.build_marts(warehouse, "sc://localhost:1", [])
             assert outcome.status == status
-            assert len(project.builds(0)) == 1
+            assert len(project.list_builds(0)) == 1
         client: Any = session
         client.client.close()
 
@@ -108,7 +108,7 @@ def test_each_status_of_dbt_is_a_success_or_a_failure(status: NodeStatus) -> Non
     """dbt-core 11114: a microbatch model with failed batches is a partial success."""
     found = marts.Outcome("daily", "model", status, 1.0, "a reason")
     good = {NodeStatus.Success, NodeStatus.Pass, NodeStatus.Warn, NodeStatus.NoOp}
-    assert found.good == (status in good)
+    assert found.has_passed == (status in good)
     said = marts.describe_failure([found])
     # A model is skipped only if another one failed.
     assert bool(said) == (status not in {*good, NodeStatus.Skipped})

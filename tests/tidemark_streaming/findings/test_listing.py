@@ -56,7 +56,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 def found_in(settings: Settings) -> list[tuple[str, str, str]]:
     """Return the kind, the level and the node of each finding."""
-    state = HomeReader(settings, patience=BROKERS_SECONDS).read()
+    state = HomeReader(settings, wait_seconds=BROKERS_SECONDS).read()
     return [(f.kind.value, f.level, f.node) for f in list_findings(state)]
 
 
@@ -255,7 +255,7 @@ def test_a_definition_is_compared_once_per_change_of_the_tables(
     commit(settings, gated, Increment(**_FIRST, **by(_HOURLY)))
     # The modification time of a folder that has just changed proves nothing.
     monkeypatch.setattr(tables, "_SETTLED", -math.inf)
-    reader = HomeReader(settings, patience=BROKERS_SECONDS)
+    reader = HomeReader(settings, wait_seconds=BROKERS_SECONDS)
     assert Kind.STALE in [f.kind for f in list_findings(reader.read())]
     monkeypatch.setattr(Lineage, "of_asset", None)
     assert Kind.STALE in [f.kind for f in list_findings(reader.read())]

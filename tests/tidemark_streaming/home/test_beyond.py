@@ -15,7 +15,7 @@ def test_an_erasure_reports_lookup_tables_as_out_of_reach() -> None:
     no_domains = Domains({}, {}, {})
     for references, told in (((), 0), (("people", "/data/cards"), 1)):
         source = replace(SOURCE, lookups=references)
-        beyond = erasure._beyond(
+        beyond = erasure._list_notes_on_copies(
             Settings(), no_domains, erasure.ErasureRequest(source, "true"), NOTHING
         )
         joined = [each for each in beyond if "(people, /data/cards) " in each]

@@ -76,14 +76,14 @@ def test_a_chain_takes_types_from_the_table_of_its_asset(home: Path, seed: int) 
     settings = Settings()
     schema = pa.schema({"computed": KINDS[key], "n": pa.int64(), "doubled": KINDS[total]})
     write_deltalake(f"{settings.warehouse}/{settings.database}/hourly", schema.empty_table())
-    columns = domains.load(settings.domains).sources["hours"].columns
+    columns = domains.load_domains(settings.domains).sources["hours"].columns
     assert (columns["computed"], columns["doubled"]) == (key, total)
     assert columns["n"] == "bigint"
 
 
 def test_a_chain_needs_types_before_its_asset_has_run(home: Path) -> None:
     with pytest.raises(DefinitionError, match=r"or from its table. Specify it, as in"):
-        domains.load(Settings().domains)
+        domains.load_domains(Settings().domains)
 
 
 COLLECTED = """
@@ -112,6 +112,6 @@ INGESTIONS = tuple(ingestion(each) for each in SOURCES)
 def test_objects_in_lists_tuples_and_dictionaries_are_found(home: Path) -> None:
     (home.parent / "project" / "chained" / "connectors.py").write_text(COLLECTED)
     (home.parent / "project" / "chained" / "transforms.py").write_text("")
-    known = domains.load(["chained"])
+    known = domains.load_domains(["chained"])
     assert set(known.sources) == {"north", "south", "east", "west", "far"}
     assert set(known.ingestions) == {"north", "south"}

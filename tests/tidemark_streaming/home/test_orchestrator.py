@@ -8,7 +8,7 @@ from tidemark_streaming.home import orchestrator
 
 
 def test_dagster_loads_the_generated_instance(tmp_path: Path) -> None:
-    folder = Path(orchestrator.prepare(tmp_path)["DAGSTER_HOME"])
+    folder = Path(orchestrator.prepare_folder(tmp_path)["DAGSTER_HOME"])
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         concurrency = instance.get_concurrency_config()
         assert concurrency.pool_config.default_pool_limit == 1
@@ -17,7 +17,7 @@ def test_dagster_loads_the_generated_instance(tmp_path: Path) -> None:
 
 
 def test_an_edited_configuration_is_kept(tmp_path: Path) -> None:
-    folder = Path(orchestrator.prepare(tmp_path)["DAGSTER_HOME"])
+    folder = Path(orchestrator.prepare_folder(tmp_path)["DAGSTER_HOME"])
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    orchestrator.prepare(tmp_path)
+    orchestrator.prepare_folder(tmp_path)
     assert (folder / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"

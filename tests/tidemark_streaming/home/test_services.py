@@ -40,7 +40,7 @@ def test_the_archive_is_built_by_a_process_that_checks_again(
     monkeypatch.setattr(archive, "archive_options", lambda *_: [])
     settings = Settings(home=tmp_path, engine_archive=True)
     assert services.make_archive(settings)
-    made = services.service(settings, "archive")
+    made = services.find_service(settings, "archive")
     record = made.read_record()
     assert record is not None
     with suppress(psutil.NoSuchProcess):
@@ -67,7 +67,7 @@ def test_shared_databases_are_created_before_the_services_start(
 
     monkeypatch.setattr(ManagedProcess, "start", start)
     settings = Settings(home=tmp_path, webserver_port=free_port())
-    services.start(settings, tmp_path / "workspace.yaml")
+    services.start_orchestrator(settings, tmp_path / "workspace.yaml")
     assert [name for name, _ in found] == ["webserver", "daemon"]
     assert all("runs" in tables for _, tables in found)
 
@@ -84,22 +84,22 @@ def test_a_killed_daemon_is_restarted_and_the_web_interface_keeps_running(
     workspace.write_text("load_from: []\n")
     names = ("webserver", "daemon")
     try:
-        services.start(settings, workspace)
-        started = {name: services.service(settings, name).find_running() for name in names}
+        services.start_orchestrator(settings, workspace)
+        started = {name: services.find_service(settings, name).find_running() for name in names}
         assert started["daemon"] is not None
         daemon = psutil.Process(started["daemon"].pid)
         daemon.kill()
         assert left([daemon]) == []
-        services.start(settings, workspace)
+        services.start_orchestrator(settings, workspace)
         for name in names:
             services.await_ready(settings, name)
-        assert services.service(settings, "webserver").find_running() == started["webserver"]
-        restarted = services.service(settings, "daemon").find_running()
+        assert services.find_service(settings, "webserver").find_running() == started["webserver"]
+        restarted = services.find_service(settings, "daemon").find_running()
         assert restarted is not None
         assert restarted.pid != daemon.pid
     finally:
         for name in names:
-            services.service(settings, name).stop()
+            services.find_service(settings, name).stop()
 
 
 def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:
@@ -107,5 +107,5 @@ def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:
     (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
     settings = Settings(home=tmp_path, webserver_port=free_port())
     with pytest.raises(EngineError, match=r"Dagster's databases .* can't be created: .*nonsense"):
-        services.start(settings, tmp_path / "workspace.yaml")
-    assert services.service(settings, "webserver").find_running() is None
+        services.start_orchestrator(settings, tmp_path / "workspace.yaml")
+    assert services.find_service(settings, "webserver").find_running() is None

@@ -292,10 +292,10 @@ def test_monitoring_reports_a_rejection_and_not_an_outage(
     told = {**connector(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
     wrong = KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
-    found = Backlogs().backlog(wrong, None)
+    found = Backlogs().get_backlog(wrong, None)
     assert sentence in (found.trouble or "")
-    assert found.refused
-    assert not found.silent
+    assert found.is_refused
+    assert not found.is_silent
 
 
 def test_a_topic_without_read_permission_is_reported(warehouse: Warehouse, broker: Secured) -> None:

@@ -223,6 +223,6 @@ def test_a_finding_alerts_in_a_real_prometheus(
         prometheus.terminate()
         prometheus.wait(60)
         log.close()
-        services.service(settings, "watch").stop()
+        services.find_service(settings, "watch").stop()
     assert alert["metric"]["node"] == "source sensors"
     assert alert["metric"]["kind"] == "dead_letters"

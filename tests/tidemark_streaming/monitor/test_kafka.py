@@ -18,9 +18,9 @@ from tidemark_streaming.home.domains import AvailableDomains, Domains
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.kafka.connector import Lag
-from tidemark_streaming.monitor.metrics import exposition
+from tidemark_streaming.monitor.metrics import render_metrics
 from tidemark_streaming.monitor.overview import Monitor
-from tidemark_streaming.monitor.page import state
+from tidemark_streaming.monitor.page import create_page_data
 
 
 def watcher(settings: Settings, connector: KafkaConnector) -> Monitor:
@@ -56,7 +56,7 @@ def test_the_consumer_lag_is_reported_by_partition(
         '{{partition="{}",source="clicks",topic="{}"}} {}',
     )
     while time.monotonic() < deadline:
-        text = exposition(watching.read()).decode()
+        text = render_metrics(watching.read()).decode()
         if lag.format(1, name, "3.0") in text:
             break
     assert lag.format(1, name, "3.0") in text, text
@@ -66,12 +66,12 @@ def test_the_consumer_lag_is_reported_by_partition(
     assert 'tidemark_source_undeclared_fields{source="clicks"} 1.0' in text
     topics.delete(name)
     deadline = time.monotonic() + 60
-    shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+    shown = create_page_data(seen, "tidemark", 3000)["sources"][0]["kafka"]
     # While a topic is being deleted, brokers list it but have no offsets for it.
     while "There is no topic" not in (shown["trouble"] or "") and time.monotonic() < deadline:
         seen = watching.read()
-        text = exposition(seen).decode()
-        shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+        text = render_metrics(seen).decode()
+        shown = create_page_data(seen, "tidemark", 3000)["sources"][0]["kafka"]
     # The brokers respond, so it is not an outage.
     assert brokers_finding(text), text
     assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
@@ -89,7 +89,7 @@ def test_silent_brokers_are_reported_and_do_not_block(
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
     monkeypatch.setattr(polls, "EVERY", 0.0)
     watching = watcher(settings, connector)
-    text = exposition(watching.read()).decode()
+    text = render_metrics(watching.read()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
     assert brokers_finding(text)
     assert "tidemark_kafka_consumer_lag{" not in text
@@ -100,11 +100,11 @@ def test_silent_brokers_are_reported_and_do_not_block(
         # A poll that waited for the next response would take longer than the response is held back.
         monkeypatch.setattr(polls, "BROKER_SECONDS", LONG)
         while not waiting.asked.is_set():
-            assert _backlog(watching).silent
+            assert _backlog(watching).is_silent
             assert time.monotonic() < deadline
         looks = [_backlog(watching) for _ in range(3)]
         assert waiting.still
-    assert all(backlog.silent for backlog in looks)
+    assert all(backlog.is_silent for backlog in looks)
 
 
 def _backlog(watching: Monitor) -> Backlog:
@@ -126,9 +126,11 @@ def test_the_known_lag_is_cleared_when_brokers_become_silent(
 
     monkeypatch.setattr(KafkaConnector, "lag", lag)
     connector, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
-    assert asked.backlog(connector, None).waiting == {("clicks", 0): 7}
+    assert asked.get_backlog(connector, None).waiting == {("clicks", 0): 7}
     deadline = time.monotonic() + 60
-    while (found := asked.backlog(connector, None)).trouble is None and time.monotonic() < deadline:
+    while (
+        found := asked.get_backlog(connector, None)
+    ).trouble is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert found.waiting == {}
     assert found.trouble == "Kafka at nowhere can't be read."

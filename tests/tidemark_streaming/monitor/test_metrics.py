@@ -33,7 +33,7 @@ from tidemark_streaming.findings.finding import Kind
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.monitor import page
-from tidemark_streaming.monitor.metrics import METRICS, exposition
+from tidemark_streaming.monitor.metrics import METRICS, render_metrics
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import LATENCIES, Histogram, Ledger, Runs, Timeline
@@ -72,7 +72,9 @@ def test_a_roll_up_behind_its_base_is_reported(
     watcher = Monitor(settings)
 
     def unfollowed() -> dict[str, str | None]:
-        told = {s["name"]: s for s in page.state(watcher.read(), "tidemark", 1)["streams"]}
+        told = {
+            s["name"]: s for s in page.create_page_data(watcher.read(), "tidemark", 1)["streams"]
+        }
         status = call("status", "--json")
         assert status.exit_code == 0, status.stderr
         listed = {a["asset"]: a for a in json.loads(status.stdout)["assets"]}
@@ -215,7 +217,7 @@ def test_status_metrics_and_page_show_the_same_figures(
     bring(warehouse, settings)
     watcher, status = Monitor(settings), call("status", "--json")
     assert status.exit_code == 0, status.stderr
-    found, told = scraped(watcher), page.state(watcher.read(), "tidemark", 1)
+    found, told = scraped(watcher), page.create_page_data(watcher.read(), "tidemark", 1)
     shown = {"sources": told["sources"], "assets": told["streams"]}
     compared = set[str]()
     for kind, figures in FIGURES.items():
@@ -376,7 +378,7 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
     with pytest.raises(DefinitionError, match="differs from its event log"):
         list(ingest(warehouse, changed))
     assert stands() == 1
-    (shown,) = page.state(watcher.read(), "tidemark", 1)["sources"]
+    (shown,) = page.create_page_data(watcher.read(), "tidemark", 1)["sources"]
     assert shown["refused"].startswith(
         "Source 'sensors' differs from its event log 'sensors_log' in the "
     )
@@ -423,7 +425,7 @@ def test_metric_names_follow_the_prometheus_conventions() -> None:
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: Prometheus itself was not asked")
 def test_prometheus_accepts_metrics_and_rules(tmp_path: Path) -> None:
-    text = exposition(Monitor(Settings(home=tmp_path / "home", domains=("watched",))).read())
+    text = render_metrics(Monitor(Settings(home=tmp_path / "home", domains=("watched",))).read())
     for command, given in (("metrics", text), ("rules", None)):
         more = [] if given is not None else [RULES]
         done = subprocess.run(

@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     settings = Settings()
     yield settings
-    services.service(settings, "watch").stop()
+    services.find_service(settings, "watch").stop()
 
 
 def test_the_service_starts_responds_and_stops(home: Settings) -> None:
@@ -41,7 +41,7 @@ def test_the_service_starts_responds_and_stops(home: Settings) -> None:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
     assert {"tidemark_source_events", "tidemark_asset_run_seconds"} <= found
-    watch = services.service(home, "watch")
+    watch = services.find_service(home, "watch")
     before = watch.find_running()
     services.start_watch(home)
     assert watch.find_running() == before, "what runs is left as it is"
@@ -98,7 +98,7 @@ def test_the_liveness_check_reads_nothing(home: Settings, monkeypatch: pytest.Mo
 
     monitor = Monitor(home)
     monkeypatch.setattr(monitor, "read", read)
-    client = TestClient(app.application(home, monitor), "http://127.0.0.1")
+    client = TestClient(app.create_application(home, monitor), "http://127.0.0.1")
     assert client.get("/alive").text == "alive\n"
     with pytest.raises(AssertionError, match="must not read"):
         client.get("/ready")
@@ -119,7 +119,7 @@ def test_the_service_refreshes_without_requests(
     monkeypatch.setattr(watcher, "read", counted)
     monkeypatch.setattr(app, "EVERY", 0.05)
     monkeypatch.setattr(app, "FRESH", 0.0)
-    service = app.application(home, watcher)
+    service = app.create_application(home, watcher)
 
     async def live() -> None:
         async with service.router.lifespan_context(service):
@@ -135,13 +135,16 @@ def test_pending_records_become_one_level_per_span() -> None:
     axis = page.Axis(end=600, step=5)
     second = 1_000_000
     known = [(290 * second, 9), (301 * second, 3), (303 * second, 7), (330 * second, 0)]
-    levels = axis.levels(known)
+    levels = axis.highest_by_point(known)
     assert len(levels) == page.POINTS
     # Earlier values are out of range; the highest value counts; a value is carried forward for a
     # while.
     assert levels[:12] == [7, 7, 7, 7, 7, None, 0, 0, 0, 0, 0, None]
-    assert page.Axis(end=600_000, step=3600).levels([(599_000 * second, 4)])[-2:] == [None, 4]
-    assert axis.levels([]) == [None] * page.POINTS
+    assert page.Axis(end=600_000, step=3600).highest_by_point([(599_000 * second, 4)])[-2:] == [
+        None,
+        4,
+    ]
+    assert axis.highest_by_point([]) == [None] * page.POINTS
 
 
 def test_a_missing_domain_is_reported_and_the_rest_shown(
@@ -156,4 +159,4 @@ def test_a_missing_domain_is_reported_and_the_rest_shown(
     (finding,) = state["findings"]
     assert finding["kind"] == "definition"
     assert "There is no domain package 'nowhere'" in finding["cause"]
-    assert "Traceback" not in services.service(home, "watch").log.read_text()
+    assert "Traceback" not in services.find_service(home, "watch").log.read_text()

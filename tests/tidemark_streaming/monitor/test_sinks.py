@@ -89,13 +89,13 @@ def test_a_topics_lag_in_versions_is_reported(
     way.send([], lambda: committed(2))
     found = seen(watching, lambda found: behind(found) == 0)
     assert value(found, "tidemark_sink_lag_seconds", **own) == 0
-    shown = page.state(watching.read(), "tidemark", 1)["sinks"]
+    shown = page.create_page_data(watching.read(), "tidemark", 1)["sinks"]
     well = {**own, "behind": 0, "waits": 0.0, "trouble": None}
     assert shown == [{**well, "state": None, "error": None}]
 
     def kept() -> tuple[float | None, str | None, str | None]:
         monkeypatch.setattr(watching._reader._services, "_seen", None)
-        (sink,) = page.state(watching.read(), "tidemark", 1)["sinks"]
+        (sink,) = page.create_page_data(watching.read(), "tidemark", 1)["sinks"]
         up = value(scraped(watching), "tidemark_sink_process_up", asset=asset.name)
         return up, sink["state"], sink["error"]
 
@@ -141,7 +141,7 @@ def test_streams_and_ingests_of_running_commands_are_reported(
         return (*running, value(found, "tidemark_ingest_up", source="clicks"))
 
     def shown() -> list[tuple[str, str, str]]:
-        streams = page.state(watching.read(), "tidemark", 1)["streams"]
+        streams = page.create_page_data(watching.read(), "tidemark", 1)["streams"]
         return [(s["state"], s["keptBy"], s["error"]) for s in streams]
 
     assert now() == (None, None, None)

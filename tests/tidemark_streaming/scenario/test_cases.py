@@ -9,9 +9,9 @@ import pytest
 
 from helpers.model.telling import LONG
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.parse import load_scenario
 from tidemark_streaming.scenario.run.compare import compare_results, find_differences
-from tidemark_streaming.scenario.run.simulate import Result, simulate
+from tidemark_streaming.scenario.run.simulate import Result, simulate_scenario
 
 CASES = Path(__file__).parents[2] / "cases"
 CUTS = (1, 2, 3, 1_000)
@@ -37,7 +37,10 @@ def is_long(path: Path) -> bool:
 
 
 def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
-    return {p.stem: partial(simulate, warehouse, load(p), *ways) for p, ways in WAYS.items()}
+    return {
+        p.stem: partial(simulate_scenario, warehouse, load_scenario(p), *ways)
+        for p, ways in WAYS.items()
+    }
 
 
 # Each case runs as a batch and in one cut; the scenarios of the rules are fast.
@@ -56,7 +59,7 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
 def test_a_case_gives_its_expected_results_in_any_cut(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:
-    case = load(path)
+    case = load_scenario(path)
     assert case.expect is not None
     batch, *streams = outcome_of(path.stem)
     assert find_differences(case.expect, batch, case.slack) == []
@@ -65,8 +68,8 @@ def test_a_case_gives_its_expected_results_in_any_cut(
 
 
 def test_a_wrong_expectation_is_reported_with_its_column(warehouse: Warehouse) -> None:
-    case = load(CASES / "negative" / "wrong-expectation.yaml")
+    case = load_scenario(CASES / "negative" / "wrong-expectation.yaml")
     assert case.expect is not None
-    for result in simulate(warehouse, case, None, 2):
+    for result in simulate_scenario(warehouse, case, None, 2):
         (found,) = find_differences(case.expect, result)
         assert list(found.columns) == ["n"]

@@ -21,9 +21,9 @@ from helpers.model.random_scenarios import scenarios
 from helpers.model.telling import LONG, Example, drawn, telling
 from helpers.suite.nightly import mostly_nightly
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
 from tidemark_streaming.scenario.run.compare import compare_results
-from tidemark_streaming.scenario.run.simulate import simulate
+from tidemark_streaming.scenario.run.simulate import simulate_scenario
 
 FEW = 7
 BY_ORDER = ("firstv", "lastv")
@@ -43,7 +43,7 @@ def found(warehouse: Warehouse, example: Example) -> list[Found]:
     lived = told if ordered(told) else shuffled(told, seed)
     cut = seed % 4 + 1
     ways = (None, cut) if LONG else (None,)
-    batch, *streams = simulate(warehouse, scenario(told), *ways)
+    batch, *streams = simulate_scenario(warehouse, scenario(told), *ways)
     after = batch | lived_through(warehouse, scenario(lived), history)
     return [
         ("as batch", told, batch),
@@ -81,7 +81,7 @@ def scenario(told: Row) -> Scenario:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.yaml"
         path.write_text(yaml.safe_dump(told))
-        return load(path)
+        return load_scenario(path)
 
 
 def faults(told: Row, found: Row) -> list[str]:

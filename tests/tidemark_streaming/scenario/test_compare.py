@@ -15,13 +15,13 @@ from rich.console import Console
 from helpers.model.oracle import simulate
 from tidemark.base.instants import INFINITY, as_datetime
 from tidemark_streaming.scenario.read.expectation import Expect
-from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.parse import load_scenario
 from tidemark_streaming.scenario.read.values import is_equal
 from tidemark_streaming.scenario.run.compare import (
     Difference,
     compare_results,
-    explain,
     find_differences,
+    tabulate_differences,
 )
 
 OWN = sorted((Path(__file__).parents[3] / "tests" / "scenarios").glob("*.yaml"))
@@ -198,7 +198,7 @@ def test_different_results_have_differences_in_rows_and_watermark() -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_the_oracle_gives_the_expected_results_of_each_scenario(path: Path) -> None:
-    scenario = load(path)
+    scenario = load_scenario(path)
     assert scenario.expect is not None
     found = simulate(yaml.safe_load(path.read_text()))
     assert find_differences(scenario.expect, found, scenario.slack) == []
@@ -213,7 +213,7 @@ def test_the_explanation_shows_rows_columns_and_values() -> None:
     ]
     console = Console(width=100, file=StringIO())
     with console.capture() as capture:
-        console.print(explain(found, title="a [scenario]"))
+        console.print(tabulate_differences(found, title="a [scenario]"))
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert (
         "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.parse import load_scenario
 from tidemark_streaming.scenario.read.reader import ScenarioError
 
 LAWFUL = """\
@@ -46,7 +46,7 @@ def complaint(tmp_path: Path, text: str | bytes) -> str:
     path = tmp_path / "file.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ScenarioError) as caught:
-        load(path)
+        load_scenario(path)
     assert caught.value.exit_code == 2
     sentence = str(caught.value)
     assert sentence.startswith(f"{path}:")
@@ -56,7 +56,7 @@ def complaint(tmp_path: Path, text: str | bytes) -> str:
 def test_the_base_scenario_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(LAWFUL)
-    assert load(path).name == "base"
+    assert load_scenario(path).name == "base"
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,6 +85,6 @@ def test_a_file_that_is_not_a_scenario_is_refused(tmp_path: Path, text: bytes, s
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
-        load(tmp_path / "none.yaml")
+        load_scenario(tmp_path / "none.yaml")
     said = f"{tmp_path / 'none.yaml'}: the file can't be read: no such file or directory."
     assert str(caught.value) == said

@@ -41,8 +41,8 @@ from tidemark.base import thresholds
 from tidemark.base.instants import INFINITY
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.read.parse import Scenario, load
-from tidemark_streaming.scenario.run.compare import compare_results, find_differences, parts
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
+from tidemark_streaming.scenario.run.compare import compare_results, find_differences, rows_by_part
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "derived").glob("*.yaml"))
 SEED = int(os.environ.get("TIDEMARK_TEST_SEED", "0"))
@@ -66,12 +66,12 @@ def scenario(content: Row) -> Scenario:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.yaml"
         path.write_text(yaml.safe_dump(content, sort_keys=False))
-        return load(path)
+        return load_scenario(path)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_the_oracle_gives_the_published_values(path: Path) -> None:
-    expected = load(path).expect
+    expected = load_scenario(path).expect
     assert expected is not None
     # A key `on` without quotes would be a boolean.
     content = yaml.safe_load(path.read_text())
@@ -183,7 +183,7 @@ def is_equal(expected: Row, found: Row) -> bool:
     """Return whether two results have the same rows, in any order."""
     one, other = (
         {part: sorted(map(repr, map(sorted, map(dict.items, rows)))) for part, rows in given}
-        for given in (parts(expected).items(), parts(found).items())
+        for given in (rows_by_part(expected).items(), rows_by_part(found).items())
     )
     return one == other
 

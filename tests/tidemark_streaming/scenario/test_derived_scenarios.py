@@ -11,7 +11,7 @@ from tidemark.base.instants import parse_instant
 from tidemark.define.derived.join import Between, Join
 from tidemark.define.derived.union import Union
 from tidemark_streaming.scenario.read.arrivals import ScenarioArrival
-from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
 from tidemark_streaming.scenario.read.reader import ScenarioError
 
 VALID = """\
@@ -49,7 +49,7 @@ CASES = yaml.safe_load(Path(__file__).with_name("derived_complaints.yaml").read_
 def scenario(folder: Path, text: str) -> Scenario:
     path = folder / "scenario.yaml"
     path.write_text(text)
-    return load(path)
+    return load_scenario(path)
 
 
 def test_derived_sources_are_parsed(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_a_tick_needs_several_sources(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text(text)
     with pytest.raises(ScenarioError, match=":4: 'tick' is for scenarios of several sources"):
-        load(path, lambda _: transforms.orders_per_hour)
+        load_scenario(path, lambda _: transforms.orders_per_hour)

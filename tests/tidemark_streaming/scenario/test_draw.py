@@ -16,11 +16,11 @@ from helpers.model.random_derived import random_derived_scenario
 from helpers.model.random_scenarios import scenarios
 from helpers.suite.pages import ROOT
 from tidemark.base.instants import INFINITY, format_instant
-from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify
-from tidemark_streaming.scenario.draw.event_logs import event_logs, steps
-from tidemark_streaming.scenario.draw.text import WIDTH, svg, text
-from tidemark_streaming.scenario.draw.timeline import timeline
-from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify_events
+from tidemark_streaming.scenario.draw.event_logs import event_logs, list_steps
+from tidemark_streaming.scenario.draw.text import WIDTH, draw_svg, draw_text
+from tidemark_streaming.scenario.draw.timeline import create_timeline
+from tidemark_streaming.scenario.read.parse import Scenario, load_scenario
 
 OWN = ROOT / "tests" / "scenarios"
 DERIVED = ROOT / "tests" / "cases" / "derived"
@@ -30,7 +30,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def run(path: Path) -> tuple[Scenario, dict[str, Any]]:
     content = yaml.safe_load(path.read_text())
     oracle = derived_oracle.simulate if "sources" in content else simulate
-    return load(path), oracle(content)
+    return load_scenario(path), oracle(content)
 
 
 def own(name: str) -> tuple[Scenario, dict[str, Any]]:
@@ -77,7 +77,7 @@ fires on time, late each arrival; accumulating
 ● on time   ◆ late   ✕ too late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
-    assert text(*own("sub-second")) == expected
+    assert draw_text(*own("sub-second")) == expected
 
 
 def test_merged_sessions_are_drawn() -> None:
@@ -107,7 +107,7 @@ arrival; retracting
 ● on time   ◆ late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
-    assert text(*own("session-late-event-merges-two")) == expected
+    assert draw_text(*own("session-late-event-merges-two")) == expected
 
 
 def test_a_moving_processing_clock_is_drawn() -> None:
@@ -140,7 +140,7 @@ minute; accumulating
 ● on time   ◆ late   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
-    assert text(*own("late-every")) == expected
+    assert draw_text(*own("late-every")) == expected
 
 
 def test_sources_and_the_arrivals_that_a_join_takes_are_drawn() -> None:
@@ -186,8 +186,8 @@ Ulm                                      [==========================)
 ● on time   ✕ too late   ∅ no event time   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
-    assert text(*own("an-unpaid-order")) == expected
-    found = shapes(svg(*own("an-unpaid-order")))
+    assert draw_text(*own("an-unpaid-order")) == expected
+    found = shapes(draw_svg(*own("an-unpaid-order")))
     legend = 1
     assert found["watermark"] == 3 + legend
     assert found["on-time"] == 6 + legend
@@ -196,7 +196,7 @@ Ulm                                      [==========================)
 
 
 def test_retractions_of_a_chain_are_drawn_with_a_minus() -> None:
-    lines = text(*own("chain-total-of-totals-changes")).splitlines()
+    lines = draw_text(*own("chain-total-of-totals-changes")).splitlines()
     (at,) = [n for n, line in enumerate(lines) if line.startswith("#3 s #3")]
     labels = [line.split("●")[1].strip(" ┊") for line in lines[at : at + 2]]
     assert labels == ["-12", "18"]
@@ -209,16 +209,16 @@ def test_overlapping_events_are_drawn_as_a_count(tmp_path: Path) -> None:
     path = tmp_path / "crowd.yaml"
     path.write_text(yaml.safe_dump(crowd))
     scenario, result = run(path)
-    (line,) = [line for line in text(scenario, result).splitlines() if line.startswith("#0")]
+    (line,) = [line for line in draw_text(scenario, result).splitlines() if line.startswith("#0")]
     assert line.split() == ["#0", "●x4", "●x4", "●x4"]
-    assert shapes(svg(scenario, result))["on-time"] == 3 + 1
+    assert shapes(draw_svg(scenario, result))["on-time"] == 3 + 1
 
 
 def test_an_empty_result_is_drawn_as_no_output() -> None:
     scenario, result = own("open-stream")
     nothing = result | {"windows": [], "panes": []}
-    assert "(no output)" in text(scenario, nothing)
-    assert shapes(svg(scenario, nothing))["bar"] == 0
+    assert "(no output)" in draw_text(scenario, nothing)
+    assert shapes(draw_svg(scenario, nothing))["bar"] == 0
 
 
 def test_a_scenario_without_arrivals_is_drawn(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_a_scenario_without_arrivals_is_drawn(tmp_path: Path) -> None:
     given = yaml.safe_load((OWN / "no-keys.yaml").read_text())
     path.write_text(yaml.safe_dump(given | {"arrivals": [], "open": True}))
     scenario, result = run(path)
-    assert "(no output)" in text(scenario, result)
-    assert shapes(svg(scenario, result))["number"] == 0
+    assert "(no output)" in draw_text(scenario, result)
+    assert shapes(draw_svg(scenario, result))["number"] == 0
 
 
 def test_long_labels_are_truncated(tmp_path: Path) -> None:
@@ -235,13 +235,13 @@ def test_long_labels_are_truncated(tmp_path: Path) -> None:
     given = (OWN / "two-keys.yaml").read_text()
     path.write_text(given.replace("name: a", "name: " + "abcdefghij" * 12))
     scenario, result = run(path)
-    lines = text(scenario, result).splitlines()
+    lines = draw_text(scenario, result).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert any("abcdefghijabcdefghija… 1" in line for line in lines)
 
 
 def test_the_svg_has_a_mark_per_event_and_a_bar_per_window() -> None:
-    found = shapes(svg(*own("sub-second")))
+    found = shapes(draw_svg(*own("sub-second")))
     legend = 1
     assert found["on-time"] == 4 + legend
     assert found["late"] == 1 + legend
@@ -253,12 +253,12 @@ def test_the_svg_has_a_mark_per_event_and_a_bar_per_window() -> None:
 
 
 def test_the_svg_marks_merged_sessions_and_open_windows() -> None:
-    assert shapes(svg(*own("session-late-event-merges-two")))["merged"] == 2
-    assert shapes(svg(*own("open-stream")))["open"] == 1
+    assert shapes(draw_svg(*own("session-late-event-merges-two")))["merged"] == 2
+    assert shapes(draw_svg(*own("open-stream")))["open"] == 1
 
 
 def test_the_svg_has_title_and_description_and_no_references() -> None:
-    picture = svg(*own("two-keys"))
+    picture = draw_svg(*own("two-keys"))
     root = ElementTree.fromstring(picture)
     assert root.tag == f"{SVG}svg"
     assert root.findtext(f"{SVG}title") == "two-keys"
@@ -277,8 +277,8 @@ def test_texts_in_the_data_are_escaped(tmp_path: Path) -> None:
         (OWN / "null-keys.yaml").read_text().replace("name: b}", r'name: "<&>\a\n\"' '"}')
     )
     scenario, result = run(path)
-    assert "<&>··" in text(scenario, result)
-    labels = [e.text for e in ElementTree.fromstring(svg(scenario, result)).iter(f"{SVG}text")]
+    assert "<&>··" in draw_text(scenario, result)
+    labels = [e.text for e in ElementTree.fromstring(draw_svg(scenario, result)).iter(f"{SVG}text")]
     assert '<&>··"' in labels
 
 
@@ -287,10 +287,10 @@ def test_a_watermark_by_an_unsupported_expression_is_not_drawn(tmp_path: Path) -
     given = (OWN / "perfect-nothing-is-late.yaml").read_text()
     path.write_text(given.replace("{perfect: {}}", "{punctuated: CASE WHEN v > 1 THEN ts END}"))
     result = simulate(yaml.safe_load(given))
-    assert shapes(svg(load(path), result))["watermark"] == 0
-    assert "┊" not in text(load(path), result)
+    assert shapes(draw_svg(load_scenario(path), result))["watermark"] == 0
+    assert "┊" not in draw_text(load_scenario(path), result)
     path.write_text(given.replace("{perfect: {}}", "{punctuated: ts}"))
-    assert shapes(svg(load(path), result))["watermark"] == 2
+    assert shapes(draw_svg(load_scenario(path), result))["watermark"] == 2
 
 
 def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
     given = (OWN / "only-late-events.yaml").read_text()
     strategy = "{per_partition: {column: name, bound: 1 second, idle: 1 hour}}"
     path.write_text(given.replace("{monotonous: {}}", strategy))
-    found = load(path)
-    after = [s.after for s in steps(found, found.source)]
+    found = load_scenario(path)
+    after = [s.after for s in list_steps(found, found.source)]
     assert [format_instant(a) for a in after] == [
         "2024-01-01T00:00:11Z",
         "2024-01-01T00:00:11Z",
@@ -311,8 +311,8 @@ def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(OWN.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_scenario_can_be_drawn(path: Path) -> None:
     scenario, result = run(path)
-    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
-    assert shapes(svg(scenario, result))["bar"] >= len(result["windows"])
+    assert max(map(len, draw_text(scenario, result).splitlines())) <= WIDTH
+    assert shapes(draw_svg(scenario, result))["bar"] >= len(result["windows"])
 
 
 @settings(
@@ -329,14 +329,14 @@ def test_the_picture_matches_the_result_for_random_scenarios(
     path = tmp_path / "any.yaml"
     path.write_text(yaml.safe_dump(drawn))
     scenario, result = run(path)
-    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
-    ElementTree.fromstring(svg(scenario, result))
-    arrivals = steps(scenario, scenario.source)
+    assert max(map(len, draw_text(scenario, result).splitlines())) <= WIDTH
+    ElementTree.fromstring(draw_svg(scenario, result))
+    arrivals = list_steps(scenario, scenario.source)
     assert format_instant(arrivals[-1].after) == result["watermark"]
-    events = classify(scenario, arrivals)
+    events = classify_events(scenario, arrivals)
     late = sum(list(e.windows.values()).count(TOO_LATE) for e in events)
-    assert late + sum(e.verdict == NO_TIME for e in events) == len(result["late"])
-    for bar in timeline(scenario, result).bars or ():
+    assert late + sum(e.overall_lateness == NO_TIME for e in events) == len(result["late"])
+    for bar in create_timeline(scenario, result).bars or ():
         fired = [pane.arrival for pane in bar.panes]
         told = [arrival for arrival in fired if arrival is not None]
         assert told == sorted(told)
@@ -350,8 +350,8 @@ def as_float(watermark: int | None) -> float:
 @pytest.mark.parametrize("path", sorted(DERIVED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_case_of_derived_sources_can_be_drawn(path: Path) -> None:
     scenario, result = run(path)
-    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
-    assert shapes(svg(scenario, result))["bar"] == len(result.get("windows", ()))
+    assert max(map(len, draw_text(scenario, result).splitlines())) <= WIDTH
+    assert shapes(draw_svg(scenario, result))["bar"] == len(result.get("windows", ()))
 
 
 def test_the_picture_matches_the_result_for_random_derived_sources(tmp_path: Path) -> None:
@@ -360,8 +360,8 @@ def test_the_picture_matches_the_result_for_random_derived_sources(tmp_path: Pat
         path = tmp_path / "any.yaml"
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         scenario, result = run(path)
-        assert max(map(len, text(scenario, result).splitlines())) <= WIDTH, seed
-        ElementTree.fromstring(svg(scenario, result))
+        assert max(map(len, draw_text(scenario, result).splitlines())) <= WIDTH, seed
+        ElementTree.fromstring(draw_svg(scenario, result))
         logs, expected = event_logs(scenario, result), derived_oracle.source_logs(content)
         for name, definition in content["derived"].items():
             expected[name] = derived_oracle.derive(definition, expected, None)
@@ -380,7 +380,7 @@ MEASURED = sorted(ROOT.glob("docs/images/measured/*.svg"))
 def test_figures_in_the_docs_are_up_to_date(figure: Path) -> None:
     path = path_of(figure.stem).relative_to(ROOT)
     again = f"tidemark test {path} --svg docs/images"
-    assert figure.read_text() == svg(*own(figure.stem)), again
+    assert figure.read_text() == draw_svg(*own(figure.stem)), again
 
 
 def test_each_figure_is_used_in_the_docs() -> None:

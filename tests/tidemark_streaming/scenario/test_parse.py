@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.instants import INFINITY, parse_instant
+from tidemark.define.column_spelling import write_column
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
@@ -19,9 +20,8 @@ from tidemark.define.watermarks import (
     Watermark,
 )
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
-from tidemark_streaming.scenario.read import aggregates
 from tidemark_streaming.scenario.read.expectation import Expect
-from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival, load
+from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival, load_scenario
 
 ROOT = Path(__file__).parents[3]
 CASES = sorted((ROOT / "tests" / "cases").rglob("*.yaml"))
@@ -47,12 +47,12 @@ def scenario(folder: Path, *changes: tuple[str, str]) -> Scenario:
         text = text.replace(old, new)
     path = folder / "bare.yaml"
     path.write_text(text)
-    return load(path)
+    return load_scenario(path)
 
 
 @pytest.mark.parametrize("path", CASES + OWN, ids=lambda path: path.stem)
 def test_every_scenario_loads(path: Path) -> None:
-    loaded = load(path)
+    loaded = load_scenario(path)
     assert loaded.name
     assert loaded.expect is not None
     assert loaded.arrivals[-1].ends is not ("open: true" in path.read_text())
@@ -228,4 +228,4 @@ expect:
 )
 def test_a_column_is_quoted_only_if_it_must_be(column: str, written: str) -> None:
     """An aggregate over a plain name has the same text, and fingerprint, as one in Python."""
-    assert aggregates._write_column(column) == written
+    assert write_column(column) == written

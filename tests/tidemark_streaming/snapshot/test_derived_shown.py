@@ -49,7 +49,9 @@ def test_a_join_is_shown_with_its_lag_and_its_unjoined_rows(
     assert "not in the event log" not in shown
 
     overview = Monitor(settings).read()
-    on_page = {each["name"]: each for each in page.state(overview, "tidemark", 1)["sources"]}
+    on_page = {
+        each["name"]: each for each in page.create_page_data(overview, "tidemark", 1)["sources"]
+    }
     assert on_page["paid_orders"]["bases"] == [("orders", 1), ("payments", 1)]
     assert (on_page["paid_orders"]["unjoined"], on_page["orders"]["bases"]) == (2, [])
     samples = {m.name: dict(m.samples(overview)) for m in METRICS}

@@ -30,7 +30,7 @@ def test_a_silent_source_is_shown_until_data_arrives(
         result = call("status", "--json")
         assert result.exit_code == 0, result.stderr
         (source,) = json.loads(result.stdout)["sources"]
-        (on_page,) = page.state(Monitor(settings).read(), "tidemark", 1)["sources"]
+        (on_page,) = page.create_page_data(Monitor(settings).read(), "tidemark", 1)["sources"]
         assert format_instant(kept.source(SOURCE).silent_since) == source["silent_since"]
         return source["silent_since"], on_page["silentSince"]
 

@@ -265,7 +265,7 @@ def test_invalid_arguments_are_refused_and_nothing_is_written(
 
 def test_a_failed_write_leaves_no_files(here: Path) -> None:
     with pytest.raises(DataError, match=r"can't be written in .*: no such file or directory"):
-        starter.write(Choices("shop"), here, sample=here / "gone.csv")
+        starter.write_project(Choices("shop"), here, sample=here / "gone.csv")
     assert list(here.iterdir()) == []
 
 

@@ -163,7 +163,7 @@ def test_each_conversion_gives_the_same_values_in_the_engine(spark: SparkSession
     by_text = [*TEXT_TIMES, *DATE_AND_TIME, *DATES, *COMMA_NUMBERS]
     for conversions, values, operand in ((by_text, texts, "'{}'"), (EPOCHS, numbers, "{}L")):
         for conversion in conversions:
-            for text, value in zip(values, conversion.convert(values), strict=True):
+            for text, value in zip(values, conversion.convert_texts(values), strict=True):
                 if value is not None:
                     expected.append(value)
                     expressions.append(conversion.sql.format(operand.format(text)))

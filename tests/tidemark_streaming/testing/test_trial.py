@@ -9,7 +9,7 @@ import pytest
 
 from kiosk.transforms import believed, numbered, orders_per_day, orders_per_hour, takings
 from tidemark_streaming import testing
-from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.parse import load_scenario
 from tidemark_streaming.scenario.read.reader import ScenarioError
 from tidemark_streaming.testing import Trials
 from tidemark_streaming.testing.trial import random_cuts
@@ -46,7 +46,7 @@ def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Tr
     assert [row["town"] for row in trial.windows] == ["YORK", "LEEDS", "LEEDS"]
     assert trial.panes[0]["taken"] == "6.50"
     assert trial.late[0]["watermark"] == "2026-01-01T11:50:00Z"
-    trial.same_in_any_cut(seed=3, others=1)
+    trial.same_in_any_cut(seed=3, cuts=1)
 
 
 # It computes the join in each of three ways.
@@ -64,7 +64,7 @@ def test_a_transform_of_a_join_has_the_arrivals_of_both_sources(tidemark_scenari
     ).expect(windows=[{"city": "Ulm", "orders": 2, "unpaid": 1}])
     with pytest.raises(AssertionError, match="computed from orders and payments"):
         trial.expect(windows=[])
-    trial.same_in_any_cut(others=1)
+    trial.same_in_any_cut(cuts=1)
 
 
 def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -> None:
@@ -80,7 +80,7 @@ def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -
     scenario = tidemark_scenario.folder / "orders_per_hour-1.yaml"
     assert said.endswith(f"drawn: {scenario.with_suffix('.svg')}\nscenario: {scenario}")
     assert "<svg" in scenario.with_suffix(".svg").read_text()
-    again = load(scenario)
+    again = load_scenario(scenario)
     assert again.transform.name == "orders_per_hour"
     assert again.expect is not None
 
@@ -88,7 +88,7 @@ def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -
 def test_a_transform_that_depends_on_the_cut_is_reported(tidemark_scenario: Trials) -> None:
     trial = tidemark_scenario(numbered, [[EARLY], [OTHER], [FREE]])
     with pytest.raises(AssertionError) as caught:
-        trial.same_in_any_cut(others=0)
+        trial.same_in_any_cut(cuts=0)
     said = str(caught.value)
     assert "numbered is not the same in runs of 1, 1, 1, 1 arrivals (seed 0):" in said
     assert "all at once" in said
@@ -163,7 +163,7 @@ def test_an_asset_that_cannot_run_is_reported(tmp_path: Path, by: str, says: str
     path = tmp_path / "late.yaml"
     path.write_text(SCENARIO.replace("kiosk.transforms:orders_per_hour", by))
     with pytest.raises(ScenarioError) as caught:
-        load(path)
+        load_scenario(path)
     assert says in str(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_a_scenario_with_an_asset_and_a_transform_is_refused(tmp_path: Path) -> 
     with pytest.raises(
         ScenarioError, match=":9: 'transform' is not part of a scenario of an asset"
     ):
-        load(path)
+        load_scenario(path)
 
 
 def test_cuts_are_one_by_one_and_random_by_seed() -> None:

@@ -59,7 +59,7 @@ def print_next_steps(settings: Settings) -> None:
     from tidemark.engine.launch import cache
     from tidemark_streaming.home import services
 
-    url = services.url(settings)
+    url = services.webserver_url(settings)
     # In a checkout, `tidemark` is not on PATH; an installed package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Where to look next[/]")

@@ -109,7 +109,7 @@ def command(
         with step("launch Dagster runs that update the other assets") as work:
             try:
                 for domain in _DOMAINS:
-                    services.launch(settings, domain, orchestrator.catch_up(domain))
+                    services.launch_job(settings, domain, orchestrator.catch_up(domain))
                 work.note = f"{format_count(len(_DOMAINS), 'run')} launched"
             except EngineError as error:
                 # The demo's results do not depend on these runs.

@@ -77,7 +77,7 @@ def command(
     """
     from tidemark_streaming.starter import choices as chosen
     from tidemark_streaming.starter.sample import read_sample
-    from tidemark_streaming.starter.write import write
+    from tidemark_streaming.starter.write import write_project
 
     if like is not None and kafka:
         raise DefinitionError(
@@ -118,7 +118,7 @@ def command(
             options=sample.options,
             begins=day,
         )
-    folder = write(choices, Path.cwd(), like)
+    folder = write_project(choices, Path.cwd(), like)
     begin = (folder / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
     lines = [f"created: {folder.name}/"]
     if sample is not None:

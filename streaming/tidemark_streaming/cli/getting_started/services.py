@@ -58,7 +58,7 @@ def up() -> None:
 
     extras.require_extra("dagster")
     settings = Settings()
-    workspace = orchestrator.workspace(settings)
+    workspace = orchestrator.write_workspace(settings)
     if orchestrator.without_marts(settings):
         print_warning(
             "The marts are not available, because dbt is not installed: `pip install "
@@ -67,13 +67,13 @@ def up() -> None:
     with step("Spark engine") as work:
         engine.ensure_engine(settings, work.show)
         work.note = engine.read_status(settings).address
-    services.start(settings, workspace)
+    services.start_orchestrator(settings, workspace)
     services.start_watch(settings)
     for name, title in _NAMES.items():
         with step(title) as work:
             work.note = services.await_ready(settings, name)
     out().print(
-        f"\nTidemark is up: [bold]{services.url(settings)}[/], live page "
+        f"\nTidemark is up: [bold]{services.webserver_url(settings)}[/], live page "
         f"[bold]{services.watch_url(settings)}[/]\n`tidemark status` shows the addresses, "
         "`tidemark down` stops everything."
     )
@@ -90,7 +90,9 @@ def down() -> None:
     from tidemark_streaming.home import services
 
     settings = Settings()
-    running = [s for n in reversed(_NAMES) if (s := services.service(settings, n)).find_running()]
+    running = [
+        s for n in reversed(_NAMES) if (s := services.find_service(settings, n)).find_running()
+    ]
     for process in running:
         with step(f"stop {_NAMES[process.name]}"):
             process.stop()
@@ -131,7 +133,7 @@ def status() -> Output:
 
     settings = Settings()
     processes = _processes(settings)
-    state = HomeReader(settings, patience=BROKERS_SECONDS).read()
+    state = HomeReader(settings, wait_seconds=BROKERS_SECONDS).read()
     assets = [asset.snapshot for asset in state.assets.values()]
     data = {
         "processes": processes,
@@ -284,7 +286,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
         }
     ]
     for name, title in {**_NAMES, **_BROKER}.items():
-        process = services.service(settings, name)
+        process = services.find_service(settings, name)
         record = process.find_running()
         if name in _BROKER and process.read_record() is None:
             continue
@@ -316,7 +318,7 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
     from tidemark_streaming.home import services
 
     if name == "webserver":
-        return services.url(settings)
+        return services.webserver_url(settings)
     if name == "watch":
         return services.watch_url(settings)
     if name in _BROKER and record is not None:

@@ -54,7 +54,7 @@ def command(
 
     Example: `tidemark test scenarios/late.yaml --draw`
     """
-    from tidemark_streaming.scenario.draw.text import text
+    from tidemark_streaming.scenario.draw.text import draw_text
 
     scenarios, refused = _load(files)
     if not scenarios:
@@ -79,7 +79,7 @@ def command(
         if svg is not None:
             _draw(scenario, first, svg)
         if draw and not json:
-            typer.echo(text(scenario, first))
+            typer.echo(draw_text(scenario, first))
         elif not json:
             _show(scenario, first)
     if json:
@@ -97,13 +97,13 @@ def command(
 def _load(files: list[Path]) -> tuple[list["Scenario"], list[dict[str, str]]]:
     """Return the scenarios in the files, and the errors of the files that have none, which are
     printed."""
-    from tidemark_streaming.scenario.read.parse import load
+    from tidemark_streaming.scenario.read.parse import load_scenario
 
     scenarios = list["Scenario"]()
     refused = list[dict[str, str]]()
     for file in files:
         try:
-            scenarios.append(load(file))
+            scenarios.append(load_scenario(file))
         except TidemarkError as error:
             print_error(str(error))
             refused.append({"file": str(file), "error": str(error)})
@@ -134,12 +134,12 @@ def _simulate(
         ways: None for a batch; a number for a stream in runs of that many arrivals. There is one
             result for each.
     """
-    from tidemark_streaming.scenario.run.simulate import simulate
+    from tidemark_streaming.scenario.run.simulate import simulate_scenario
 
     def run(scenario: "Scenario") -> _Trial:
         began = time.monotonic()
         try:
-            results = simulate(store, scenario, *ways)
+            results = simulate_scenario(store, scenario, *ways)
         except TidemarkError as error:
             return _Trial(time.monotonic() - began, [], error)
         return _Trial(time.monotonic() - began, results)
@@ -158,26 +158,30 @@ def _simulate(
 
 
 def _right(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
-    from tidemark_streaming.scenario.run.compare import compare_results, explain, find_differences
+    from tidemark_streaming.scenario.run.compare import (
+        compare_results,
+        find_differences,
+        tabulate_differences,
+    )
 
     differing = compare_results(results[0], results[-1], scenario.slack)
     if differing:
         title = f"{scenario.name}: batch and stream differ"
-        err().print(explain(differing, title=title, sides=("batch", "stream")))
+        err().print(tabulate_differences(differing, title=title, sides=("batch", "stream")))
     expected = scenario.expect
     missed = [] if expected is None else find_differences(expected, results[0], scenario.slack)
     if missed:
-        err().print(explain(missed, title=f"{scenario.name}: not as expected"))
+        err().print(tabulate_differences(missed, title=f"{scenario.name}: not as expected"))
     return not differing and not missed
 
 
 def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
-    from tidemark_streaming.scenario.draw.svg import svg
+    from tidemark_streaming.scenario.draw.svg import draw_svg
 
     path = folder / f"{scenario.path.stem}.svg"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(svg(scenario, result), encoding="utf-8")
+        path.write_text(draw_svg(scenario, result), encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DataError(f"The drawing '{path}' can't be written: {reason}.") from None
@@ -188,9 +192,9 @@ def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from tidemark_streaming.scenario.run.compare import parts
+    from tidemark_streaming.scenario.run.compare import rows_by_part
 
-    for part, rows in parts(result).items():
+    for part, rows in rows_by_part(result).items():
         table = Table(title=f"{scenario.name}: {part}", title_justify="left")
         if not rows:
             out().print(f"{scenario.name}: no {part}")

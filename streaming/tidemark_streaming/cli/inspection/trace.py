@@ -129,9 +129,9 @@ def _marts(
         The rows by asset and by the index of the window in `Fate.places`.
     """
     from tidemark_streaming.dbt import mart_rows
-    from tidemark_streaming.dbt.marts import Marts, present
+    from tidemark_streaming.dbt.marts import Marts, has_project
 
-    if not present(home.settings):
+    if not has_project(home.settings):
         return {}
     project = Marts(home.settings)
     return {

@@ -60,7 +60,7 @@ def command(
     Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
     """
     from tidemark import engine
-    from tidemark_streaming.home.erasure import ErasureRequest, erase
+    from tidemark_streaming.home.erasure import ErasureRequest, erase_everywhere
 
     home = Home()
     request = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
@@ -76,7 +76,9 @@ def command(
     domains = home.known
     settings = home.settings
     with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
-        report = erase(settings, store, domains, request, engine.ensure_engine(settings), work.show)
+        report = erase_everywhere(
+            settings, store, domains, request, engine.ensure_engine(settings), work.show
+        )
         work.note = format_count(report.erased.events, "event")
     return Output(asdict(report), lambda: _show(report, request))
 

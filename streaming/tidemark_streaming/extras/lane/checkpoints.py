@@ -31,10 +31,10 @@ class _Checkpoint:
     batch: int
     ends: dict[tuple[str, int], int]
 
-    def since(self, before: "_Checkpoint | None") -> int:
+    def count_since(self, earlier: "_Checkpoint | None") -> int:
         """Return the number of offsets that were processed since an earlier checkpoint, in
         partitions that both checkpoints have."""
-        previous_ends = {} if before is None else before.ends
+        previous_ends = {} if earlier is None else earlier.ends
         return sum(
             end - previous_ends[partition]
             for partition, end in self.ends.items()
@@ -61,7 +61,7 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
     return recreated
 
 
-def newest(home: Path) -> _Checkpoint | None:
+def read_newest(home: Path) -> _Checkpoint | None:
     """Return the newest checkpoint of a lane's query for records; None before the first checkpoint.
 
     Args:

@@ -26,7 +26,7 @@ LOOK_EVERY = 1.0
 _TRIGGERS = ("real-time", "micro-batch")
 
 
-def command(
+def run_command(
     name: Annotated[
         str | None, typer.Argument(help="The lane; lists all lanes if omitted.")
     ] = None,
@@ -51,46 +51,46 @@ def command(
 
     settings = Settings()
     if name is None:
-        _list(settings, json=json)
+        _list_lanes(settings, json=json)
         return
     if trigger not in _TRIGGERS:
         raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
         logs.begin(settings, NAME)
-    lanes = domains.load(settings.domains).pipelines_of(Lane)
-    lane = domains.find(settings, NAME, name, lanes)
+    lanes = domains.load_domains(settings.domains).pipelines_of(Lane)
+    lane = domains.find_object(settings, NAME, name, lanes)
     if stop:
         with step(f"stop {lane}"):
             expected = foreground.forget(settings, NAME, name)
-            if not (home.stop(settings, name) or expected):
+            if not (home.stop_lane(settings, name) or expected):
                 raise EngineError(f"{lane} is not running.")
         return
     if detach:
-        _start(settings, lane, trigger)
+        _start_lane(settings, lane, trigger)
         foreground.forget(settings, NAME, name)
         out().print(f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True)
         return
     with foreground.running(settings, NAME, name) as entry:
-        queries = _start(settings, lane, trigger)
+        queries = _start_lane(settings, lane, trigger)
         handle_termination()
         try:
             with suppress(KeyboardInterrupt):
-                _attend(settings, lane, trigger, queries, entry)
+                _supervise_lane(settings, lane, trigger, queries, entry)
         finally:
-            home.stop(settings, name)
+            home.stop_lane(settings, name)
             print_status(f"{lane} has stopped.")
 
 
-def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
+def _start_lane(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.extras.lane import home, query
 
     with step(f"start {lane}") as work:
-        lane_settings = home.ensure(settings, lane, work.show)
-        spark = home.session(lane_settings)
+        lane_settings = home.ensure_engine(settings, lane, work.show)
+        spark = home.open_session(lane_settings)
         try:
             tables = Warehouse.of_project(lane_settings, spark)
-            queries = query.start(tables, lane, lane_settings.home, trigger)
+            queries = query.start_queries(tables, lane, lane_settings.home, trigger)
         except Exception:
             # The supervisor may retry this many times.
             spark.client.close()
@@ -99,7 +99,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     return queries
 
 
-def _attend(
+def _supervise_lane(
     settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
 ) -> None:
     """Supervise a lane: restart it if its Spark process exits or brokers do not respond."""
@@ -110,15 +110,15 @@ def _attend(
     log = _CheckpointLog(lane, home.lane_folder(settings, lane.name))
     while True:
         try:
-            if fault := queries.fault():
+            if fault := queries.find_fault():
                 raise fault
             outage.end()
             if logs.is_structured():
-                log.look(queries)
+                log.log_progress(queries)
             time.sleep(LOOK_EVERY)
         except TidemarkError as error:
             entry.mark_waiting(error)
-            queries = outage.retry(error, lambda: _start(settings, lane, trigger))
+            queries = outage.retry(error, lambda: _start_lane(settings, lane, trigger))
             entry.mark_healthy(again=True)
 
 
@@ -126,22 +126,22 @@ class _CheckpointLog:
     """Logs a lane's new checkpoints and the number of its new dead letters."""
 
     def __init__(self, lane: "Lane", folder: Path) -> None:
-        from tidemark_streaming.extras.lane.checkpoints import newest
+        from tidemark_streaming.extras.lane.checkpoints import read_newest
 
         self._lane = lane
         self._place = folder
-        self._newest = newest(folder)
+        self._newest = read_newest(folder)
         self._letters = -1
 
-    def look(self, queries: "Queries") -> None:
+    def log_progress(self, queries: "Queries") -> None:
         """Log the checkpoints and dead letters since the last call."""
-        from tidemark_streaming.extras.lane.checkpoints import newest
+        from tidemark_streaming.extras.lane.checkpoints import read_newest
 
         name = self._lane.name
-        current = newest(self._place)
+        current = read_newest(self._place)
         before = self._newest
         if current is not None and current != before:
-            carried = None if before is None else current.since(before)
+            carried = None if before is None else current.count_since(before)
             ends = {f"{topic}-{n}": end for (topic, n), end in sorted(current.ends.items())}
             logs.log("carried", lane=name, batch=current.batch, offsets=carried, through=ends)
             self._newest = current
@@ -150,15 +150,17 @@ class _CheckpointLog:
             return
         self._letters = letters.batchId
         if (count := letters.sink.numOutputRows) > 0:
-            logs.warn("dead letters", lane=name, topic=self._lane.letters.name, letters=count)
+            logs.warn(
+                "dead letters", lane=name, topic=self._lane.dead_letter_topic.name, letters=count
+            )
 
 
-def _list(settings: Settings, *, json: bool) -> None:
+def _list_lanes(settings: Settings, *, json: bool) -> None:
     from tidemark_streaming.extras.lane import home
     from tidemark_streaming.extras.lane.definition import Lane
     from tidemark_streaming.home import domains
 
-    lanes = domains.load(settings.domains).pipelines_of(Lane).values()
+    lanes = domains.load_domains(settings.domains).pipelines_of(Lane).values()
     running = {lane.name: home.is_running(settings, lane.name) for lane in lanes}
     came = {lane.name: lane.inputs for lane in lanes}
     went = {lane.name: lane.outputs for lane in lanes}

@@ -110,7 +110,7 @@ class Lane:
                 f"{self} needs a topic for records with other values of the column '{self.route}': "
                 f"add '{OTHERS}' to `to`."
             )
-        first, *further_topics = self.topics
+        first, *further_topics = self.output_topics
         for other in further_topics:
             if (other.at, other.client) != (first.at, first.client):
                 raise DefinitionError(
@@ -140,7 +140,7 @@ class Lane:
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
         lookup_names = [lookup_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.lookups if name not in lookup_names]
+        unknown = [name for name in self.lookup_names if name not in lookup_names]
         if unknown:
             raise DefinitionError(
                 f"{self}: its function has the parameter '{unknown[0]}', which is not a lookup "
@@ -166,32 +166,32 @@ class Lane:
     @property
     def outputs(self) -> list[str]:
         """The names of the topics to which the lane writes."""
-        return [topic.name for topic in self.topics]
+        return [topic.name for topic in self.output_topics]
 
     @property
-    def lookups(self) -> list[str]:
+    def lookup_names(self) -> list[str]:
         """The names of the lookup tables that `prepare` takes in addition to the rows."""
         return list_parameters(str(self), self.prepare)[1:]
 
     @property
-    def routes(self) -> Mapping[str, KafkaSink]:
+    def topics_by_route(self) -> Mapping[str, KafkaSink]:
         """The topics by the values of `route`; without a route, one topic with the key `"*"`."""
         if isinstance(self.to, KafkaSink):
             return {OTHERS: self.to}
         return self.to
 
     @property
-    def letters(self) -> KafkaSink:
+    def dead_letter_topic(self) -> KafkaSink:
         """The topic of records that can't be decoded or are not valid."""
         if self.dead_letters is not None:
             return self.dead_letters
-        first = next(iter(self.routes.values()))
+        first = next(iter(self.topics_by_route.values()))
         return KafkaSink(f"{self.name}_dead_letters", first.servers, client=first.client)
 
     @property
-    def topics(self) -> list[KafkaSink]:
+    def output_topics(self) -> list[KafkaSink]:
         """All topics to which the lane writes. The topic of dead letters is last."""
-        return [*self.routes.values(), self.letters]
+        return [*self.topics_by_route.values(), self.dead_letter_topic]
 
     def _list_sinks(self) -> list[object]:
         sinks: list[object] = list(self.to.values() if isinstance(self.to, Mapping) else [self.to])

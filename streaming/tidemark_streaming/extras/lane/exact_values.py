@@ -49,14 +49,14 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
     if pa.types.is_boolean(target):
         return F.when(text.isin("true", "false"), text == "true")
     if pa.types.is_integer(target):
-        return _integer(text, kind)
+        return _decode_integer(text, kind)
     if pa.types.is_floating(target):
-        return _float(text, kind)
+        return _decode_float(text, kind)
     if pa.types.is_decimal(target):
         number = F.when(is_string(text), string).otherwise(text)
         fraction = rf"\d{{0,{target.scale}}}0*"
         fits = rf"^[+-]?(?:\d+(?:[.]{fraction})?|[.](?=\d){fraction})$"
-        return _matching(number, fits).try_cast(kind)
+        return _keep_matching(number, fits).try_cast(kind)
     if pa.types.is_binary(target):
         decoded = F.try_to_binary(string, F.lit("base64"))
         # Spark breaks long texts into lines.
@@ -67,18 +67,20 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
     if pattern is not None:
         string = _as_iso(string, pattern)
     if pa.types.is_date(target):
-        return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
-    return _time(_replace_all(string, [(formats.droppable, r"\1\2")]), kind, target, formats.zone)
+        return _from_year_1(_keep_matching(string, f"^{DAY}$")).try_cast(kind)
+    return _decode_time(
+        _replace_all(string, [(formats.droppable, r"\1\2")]), kind, target, formats.zone
+    )
 
 
-def _integer(text: Column, kind: DataType) -> Column:
-    return _matching(text, "^-?[0-9]+$").try_cast(kind)
+def _decode_integer(text: Column, kind: DataType) -> Column:
+    return _keep_matching(text, "^-?[0-9]+$").try_cast(kind)
 
 
-def _float(text: Column, kind: DataType) -> Column:
+def _decode_float(text: Column, kind: DataType) -> Column:
     number = F.when(~is_string(text), text).try_cast(kind)
-    lost = (number == 0) & ~F.rlike(text, F.lit(_java(ZERO)))
-    name = F.replace(_matching(text, _NO_NUMBER), F.lit('"'), F.lit(""))
+    lost = (number == 0) & ~F.rlike(text, F.lit(_to_java_expression(ZERO)))
+    name = F.replace(_keep_matching(text, _NO_NUMBER), F.lit('"'), F.lit(""))
     return F.coalesce(F.when((F.abs(number) < float("inf")) & ~lost, number), name.try_cast(kind))
 
 
@@ -89,7 +91,7 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     A number that is not a whole number of microseconds becomes null unless times are truncated, and
     so does one that is outside the years 1 to 9999.
     """
-    number = _matching(text, r"^[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)$")
+    number = _keep_matching(text, r"^[+-]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)$")
     sign = F.regexp_extract(number, "^([+-]?)", 1)
     whole_digits = F.concat(sign, F.lit("0"), F.regexp_extract(number, "^[+-]?([0-9]*)", 1))
     fraction = F.regexp_extract(number, "[.]([0-9]*)", 1)
@@ -110,11 +112,13 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     return F.timestamp_micros(F.when(is_whole, micros))
 
 
-def _time(text: Column, kind: DataType, target: pa.TimestampType, zone: str | None) -> Column:
-    local = _replace_all(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
+def _decode_time(
+    text: Column, kind: DataType, target: pa.TimestampType, zone: str | None
+) -> Column:
+    local = _replace_all(_keep_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
     if target.tz is None:
         return _from_year_1(local).try_cast(kind)
-    zoned = _replace_all(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
+    zoned = _replace_all(_keep_matching(text, WITH_OFFSET), _TO_ONE_FORM)
     if zone is not None:
         local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
         zoned = F.coalesce(zoned, local)
@@ -124,7 +128,7 @@ def _time(text: Column, kind: DataType, target: pa.TimestampType, zone: str | No
 
 def _as_iso(text: Column, pattern: Pattern) -> Column:
     """Return a time in the form of ISO 8601; null if the text does not match the pattern."""
-    iso = _matching(text, pattern.expression)
+    iso = _keep_matching(text, pattern.expression)
     iso = _replace_all(iso, [(pattern.expression, pattern.iso)])
     if pattern.has_month_names:
         name = F.lower(F.regexp_extract(iso, "-([A-Za-z]{3})[A-Za-z]*-", 1))
@@ -143,17 +147,19 @@ def _from_year_1(text: Column) -> Column:
     return F.when(~F.startswith(text, F.lit("0000")), text)
 
 
-def _matching(text: Column, expression: str) -> Column:
-    return F.when(F.rlike(text, F.lit(_java(expression))), text)
+def _keep_matching(text: Column, expression: str) -> Column:
+    return F.when(F.rlike(text, F.lit(_to_java_expression(expression))), text)
 
 
 def _replace_all(text: Column, replacements: Iterable[tuple[str, str]]) -> Column:
     for expression, replacement in replacements:
-        text = F.regexp_replace(text, _java(expression), replacement.replace("\\", "$"))
+        text = F.regexp_replace(
+            text, _to_java_expression(expression), replacement.replace("\\", "$")
+        )
     return text
 
 
-def _java(expression: str) -> str:
+def _to_java_expression(expression: str) -> str:
     """Return a regular expression with the same meaning for Java, whose `$` also matches before a
     final line break.
     """

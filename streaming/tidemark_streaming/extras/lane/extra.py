@@ -20,9 +20,9 @@ class _LaneExtra(Extra):
     @property
     def command(self) -> Callable[..., None]:
         # Not at the top: the commands import the extras.
-        from tidemark_streaming.extras.lane.command import command
+        from tidemark_streaming.extras.lane.command import run_command
 
-        return command
+        return run_command
 
     def engines(self, settings: Settings) -> Mapping[str, Settings]:
         from tidemark_streaming.extras.lane import home

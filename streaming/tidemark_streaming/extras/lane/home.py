@@ -18,7 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark_streaming.extras.lane.definition import Lane
-from tidemark_streaming.extras.lane.options import secrets
+from tidemark_streaming.extras.lane.options import secret_variables
 from tidemark_streaming.kafka.cluster import Cluster
 
 _SPARK_MEMORY = "1g"
@@ -26,7 +26,7 @@ _SPARK_MEMORY = "1g"
 
 def lane_folder(settings: Settings, name: str) -> Path:
     """Return the folder of a lane."""
-    return _folder(settings) / name
+    return _lane_folder(settings) / name
 
 
 def settings_of(settings: Settings, name: str) -> Settings:
@@ -46,28 +46,33 @@ def settings_of(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update=lane_settings)
 
 
-def ensure(
+def ensure_engine(
     settings: Settings, lane: Lane, on_progress: ProgressCallback = ignore_progress
 ) -> Settings:
     """Start the lane's Spark, unless it is running. Restart it if it has fewer tasks than the lane
     needs. Return the settings of the lane's Spark."""
-    tasks = _tasks(lane)
+    tasks = _count_tasks(lane)
     lane_settings = settings_of(settings, lane.name)
     if (
         engine.ManagedProcess(lane_settings.home, "engine").find_running() is not None
-        and _has(lane_settings) < tasks
+        and _read_task_limit(lane_settings) < tasks
     ):
         on_progress(f"{lane} has more partitions than before: restarting its Spark")
         engine.stop_engine(lane_settings)
         lane_settings = settings_of(settings, lane.name)
-    with _environment({**secrets(lane.connector.client), **secrets(lane.letters.client)}):
+    with _set_environment(
+        {
+            **secret_variables(lane.connector.client),
+            **secret_variables(lane.dead_letter_topic.client),
+        }
+    ):
         engine.ensure_engine(lane_settings, on_progress, tasks=tasks)
     return lane_settings
 
 
 def is_started(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark was started and not stopped since. It may have been killed."""
-    return engine.ManagedProcess(_folder(settings) / name, "engine").read_record() is not None
+    return engine.ManagedProcess(_lane_folder(settings) / name, "engine").read_record() is not None
 
 
 def is_running(settings: Settings, name: str) -> bool:
@@ -77,16 +82,16 @@ def is_running(settings: Settings, name: str) -> bool:
 
 def running_lanes(settings: Settings) -> list[str]:
     """Return the names of the lanes whose Spark runs."""
-    names = sorted(folder.name for folder in _folder(settings).glob("*"))
+    names = sorted(folder.name for folder in _lane_folder(settings).glob("*"))
     return [name for name in names if is_running(settings, name)]
 
 
-def stop(settings: Settings, name: str) -> bool:
+def stop_lane(settings: Settings, name: str) -> bool:
     """Stop a lane and its Spark. Return False if it did not run."""
     return engine.stop_engine(settings_of(settings, name))
 
 
-def session(lane_settings: Settings) -> SparkSession:
+def open_session(lane_settings: Settings) -> SparkSession:
     """Return the Spark session of a lane's queries. Every process gets the same session.
 
     Args:
@@ -96,14 +101,14 @@ def session(lane_settings: Settings) -> SparkSession:
 
 
 @contextmanager
-def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
+def visit_session(settings: Settings, name: str) -> Iterator[SparkSession]:
     """Connect to the session of a running lane's queries for the duration of a `with` block."""
     lane_settings = settings_of(settings, name)
     with engine.visit_session(lane_settings, _session_id(lane_settings)) as spark:
         yield spark
 
 
-def _folder(settings: Settings) -> Path:
+def _lane_folder(settings: Settings) -> Path:
     return settings.home / "lanes"
 
 
@@ -111,13 +116,13 @@ def _session_id(lane_settings: Settings) -> str:
     return str(uuid5(NAMESPACE_URL, f"tidemark:{lane_settings.home}"))
 
 
-def _tasks(lane: Lane) -> int:
+def _count_tasks(lane: Lane) -> int:
     connector = lane.connector
     available = Cluster(connector.at, connector.client).topics(connector.topics)
     return sum(len(topic.offsets) for topic in available.values()) + 1
 
 
-def _has(lane_settings: Settings) -> int:
+def _read_task_limit(lane_settings: Settings) -> int:
     """Return how many tasks a lane's running Spark can run in parallel.
 
     Args:
@@ -128,7 +133,7 @@ def _has(lane_settings: Settings) -> int:
 
 
 @contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(more: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for processes that are started in a `with` block."""
     os.environ.update(more)
     try:

@@ -59,7 +59,7 @@ def member_texts(text: Column) -> Column:
     return F.regexp_extract_all(text, F.lit(_PARTS), F.lit(1))
 
 
-def fault(text: Column, names: Column, texts: Column, columns: Iterable[str]) -> Column:
+def find_fault(text: Column, names: Column, texts: Column, columns: Iterable[str]) -> Column:
     """Return why a text is not an object with each of the wanted members at most once, else null.
 
     Args:
@@ -80,7 +80,7 @@ def fault(text: Column, names: Column, texts: Column, columns: Iterable[str]) ->
     )
 
 
-def member(name: str, names: Column, texts: Column) -> Column:
+def extract_member(name: str, names: Column, texts: Column) -> Column:
     """Return the original text of the member `name`; null if the object does not have the member,
     or the member is JSON's null.
 

@@ -56,7 +56,7 @@ def check_client(client: Properties, owner: str) -> None:
         )
 
 
-def options(servers: str, client: Properties) -> dict[str, str]:
+def connection_options(servers: str, client: Properties) -> dict[str, str]:
     """Return the options of Spark's Kafka connector for a connection. They contain no secrets."""
     java_options = {"bootstrap.servers": servers}
     java_options |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
@@ -78,24 +78,24 @@ def options(servers: str, client: Properties) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in java_options.items()}
 
 
-def isolation(client: Properties) -> dict[str, str]:
+def isolation_option(client: Properties) -> dict[str, str]:
     """Return the option for transaction isolation, which only readers need."""
     return {"kafka.isolation.level": str(client.get("isolation.level", READ_COMMITTED)).lower()}
 
 
-def secrets(client: Properties) -> dict[str, str]:
+def secret_variables(client: Properties) -> dict[str, str]:
     """Return the environment variables with a client's secrets, which the lane's Spark needs."""
     references = [value for value in client.values() if isinstance(value, Secret)]
-    return {_variable(value): _escape_quotes(value.reveal()) for value in references}
+    return {_name_variable(value): _escape_quotes(value.reveal()) for value in references}
 
 
 def _reference_or_value(value: str | Secret, plain: Callable[[str], str]) -> str:
     if isinstance(value, Secret):
-        return f"${{env:{_variable(value)}}}"
+        return f"${{env:{_name_variable(value)}}}"
     return plain(value)
 
 
-def _variable(value: Secret) -> str:
+def _name_variable(value: Secret) -> str:
     digest = hashlib.sha256(value.reference.encode()).hexdigest()[:16]
     return f"TIDEMARK_LANE_SECRET_{digest.upper()}"
 

@@ -16,7 +16,7 @@ from tidemark_streaming.base import foreground
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.base.foreground import Command
 from tidemark_streaming.extras.lane import home, query
-from tidemark_streaming.extras.lane.checkpoints import newest
+from tidemark_streaming.extras.lane.checkpoints import read_newest
 from tidemark_streaming.extras.lane.definition import Lane
 from tidemark_streaming.extras.lane.name import NAME
 from tidemark_streaming.findings.polls import BROKER_SECONDS, Answers
@@ -42,10 +42,10 @@ class LaneMonitor:
         """Return the overview of each lane, with the newest lag that is known."""
         commands = foreground.commands(self._settings)
         running = {c.name: c for c in commands if c.kind == NAME}
-        return [self._overview(lane, running.get(lane.name)) for lane in self._lanes]
+        return [self._read_overview(lane, running.get(lane.name)) for lane in self._lanes]
 
-    def _overview(self, lane: Lane, command: Command | None) -> PipelineOverview:
-        lag = self._lags.newest(lane.name, partial(_lag, self._settings, lane)) or _Lag()
+    def _read_overview(self, lane: Lane, command: Command | None) -> PipelineOverview:
+        lag = self._lags.get_newest(lane.name, partial(_read_lag, self._settings, lane)) or _Lag()
         overview = PipelineOverview(lane, waiting=lag.waiting, trouble=lag.trouble)
         process = ManagedProcess(home.lane_folder(self._settings, lane.name), "engine")
         error = None if command is None else command.error
@@ -60,8 +60,8 @@ class LaneMonitor:
         return overview
 
 
-def _lag(settings: Settings, lane: Lane) -> _Lag:
-    checkpoint = newest(home.lane_folder(settings, lane.name))
+def _read_lag(settings: Settings, lane: Lane) -> _Lag:
+    checkpoint = read_newest(home.lane_folder(settings, lane.name))
     if checkpoint is None:
         return _Lag()
     connector = lane.connector
@@ -105,8 +105,8 @@ def lane_status(settings: Settings, lane: Lane) -> LaneStatus:
             started=True, runs=False, message=f"{lane}: its Spark has exited; {remedy}"
         )
     try:
-        with home.visit(settings, name) as spark:
-            runs = query.find(spark, lane) is not None
+        with home.visit_session(settings, name) as spark:
+            runs = query.find_queries(spark, lane) is not None
     except EngineError as error:
         return LaneStatus(started=True, runs=False, message=f"{lane}: {error}")
     return LaneStatus(

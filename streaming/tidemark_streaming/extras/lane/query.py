@@ -28,7 +28,7 @@ from tidemark.store.event_log import lookup_tables
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.extras.lane.checkpoints import recreated_topics
 from tidemark_streaming.extras.lane.definition import Lane
-from tidemark_streaming.extras.lane.options import isolation, options
+from tidemark_streaming.extras.lane.options import connection_options, isolation_option
 from tidemark_streaming.extras.lane.records import dead_letters, decode_records, output_records
 from tidemark_streaming.ingest.computed_columns import check_types
 from tidemark_streaming.kafka.cluster import Cluster
@@ -58,7 +58,7 @@ class Queries:
     records: StreamingQuery
     letters: StreamingQuery
 
-    def fault(self) -> EngineError | None:
+    def find_fault(self) -> EngineError | None:
         """Return why a query has ended; None while both queries run."""
         ended = [q for q in (self.records, self.letters) if not q.isActive]
         if not ended:
@@ -78,12 +78,14 @@ class Queries:
             query.stop()
 
 
-def read(spark: SparkSession, lane: Lane) -> DataFrame:
+def read_available(spark: SparkSession, lane: Lane) -> DataFrame:
     """Return all available records of the lane's topics as a batch."""
-    return spark.read.format("kafka").options(**_source(lane)).load()
+    return spark.read.format("kafka").options(**_source_options(lane)).load()
 
 
-def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real-time") -> Queries:
+def start_queries(
+    warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real-time"
+) -> Queries:
     """Start the lane's queries in the session of the warehouse, from their checkpoints.
 
     Output topics that do not exist are created.
@@ -97,20 +99,20 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
         DefinitionError: the function or a condition of the lane is not valid.
     """
     spark = warehouse.spark
-    if find(spark, lane) is not None:
+    if find_queries(spark, lane) is not None:
         raise EngineError(
             f"{lane} is already running: stop it with `tidemark lane {lane.name} --stop`."
         )
-    for query in _active(spark, lane).values():
+    for query in _find_active(spark, lane).values():
         # One query may have ended without the other.
         query.stop()
-    tables = _lookups(warehouse, lane)
-    check(spark, lane, tables)
-    letters = lane.letters
-    topics = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
+    tables = _read_lookups(warehouse, lane)
+    check_lane(spark, lane, tables)
+    letters = lane.dead_letter_topic
+    topics = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.output_topics}
     Cluster(letters.at, letters.client).create(list(topics.values()))
     _check_topics(lane, home)
-    streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
+    streamed = spark.readStream.format("kafka").options(**_source_options(lane)).load()
     rows = decode_records(streamed, lane)
     every = f"{parse_duration(lane.checkpoint) // 1000} milliseconds"
     how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
@@ -124,15 +126,15 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     return queries
 
 
-def find(spark: SparkSession, lane: Lane) -> Queries | None:
+def find_queries(spark: SparkSession, lane: Lane) -> Queries | None:
     """Return the lane's queries; None unless both run in this session."""
-    active = _active(spark, lane)
+    active = _find_active(spark, lane)
     if len(active) == len(_PARTS):
         return Queries(active[RECORDS], active[LETTERS])
     return None
 
 
-def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
+def check_lane(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
     """Refuse a lane with a function that does not work record by record, or with a condition that
     is not boolean.
 
@@ -182,9 +184,9 @@ def _failure_reason(failure: PySparkException) -> str:
     return f"{summarize_error(failure)}."
 
 
-def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
+def _find_active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
     active = {q.name: q for q in spark.streams.active}
-    return {part: active[name] for part in _PARTS if (name := _name(lane, part)) in active}
+    return {part: active[name] for part in _PARTS if (name := _query_name(lane, part)) in active}
 
 
 def _await_begun(queries: Queries) -> None:
@@ -192,7 +194,7 @@ def _await_begun(queries: Queries) -> None:
     error."""
     begun = time.monotonic()
     while time.monotonic() - begun < _START_SECONDS:
-        if fault := queries.fault():
+        if fault := queries.find_fault():
             queries.stop()
             raise fault
         # Spark plans both queries at the same time, and only the query for dead letters reports
@@ -205,13 +207,17 @@ def _await_begun(queries: Queries) -> None:
 def _start_query(
     rows: DataFrame, lane: Lane, part: str, home: Path, trigger: Mapping[str, str]
 ) -> StreamingQuery:
-    writer = rows.writeStream.format("kafka").queryName(_name(lane, part)).outputMode("update")
-    writer = writer.options(**options(lane.letters.at, lane.letters.client))
+    writer = (
+        rows.writeStream.format("kafka").queryName(_query_name(lane, part)).outputMode("update")
+    )
+    writer = writer.options(
+        **connection_options(lane.dead_letter_topic.at, lane.dead_letter_topic.client)
+    )
     writer = writer.option("checkpointLocation", str(home / "checkpoints" / part))
     return writer.trigger(**trigger).start()
 
 
-def _source(lane: Lane) -> dict[str, str]:
+def _source_options(lane: Lane) -> dict[str, str]:
     connector = lane.connector
     patterns = [topic.removeprefix("^") for topic in connector.topics if topic.startswith("^")]
     plain = [re.escape(topic) for topic in connector.topics if not topic.startswith("^")]
@@ -225,8 +231,8 @@ def _source(lane: Lane) -> dict[str, str]:
     else:
         begin = {"startingTimestamp": str(parse_instant(connector.start) // 1000)}
     connection = {
-        **options(connector.at, connector.client),
-        **isolation(connector.client),
+        **connection_options(connector.at, connector.client),
+        **isolation_option(connector.client),
         **which,
         **begin,
     }
@@ -250,15 +256,15 @@ def _check_topics(lane: Lane, home: Path) -> None:
         )
 
 
-def _lookups(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
-    if not lane.lookups:
+def _read_lookups(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
+    if not lane.lookup_names:
         return {}
     versions = lookup_tables.current_versions(warehouse, lane.source)
     return {
         n: lookup_tables.read_lookup_table(warehouse, lane.source, n, versions[n])
-        for n in lane.lookups
+        for n in lane.lookup_names
     }
 
 
-def _name(lane: Lane, part: str) -> str:
+def _query_name(lane: Lane, part: str) -> str:
     return f"tidemark lane {lane.name} {part}"

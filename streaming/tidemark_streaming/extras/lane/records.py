@@ -49,8 +49,11 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     record_id = F.concat_ws("-", "topic", "partition", "offset")
-    correlation = F.coalesce(_header(connector.correlation), record_id)
-    columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.record_columns.items()}
+    correlation = F.coalesce(_first_header(connector.correlation), record_id)
+    columns = {
+        n: _mask_value(_column_expression(n, lane), t, lane, n)
+        for n, t in source.record_columns.items()
+    }
     lost = [
         _record_fault(name, kind)
         for name, kind in source.record_columns.items()
@@ -59,7 +62,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = rows.select(
         *(value.alias(name) for name, value in columns.items()),
         record_id.alias(READ_FROM),
-        _mask(correlation, "STRING", lane, CORRELATION).alias(CORRELATION),
+        _mask_value(correlation, "STRING", lane, CORRELATION).alias(CORRELATION),
         F.coalesce(REASON, *lost).alias(REASON),
         F.lit(None).cast("binary").alias(_VALUE) if source.mask else F.col("value").alias(_VALUE),
     )
@@ -78,7 +81,7 @@ def _with_computed_columns(rows: DataFrame, lane: Lane) -> DataFrame:
     source = lane.source
     columns = [F.col(f"`{n}`") for n in source.record_columns if n not in source.transient_fields]
     computed = [
-        _mask(value, source.columns[name], lane, name).alias(name)
+        _mask_value(value, source.columns[name], lane, name).alias(name)
         for name, value in computed_columns(source).items()
     ]
     reason = F.coalesce(F.col(REASON), failure_reason(source)).alias(REASON)
@@ -97,17 +100,17 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
     good = rows.where(F.isnull(REASON)).select(*columns, *(c.alias(n) for n, c in facts.items()))
     small = {name: F.broadcast(table) for name, table in lookups.items()}
     result = lane.prepare(good, **small)
-    _check(result, lane)
+    _check_result(result, lane)
     fields = [c for c in result.columns if c not in ARRIVAL_COLUMNS and c not in RECORD]
     key = lane.key or ("kafka_key" if "kafka_key" in lane.source.columns else None)
     return result.select(
-        _topic(lane).alias("topic"),
+        _choose_topic(lane).alias("topic"),
         (F.lit(None) if key is None else F.col(f"`{key}`"))
         .cast("string")
         .cast("binary")
         .alias("key"),
         exact_json(*(F.col(f"`{c}`") for c in fields)).cast("binary").alias("value"),
-        _headers(*_HEADERS).alias("headers"),
+        _header_array(*_HEADERS).alias("headers"),
     )
 
 
@@ -118,14 +121,14 @@ def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
     headers have the original position, the correlation id and the reason.
     """
     return rows.where(F.isnotnull(REASON)).select(
-        F.lit(lane.letters.name).alias("topic"),
+        F.lit(lane.dead_letter_topic.name).alias("topic"),
         F.lit(None).cast("binary").alias("key"),
         F.col(_VALUE).alias("value"),
-        _headers(REASON, *_HEADERS).alias("headers"),
+        _header_array(REASON, *_HEADERS).alias("headers"),
     )
 
 
-def _check(result: DataFrame, lane: Lane) -> None:
+def _check_result(result: DataFrame, lane: Lane) -> None:
     needed = [*_HEADERS, *(c for c in (lane.route, lane.key) if c is not None)]
     missing = [c for c in needed if c not in result.columns]
     if missing:
@@ -136,12 +139,12 @@ def _check(result: DataFrame, lane: Lane) -> None:
         )
 
 
-def _topic(lane: Lane) -> Column:
-    default_topic = F.lit(lane.routes[OTHERS].name)
+def _choose_topic(lane: Lane) -> Column:
+    default_topic = F.lit(lane.topics_by_route[OTHERS].name)
     if lane.route is None:
         return default_topic
     value = F.col(f"`{lane.route}`").cast("string")
-    named = [(v, t.name) for v, t in lane.routes.items() if v != OTHERS]
+    named = [(v, t.name) for v, t in lane.topics_by_route.items() if v != OTHERS]
     return reduce(
         lambda chosen, route: F.when(value == route[0], route[1]).otherwise(chosen),
         named,
@@ -149,12 +152,12 @@ def _topic(lane: Lane) -> Column:
     )
 
 
-def _headers(*names: str) -> Column:
+def _header_array(*names: str) -> Column:
     pairs = (F.struct(F.lit(n).alias("key"), F.col(n).cast("binary").alias("value")) for n in names)
     return F.array(*pairs)
 
 
-def _column(name: str, lane: Lane) -> Column:
+def _column_expression(name: str, lane: Lane) -> Column:
     """Return the expression of a source's column on rows that `decode_json` has returned."""
     kind = lane.source.record_columns[name]
     way = lane.source.mask.get(name)
@@ -165,7 +168,7 @@ def _column(name: str, lane: Lane) -> Column:
     return F.col("event")[lane.source.field_of(name)]
 
 
-def _mask(value: Column, kind: str, lane: Lane, name: str) -> Column:
+def _mask_value(value: Column, kind: str, lane: Lane, name: str) -> Column:
     way: Protection | None = lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
@@ -211,7 +214,7 @@ def _record_fault(name: str, kind: str) -> Column:
     return F.when(is_lost, F.lit(misfit_reason(name, kind)))
 
 
-def _header(name: str | None) -> Column:
+def _first_header(name: str | None) -> Column:
     """Return the first value of a header as text. It is null if `name` is None, the value is not
     UTF-8, or the headers can't be read."""
     if name is None:
@@ -250,21 +253,21 @@ def decode_json(
     rows = rows.withColumns(
         {_MEMBER_NAMES: json_members.member_names(text), _TEXTS: json_members.member_texts(text)}
     )
-    members = {name: json_members.member(name, names, texts) for name in columns}
-    rows = rows.withColumn(_MEMBERS, _struct(members))
+    members = {name: json_members.extract_member(name, names, texts) for name in columns}
+    rows = rows.withColumn(_MEMBERS, _build_struct(members))
     written = {name: F.col(_MEMBERS)[name] for name in columns}
     values = {name: value_of(written[name], kind, formats) for name, kind in columns.items()}
-    rows = rows.withColumn("event", _struct(values))
+    rows = rows.withColumn("event", _build_struct(values))
     misfits = (
         F.when(
             F.isnotnull(written[name]) & F.isnull(F.col("event")[name]), misfit_reason(name, kind)
         )
         for name, kind in columns.items()
     )
-    fault = json_members.fault(text, names, texts, columns)
+    fault = json_members.find_fault(text, names, texts, columns)
     rows = rows.withColumn("reason", F.when(F.isnotnull(text), F.coalesce(fault, *misfits)))
     return rows.drop(_MEMBER_NAMES, _TEXTS, _MEMBERS)
 
 
-def _struct(columns: Mapping[str, Column]) -> Column:
+def _build_struct(columns: Mapping[str, Column]) -> Column:
     return F.struct(*(value.alias(name) for name, value in columns.items()))

@@ -27,32 +27,35 @@ class Axis:
     length: int
     margin: int = 0
 
-    def at(self, micros: int) -> float:
+    def position_of(self, micros: int) -> float:
         """Return the position of an instant, from 0 to `length`. An instant outside the
         range is at the nearer edge."""
         share = (micros - self.begin) / (self.end - self.begin)
         return min(max(share, 0.0), 1.0) * self.length
 
-    def shows(self, micros: int) -> bool:
+    def is_visible(self, micros: int) -> bool:
         """Return whether an instant is in the range."""
         return self.begin <= micros <= self.end
 
-    def ticks(self, letter: float) -> list[tuple[int, str]]:
+    def choose_ticks(self, letter_width: float) -> list[tuple[int, str]]:
         """Return round instants and their labels, as many as fit if a letter is `letter` wide.
 
         If the axis shows only one day, the labels omit the date.
         """
         form = "0" * 8
         while True:
-            step = self._step((len(form) + 3) * letter)
-            labels = [(instant, self._label(instant, step)) for instant in self._at(step)]
+            step = self._choose_step((len(form) + 3) * letter_width)
+            labels = [
+                (instant, self._label_instant(instant, step))
+                for instant in self._round_instants(step)
+            ]
             longest = max((label for _, label in labels), key=len, default="")
             if len(longest) <= len(form) or step == _STEPS[-1]:
                 return labels
             form = longest
 
     @property
-    def day(self) -> str | None:
+    def single_day(self) -> str | None:
         """The day that the axis shows, or None if it shows several. The midnight at the end of a
         day belongs to that day."""
         first = as_datetime(self.begin + self.margin).date()
@@ -61,14 +64,14 @@ class Axis:
             return first.isoformat()
         return None
 
-    def _step(self, room: float) -> int:
-        enough = (self.end - self.begin) * room / self.length
+    def _choose_step(self, label_width: float) -> int:
+        enough = (self.end - self.begin) * label_width / self.length
         return next((s for s in _STEPS if s >= enough), _STEPS[-1])
 
-    def _at(self, step: int) -> range:
+    def _round_instants(self, step: int) -> range:
         return range(-(-self.begin // step) * step, self.end + 1, step)
 
-    def _label(self, instant: int, step: int) -> str:
+    def _label_instant(self, instant: int, step: int) -> str:
         moment = as_datetime(instant)
         if step >= _DAY:
             return moment.date().isoformat()
@@ -76,12 +79,12 @@ class Axis:
         if step < _SECOND:
             digits = 6 if step < 1000 else 3
             clock += f".{moment.microsecond:06}"[: digits + 1]
-        if self.day:
+        if self.single_day:
             return clock
         return f"{moment:%m-%d} {clock}"
 
 
-def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
+def create_axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
     """Return an axis that shows all instants, and those watermarks that are near the instants."""
     shown = list(instants) or [0, _SECOND]
     span = max(shown) - min(shown) or _SECOND

@@ -7,7 +7,7 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, parse_instant
 from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span
 from tidemark_streaming.scenario.draw.event_logs import Step
-from tidemark_streaming.scenario.draw.firings import firings
+from tidemark_streaming.scenario.draw.firings import find_firings
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.read.values import to_short_text, truncate
 
@@ -54,7 +54,7 @@ class Bar:
         return f"{self.published} (not final)"
 
 
-def bars(
+def list_bars(
     scenario: Scenario,
     result: Mapping[str, Any],
     arrivals: list[Step],
@@ -63,17 +63,17 @@ def bars(
     """Return the windows of a result, sorted by key and start, including deleted windows that had
     panes."""
     keys = scenario.transform.keys
-    published = {_place(row, keys): row for row in result["windows"]}
+    published = {_identify_window(row, keys): row for row in result["windows"]}
     panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
     for row in result["panes"]:
-        panes.setdefault(_place(row, keys), []).append(row)
+        panes.setdefault(_identify_window(row, keys), []).append(row)
     drawn = []
     for span, key in {**published, **panes}:
         row = published.get((span, key))
         key_events = [e for e in events if e.key == key]
-        told_when = scenario.arrivals and not scenario.prepares
-        when = firings(scenario, arrivals, key_events, span) if told_when else {}
-        row_values = None if row is None else _values(row, scenario, named=True)
+        told_when = scenario.arrivals and not scenario.prepares_rows
+        when = find_firings(scenario, arrivals, key_events, span) if told_when else {}
+        row_values = None if row is None else _describe_values(row, scenario, named=True)
         fired = _pane_labels(panes.get((span, key), []), when, scenario, row_values)
         label = truncate(" ".join(map(to_short_text, key)), 30)
         newest = row or panes[span, key][-1]
@@ -82,7 +82,9 @@ def bars(
     return sorted(drawn, key=lambda bar: (bar.key, bar.span))
 
 
-def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
+def arrange_in_lanes(
+    bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]
+) -> list[list[Bar]]:
     """Arrange the bars of one key in lanes. A bar is in the first lane in which it overlaps no bar.
 
     Args:
@@ -100,7 +102,7 @@ def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> 
     return rows
 
 
-def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
+def group_by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
     """Return the bars of each key, in the order of the bars."""
     grouped: dict[str, list[Bar]] = {}
     for bar in bars:
@@ -110,7 +112,7 @@ def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
 
 def _pane_labels(
     rows: list[Mapping[str, Any]],
-    when: Mapping[str, list[int]],
+    arrivals_by_timing: Mapping[str, list[int]],
     scenario: Scenario,
     published: str | None,
 ) -> tuple[_PaneLabel, ...]:
@@ -125,16 +127,16 @@ def _pane_labels(
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:
-        texts = _values(row, scenario, named=False)
+        texts = _describe_values(row, scenario, named=False)
         if row["retraction"]:
-            texts = negate(texts)
+            texts = negate_text(texts)
         values.setdefault(row["pane"], []).append(texts)
         timings[row["pane"]] = row["timing"]
     fresh = [row["pane"] for row in rows if not row["retraction"]]
     fired_by_pane: dict[int, int] = {}
     for timing in set(timings.values()):
         panes = [pane for pane in fresh if timings[pane] == timing]
-        fired = when.get(timing, [])
+        fired = arrivals_by_timing.get(timing, [])
         if len(panes) == len(fired):
             fired_by_pane |= zip(panes, fired, strict=True)
     alone = published is not None and len(rows) == 1
@@ -148,21 +150,21 @@ def _pane_labels(
     )
 
 
-def negate(values: str) -> str:
+def negate_text(values: str) -> str:
     """Return the text of retracted values, with a minus sign."""
     if " " in values or values.startswith("-"):
         return f"-({values})"
     return f"-{values}"
 
 
-def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
+def _describe_values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
     names = list(scenario.transform.aggregates)
     if len(names) == 1 and not named:
         return to_short_text(row[names[0]])
     return truncate(", ".join(f"{name} {to_short_text(row[name])}" for name in names), _LONGEST)
 
 
-def _place(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:
+def _identify_window(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:
     start = row["window_start"]
     end = row["window_end"]
     span = (

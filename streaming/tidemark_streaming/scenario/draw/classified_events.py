@@ -35,7 +35,7 @@ class ClassifiedEvent:
     duplicate: bool = False
 
     @property
-    def verdict(self) -> str:
+    def overall_lateness(self) -> str:
         """The lateness if it is the same in all windows; otherwise "late for some".
 
         A duplicate is "duplicate", and an event without windows is "none".
@@ -48,27 +48,31 @@ class ClassifiedEvent:
         return SOME_LATE if verdicts else NO_TIME
 
 
-def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
+def classify_events(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
     """Return the events of the transform's source in the order of their arrival."""
     columns = list(scenario.source.columns.items())
-    known_keys = () if scenario.prepares else scenario.transform.keys
+    known_keys = () if scenario.prepares_rows else scenario.transform.keys
     keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
     classified: list[ClassifiedEvent] = []
     seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
             time = event_time(scenario.source, step.arrival, row)
-            is_duplicate = time is not None and _again(scenario, row, time, seen)
-            windows = [] if time is None or is_duplicate else spans(scenario.transform.window, time)
+            is_duplicate = time is not None and _is_duplicate(scenario, row, time, seen)
+            windows = (
+                []
+                if time is None or is_duplicate
+                else find_windows(scenario.transform.window, time)
+            )
             windows = [w for w in windows if w[0] >= BEGINNING and w[1] <= INFINITY]
             lateness = scenario.transform.allowed_lateness
-            verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
+            verdicts = {w: _classify_lateness(w[1], step.before, lateness) for w in windows}
             key = tuple(to_plain(row[i], columns[i][1]) for i in keys)
             classified.append(ClassifiedEvent(step, row, time, key, verdicts, is_duplicate))
     return classified
 
 
-def _again(
+def _is_duplicate(
     scenario: Scenario, row: tuple[Any, ...], time: int, seen: dict[tuple[Any, ...], list[int]]
 ) -> bool:
     """Return whether an event is a duplicate of an earlier event, and add its time to `seen`."""
@@ -85,7 +89,7 @@ def _again(
     return is_duplicate
 
 
-def spans(window: Window, time: int) -> list[Span]:
+def find_windows(window: Window, time: int) -> list[Span]:
     """Return the windows of an event at an instant; for sessions, the event's own proto-session."""
     match window:
         case Session(gap=gap):
@@ -106,7 +110,7 @@ def spans(window: Window, time: int) -> list[Span]:
             return [(BEGINNING, INFINITY)]
 
 
-def _verdict(end: int, watermark: int | None, lateness: int) -> str:
+def _classify_lateness(end: int, watermark: int | None, lateness: int) -> str:
     if watermark is None or watermark < end:
         return ON_TIME
     return LATE if watermark < end + lateness else TOO_LATE

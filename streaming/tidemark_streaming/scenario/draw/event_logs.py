@@ -52,14 +52,14 @@ class Step:
 
 def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[Step]]:
     """Return the arrivals of all sources, by source name."""
-    logs = {name: steps(scenario, source) for name, source in scenario.sources.items()}
+    logs = {name: list_steps(scenario, source) for name, source in scenario.sources.items()}
     for name, source in scenario.derived.items():
         bases = {base.name: logs[base.name] for base in source.base_sources}
         logs[name] = list(_derived_steps(source, bases, result["derived"][name]))
     return logs
 
 
-def steps(scenario: Scenario, source: Source) -> list[Step]:
+def list_steps(scenario: Scenario, source: Source) -> list[Step]:
     """Return the arrivals of a source that is not derived.
 
     If `is_known_watermark` is false for the source, rows do not advance the watermark.
@@ -72,7 +72,7 @@ def steps(scenario: Scenario, source: Source) -> list[Step]:
         if arrival.ends:
             watermark = INFINITY
         else:
-            observed = _observe(source, arrival) if is_known_watermark(source) else None
+            observed = _observe_newest(source, arrival) if is_known_watermark(source) else None
             watermark, state = source.watermark.advance(
                 state, before, observed, arrival.clock, arrival.watermark
             )
@@ -90,7 +90,7 @@ def _derived_steps(
     """Yield the arrivals of a derived source: those of its bases, in the order it takes them."""
     events = dict[int, list[tuple[Any, ...]]]()
     for row in rows:
-        values = (_parse(row[c], ddl) for c, ddl in source.columns.items())
+        values = (_parse_value(row[c], ddl) for c, ddl in source.columns.items())
         events.setdefault(row["arrival"], []).append(tuple(values))
     order = list(bases)
     waiting = sorted(
@@ -145,7 +145,7 @@ def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -
     return None
 
 
-def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
+def _parse_value(value: Any, ddl: str) -> Any:  # noqa: ANN401
     """Convert a value of a result to the form of a scenario's rows: a `timestamp` becomes a number
     of microseconds."""
     if value is None or ddl.lower() != "timestamp":
@@ -155,7 +155,7 @@ def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
     return parse_instant(value)
 
 
-def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
+def _observe_newest(source: Source, arrival: ScenarioArrival) -> str | None:
     """Return the newest time in an arrival's rows, in the format of the strategy's `observe`.
 
     The time is a number of microseconds as text; None if no row has a time. With partitions, the
@@ -165,25 +165,27 @@ def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
     strategy = source.watermark
     column = _plain_column(source, strategy) if isinstance(strategy, Punctuated) else None
 
-    def time(row: tuple[Any, ...]) -> int | None:
+    def read_time(row: tuple[Any, ...]) -> int | None:
         believed = event_time(source, arrival, row)
         if column is None:
             return believed
         return row[columns.index(column)]
 
     if strategy.group_column is None:
-        return _newest(map(time, arrival.rows))
+        return _find_newest(map(read_time, arrival.rows))
     partition_index = columns.index(strategy.group_column)
     parts: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
         parts.setdefault(
             None if row[partition_index] is None else str(row[partition_index]), []
-        ).append(time(row))
-    seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
+        ).append(read_time(row))
+    seen = {
+        part: text for part, times in parts.items() if (text := _find_newest(times)) is not None
+    }
     return json.dumps(list(seen.items()))
 
 
-def _newest(times: Iterable[int | None]) -> str | None:
+def _find_newest(times: Iterable[int | None]) -> str | None:
     newest = max((t for t in times if t is not None), default=None)
     if newest is None:
         return None

@@ -17,30 +17,30 @@ Firings = dict[str, list[int]]
 """For each timing, the numbers of the arrivals at which a window fired with it, in order."""
 
 
-def firings(
+def find_firings(
     scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
 ) -> Firings:
     """Return the arrivals at which a window fired. `events` must be those of the window's key."""
     if scenario.transform.window.merges:
-        return _session(scenario, steps, events, span)
+        return _find_session_firings(scenario, steps, events, span)
     end = span[1]
     trigger = scenario.transform.trigger
     final = end + scenario.transform.allowed_lateness
     in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
     later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
-    early, _ = _find_firings(trigger.early, in_time, steps, end)
+    early, _ = _find_event_firings(trigger.early, in_time, steps, end)
     if trigger.early.by_arrival:
         early = [n for n in early if not _has_reached(steps[n].after, end)]
-    late, left = _find_firings(trigger.late, later, steps, final)
+    late, left = _find_event_firings(trigger.late, later, steps, final)
     return {
         EARLY: early,
-        ON_TIME: _first(steps, end) if in_time else [],
-        LATE: late + (_first(steps, final) if left else []),
+        ON_TIME: _find_first_reached(steps, end) if in_time else [],
+        LATE: late + (_find_first_reached(steps, final) if left else []),
     }
 
 
-def _find_firings(
-    firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
+def _find_event_firings(
+    firing: Firing, came: Sequence[Step], steps: Sequence[Step], end: int
 ) -> tuple[list[int], bool]:
     """Return the arrivals at which some events cause firings, and whether an event causes none.
 
@@ -56,21 +56,21 @@ def _find_firings(
         case Count(n):
             return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
         case Every(interval=interval):
-            ticks = [_tick(interval, s, steps) for s in came]
-            open_then = [s for s in ticks if s is not None and not _has_reached(s.before, until)]
+            ticks = [_find_tick_step(interval, s, steps) for s in came]
+            open_then = [s for s in ticks if s is not None and not _has_reached(s.before, end)]
             return _in_order(s.number for s in open_then), len(open_then) < len(ticks)
         case _:
             return [], bool(came)
 
 
-def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
+def _find_tick_step(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
     """Return the first step whose clock reaches the next multiple of the interval after the clock
     of `came`; None if there is none."""
     tick = came.arrival.clock // interval * interval + interval
     return next((s for s in steps if s.arrival.clock >= tick), None)
 
 
-def _session(
+def _find_session_firings(
     scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
 ) -> Firings:
     trigger = scenario.transform.trigger
@@ -86,7 +86,7 @@ def _session(
     last = min((s.number for window, s in inside if window[1] == end), default=0)
     since = max(first, last)
     came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
-    firings: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
+    firings: Firings = {ON_TIME: [max(n, since) for n in _find_first_reached(steps, end)]}
     if trigger.early.by_arrival:
         firings[EARLY] = [s.number for s in came if not _has_reached(s.after, end)]
     if trigger.late.by_arrival:
@@ -94,7 +94,7 @@ def _session(
     return firings
 
 
-def _first(steps: Sequence[Step], watermark: int) -> list[int]:
+def _find_first_reached(steps: Sequence[Step], watermark: int) -> list[int]:
     return [s.number for s in steps if _has_reached(s.after, watermark)][:1]
 
 

@@ -74,59 +74,65 @@ class Picture:
         SubElement(self.root, "desc").text = about
         SubElement(self.root, "style").text = STYLE
 
-    def add(self, tag: str, kind: str, **attributes: float | str) -> Element:
+    def add_shape(self, tag: str, kind: str, **attributes: float | str) -> Element:
         """Add a shape of a CSS class, and return the shape. Numbers are rounded, and `_` in the
         name of an attribute stands for `-`."""
-        named = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
+        named = {
+            name.replace("_", "-"): _format_number(value) for name, value in attributes.items()
+        }
         return SubElement(self.root, tag, {"class": kind, **named})
 
-    def text(self, kind: str, x: float, y: float, text: str, anchor: str = "start") -> None:
+    def add_text(self, kind: str, x: float, y: float, text: str, anchor: str = "start") -> None:
         """Add a line of text with a CSS class. `anchor` is the part of the line that is at (x, y):
         `start`, `middle` or `end`."""
-        self.add("text", kind, x=x, y=y, text_anchor=anchor).text = text
+        self.add_shape("text", kind, x=x, y=y, text_anchor=anchor).text = text
 
-    def parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:
+    def add_text_parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:
         """Add a line of text that consists of parts: pairs of a CSS class, or "", and a text."""
-        line = self.add("text", kind, x=x, y=y)
+        line = self.add_shape("text", kind, x=x, y=y)
         for part, text in parts:
             SubElement(line, "tspan", {"class": part} if part else {}).text = text
 
-    def lines(self, kind: str, *points: tuple[float, float]) -> None:
+    def add_line(self, kind: str, *points: tuple[float, float]) -> None:
         """Add a line that connects the points, with a CSS class."""
-        self.add("path", kind, d=_path(*points))
+        self.add_shape("path", kind, d=_path_data(*points))
 
-    def mark(self, verdict: str, x: float, y: float) -> None:
+    def add_mark(self, lateness: str, x: float, y: float) -> None:
         """Add an event: a dot, a diamond if it is late, a cross if it is too late."""
-        kind = CLASSES[verdict]
+        kind = CLASSES[lateness]
         r = 5.0
-        if verdict == classified_events.TOO_LATE:
+        if lateness == classified_events.TOO_LATE:
             r = 4.2
-            ends = _path((x - r, y - r), (x + r, y + r)) + _path((x - r, y + r), (x + r, y - r))
-            self.add("path", kind, d=ends)
-        elif verdict in (classified_events.LATE, classified_events.SOME_LATE):
-            r = 6 if verdict == classified_events.LATE else 5
-            self.add("path", kind, d=_path((x - r, y), (x, y - r), (x + r, y), (x, y + r)) + "Z")
-            if verdict == classified_events.SOME_LATE:
-                self.add("circle", CLASSES[classified_events.ON_TIME], cx=x, cy=y, r=2.5)
+            ends = _path_data((x - r, y - r), (x + r, y + r)) + _path_data(
+                (x - r, y + r), (x + r, y - r)
+            )
+            self.add_shape("path", kind, d=ends)
+        elif lateness in (classified_events.LATE, classified_events.SOME_LATE):
+            r = 6 if lateness == classified_events.LATE else 5
+            self.add_shape(
+                "path", kind, d=_path_data((x - r, y), (x, y - r), (x + r, y), (x, y + r)) + "Z"
+            )
+            if lateness == classified_events.SOME_LATE:
+                self.add_shape("circle", CLASSES[classified_events.ON_TIME], cx=x, cy=y, r=2.5)
         else:
-            self.add("circle", kind, cx=x, cy=y, r=r)
+            self.add_shape("circle", kind, cx=x, cy=y, r=r)
 
-    def finish(self, width: float, height: float) -> str:
+    def finish_document(self, width: float, height: float) -> str:
         """Return the document with its background."""
         ground = {"class": "ground", "x": "0.5", "y": "0.5", "rx": "8"}
-        ground |= {"width": _short(width - 1), "height": _short(height - 1)}
+        ground |= {"width": _format_number(width - 1), "height": _format_number(height - 1)}
         self.root.insert(3, Element("rect", ground))
-        self.root.set("viewBox", f"0 0 {_short(width)} {_short(height)}")
-        self.root.set("width", _short(width))
-        self.root.set("height", _short(height))
+        self.root.set("viewBox", f"0 0 {_format_number(width)} {_format_number(height)}")
+        self.root.set("width", _format_number(width))
+        self.root.set("height", _format_number(height))
         return tostring(self.root, encoding="unicode") + "\n"
 
 
-def _path(*points: tuple[float, float]) -> str:
-    return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+def _path_data(*points: tuple[float, float]) -> str:
+    return "M" + "L".join(f"{_format_number(x)} {_format_number(y)}" for x, y in points)
 
 
-def _short(value: float | str) -> str:
+def _format_number(value: float | str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.1f}".removesuffix(".0")

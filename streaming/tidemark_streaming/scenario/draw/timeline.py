@@ -10,8 +10,8 @@ from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, format_dura
 from tidemark.define.derived.derived_source import DerivedSource, own_columns, retraction_column
 from tidemark.define.source import Source
 from tidemark_streaming.scenario.draw import classified_events as verdicts
-from tidemark_streaming.scenario.draw.bars import Bar, bars, negate
-from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, classify
+from tidemark_streaming.scenario.draw.bars import Bar, list_bars, negate_text
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, classify_events
 from tidemark_streaming.scenario.draw.event_logs import (
     Step,
     event_logs,
@@ -41,7 +41,7 @@ class Mark:
 
     time: int | None
     label: str
-    verdict: str
+    lateness: str
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class Timeline:
         return [mark for mark in marks if mark is not None and mark < INFINITY]
 
     @property
-    def verdicts(self) -> set[str]:
+    def shown_lateness(self) -> set[str]:
         """The distinct values of `Mark.verdict` in the picture."""
-        return {m.verdict for track in self.tracks for marks in track.marks for m in marks}
+        return {m.lateness for track in self.tracks for marks in track.marks for m in marks}
 
     @property
     def gutter(self) -> int:
@@ -103,33 +103,37 @@ class Timeline:
         return max(map(len, [*clocks, *(bar.key for bar in self.bars or ())]), default=0)
 
 
-def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
+def create_timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
     """Return the picture's content for a scenario and its result."""
     logs = event_logs(scenario, result)
     sources = {**scenario.sources, **scenario.derived}
     excluded = _find_too_late(scenario, result, logs)
     marks = {
-        name: [_marks(source, step, excluded) for step in logs[name]]
+        name: [_mark_events(source, step, excluded) for step in logs[name]]
         for name, source in sources.items()
     }
     transform = scenario.windowed
     drawn_bars = None
     if transform is not None:
         source_steps = logs[transform.source.name]
-        events = classify(scenario, source_steps)
+        events = classify_events(scenario, source_steps)
         marks[transform.source.name] = [
-            [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
+            [
+                Mark(e.time, _label_event(scenario, e), e.overall_lateness)
+                for e in events
+                if e.step is step
+            ]
             for step in source_steps
         ]
-        drawn_bars = bars(scenario, result, source_steps, events)
+        drawn_bars = list_bars(scenario, result, source_steps, events)
     return Timeline(
         title=truncate(scenario.name, 90),
-        about="" if transform is None else _about(scenario),
+        about="" if transform is None else _describe_transform(scenario),
         tracks=[
             Track(
-                heading=_heading(source) if len(sources) > 1 else "",
+                heading=_describe_source(source) if len(sources) > 1 else "",
                 steps=logs[name],
-                clocks=_clocks(scenario, logs[name]),
+                clocks=_label_arrivals(scenario, logs[name]),
                 marks=marks[name],
                 watermark=is_known_watermark(source),
             )
@@ -140,7 +144,7 @@ def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
     )
 
 
-def _heading(source: Source) -> str:
+def _describe_source(source: Source) -> str:
     if isinstance(source, DerivedSource):
         return f"{source.name}, computed from {' and '.join(b.name for b in source.base_sources)}"
     return f"{source.name}, watermark {source.watermark}"
@@ -165,12 +169,12 @@ def _find_too_late(
     return too_late
 
 
-def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
+def _mark_events(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
     """Return the events of an arrival. An event behind the watermark is late, or too late."""
     marks = list[Mark]()
     for row in step.arrival.rows:
         time = event_time(source, step.arrival, row)
-        values = _values(source, row)
+        values = _values_by_column(source, row)
         if time is None:
             verdict = verdicts.NO_TIME
         elif (source.name, step.number, tuple(map(str, values.values()))) in too_late:
@@ -182,7 +186,7 @@ def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
     return marks
 
 
-def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
+def _values_by_column(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
     """Return the values of a row by column, in the form of a result."""
     named = zip(source.columns.items(), row, strict=True)
     return {column: to_plain(value, ddl.lower()) for (column, ddl), value in named}
@@ -190,7 +194,7 @@ def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
 
 def _label_row(source: Source, row: tuple[Any, ...]) -> str:
     """Return a row's values, without timestamps and without columns that a derivation added."""
-    values = _values(source, row)
+    values = _values_by_column(source, row)
     kinds = {column: ddl.lower() for column, ddl in source.columns.items()}
     shown = [values[c] for c in own_columns(source) if kinds[c] != "timestamp"]
     return _mark_retraction(source, row, " ".join(map(to_short_text, shown)))
@@ -199,11 +203,11 @@ def _label_row(source: Source, row: tuple[Any, ...]) -> str:
 def _mark_retraction(source: Source, row: tuple[Any, ...], label: str) -> str:
     """Return the label of a row, truncated, with a minus sign if the row is a retraction."""
     column = retraction_column(source)
-    is_retraction = column is not None and _values(source, row)[column]
-    return truncate(negate(label) if is_retraction else label, _LABEL)
+    is_retraction = column is not None and _values_by_column(source, row)[column]
+    return truncate(negate_text(label) if is_retraction else label, _LABEL)
 
 
-def _about(scenario: Scenario) -> str:
+def _describe_transform(scenario: Scenario) -> str:
     t = scenario.transform
     return "; ".join(
         [
@@ -222,19 +226,19 @@ def _is_in(column: str, expressions: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(column)}(?![\w(])", expressions) is not None
 
 
-def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
+def _label_event(scenario: Scenario, event: ClassifiedEvent) -> str:
     """Return the label of an event: the key and the aggregated values. For an asset, whose function
     prepares the rows, the label has all values of the row."""
-    if scenario.prepares:
+    if scenario.prepares_rows:
         return _label_row(scenario.source, event.row)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
-    named = _values(scenario.source, event.row)
+    named = _values_by_column(scenario.source, event.row)
     values = [v for column, v in named.items() if _is_in(column, used)]
     label = " ".join(to_short_text(v) for v in (*event.key, *values))
     return _mark_retraction(scenario.source, event.row, label)
 
 
-def _clocks(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
+def _label_arrivals(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
     """Return the label of each arrival: its number and, if the clock advances, the clock.
 
     For a derived source, the label has the base's arrival instead of the clock: `#3 orders #1`.
@@ -255,7 +259,7 @@ def _clocks(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def note(track: Track, step: Step) -> str:
+def describe_empty_arrival(track: Track, step: Step) -> str:
     """Return the description of an arrival without rows."""
     if step.arrival.ends:
         return "the stream ends"
@@ -281,7 +285,7 @@ def group_marks(
     """
     grouped: dict[tuple[int, str], list[str]] = {}
     for mark in marks:
-        grouped.setdefault((place_time(mark.time), mark.verdict), []).append(mark.label)
+        grouped.setdefault((place_time(mark.time), mark.lateness), []).append(mark.label)
     places = sorted(grouped.items())
     if len(marks) <= _CROWD:
         return [

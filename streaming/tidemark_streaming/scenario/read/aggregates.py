@@ -34,41 +34,41 @@ _COUNTS = ("approx_count_distinct", "count_distinct")
 _ROWS = ("top_n", "last_n")
 
 
-def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
+def read_aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
     """Return the aggregates of a transform with the types of their results, by column name."""
-    entries = node.entries("'aggregates'")
+    entries = node.read_entries("'aggregates'")
     if not entries:
         raise node.error("a transform needs at least one aggregate, as in {n: count}.")
-    return {key.raw.value: _aggregate(value, over) for key, value in entries}
+    return {key.raw.value: _read_aggregate(value, over) for key, value in entries}
 
 
-def _aggregate(node: Node, over: Columns) -> tuple[Aggregate, Kind]:
+def _read_aggregate(node: Node, over: Columns) -> tuple[Aggregate, Kind]:
     if node.raw.value == "count":
         return agg.count(), BIGINT
-    name, argument = node.choice("an aggregate", _FUNCTIONS)
+    name, argument = node.read_choice("an aggregate", _FUNCTIONS)
     if name == "count":
         raise node.error("'count' counts events and has no column: write count alone.")
     make: Callable[..., Aggregate] = getattr(agg, _FUNCTIONS[name])
     arguments: tuple[object, ...] = ()
     if name == "quantile":
-        fields = argument.fields("a quantile", ("of", "at"))
+        fields = argument.read_fields("a quantile", ("of", "at"))
         argument = fields["of"]
-        arguments = (DOUBLE.read(fields["at"], "at"),)
+        arguments = (DOUBLE.read_value(fields["at"], "at"),)
     elif name == "top_k":
-        fields = argument.fields("a top_k", ("of", "k"))
+        fields = argument.read_fields("a top_k", ("of", "k"))
         argument = fields["of"]
-        arguments = (fields["k"].integer("'k'", minimum=1),)
+        arguments = (fields["k"].read_integer("'k'", minimum=1),)
     elif name in _ROWS:
-        fields = argument.fields(f"a {name}", ("of", "n"))
+        fields = argument.read_fields(f"a {name}", ("of", "n"))
         argument = fields["of"]
-        arguments = (fields["n"].integer("'n'", minimum=1),)
-    column = _column(argument, name, over)
+        arguments = (fields["n"].read_integer("'n'", minimum=1),)
+    column = _find_column(argument, name, over)
     with node.locate_errors():
-        return make(write_column(column), *arguments), _gives(name, over.types[column])
+        return make(write_column(column), *arguments), _result_kind(name, over.types[column])
 
 
-def _column(node: Node, function: str, over: Columns) -> str:
-    name = over.find(node)
+def _find_column(node: Node, function: str, over: Columns) -> str:
+    name = over.find_column(node)
     kind = over.types[name]
     if function in _NUMERIC and not kind.is_numeric:
         raise node.error(
@@ -77,7 +77,7 @@ def _column(node: Node, function: str, over: Columns) -> str:
     return name
 
 
-def _gives(function: str, column: Kind) -> Kind:
+def _result_kind(function: str, column: Kind) -> Kind:
     if function in _COUNTS:
         return BIGINT
     if function in _NUMERIC:
@@ -86,10 +86,10 @@ def _gives(function: str, column: Kind) -> Kind:
         return NUMBER
     if function == "top_k":
         entry = {"value": column, "count": BIGINT}
-        return Kind("value and count", lambda n: _entry(n, entry), repeated=True, scalar=False)
+        return Kind("value and count", lambda n: _read_entry(n, entry), repeated=True, scalar=False)
     return replace(column, repeated=function in ("collect", *_ROWS))
 
 
-def _entry(node: Node, kinds: Mapping[str, Kind]) -> dict[str, object]:
-    fields = node.fields("an entry of a top_k", tuple(kinds))
-    return {name: kinds[name].read(value, name) for name, value in fields.items()}
+def _read_entry(node: Node, kinds: Mapping[str, Kind]) -> dict[str, object]:
+    fields = node.read_fields("an entry of a top_k", tuple(kinds))
+    return {name: kinds[name].read_value(value, name) for name, value in fields.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from tidemark.base.instants import INFINITY, parse_duration, parse_instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Manual
-from tidemark_streaming.scenario.read.columns import Columns, Kind, kind
+from tidemark_streaming.scenario.read.columns import Columns, Kind, read_kind
 from tidemark_streaming.scenario.read.reader import Node
 
 ONLY = "scenario"
@@ -65,14 +65,14 @@ def read_arrivals(
     clock = begins
     silent_since = dict.fromkeys(sources, begins)
     ended = set[str]()
-    for item in node.items("'arrivals'"):
+    for item in node.read_items("'arrivals'"):
         if tick is None:
             (source,) = sources.values()
-            kind, content = item.choice("an arrival", _ITEMS)
+            kind, content = item.read_choice("an arrival", _ITEMS)
         else:
             source, kind, content = _named_item(item, sources, ended)
         clock += (
-            parse_duration(content.duration("a step of the clock"))
+            parse_duration(content.read_duration("a step of the clock"))
             if kind == "clock"
             else tick or 0
         )
@@ -84,14 +84,14 @@ def read_arrivals(
         silent = None
         if kind == "rows":
             types = columns[name].types
-            rows = tuple(_row_of(row, types) for row in content.items("'rows'"))
+            rows = tuple(_row_of(row, types) for row in content.read_items("'rows'"))
             silent_since[name] = clock if rows else silent_since[name]
         elif kind == "clock":
             silent = None if source.heartbeat is None else silent_since[name]
         elif kind == "end":
             ended.add(name)
         elif isinstance(source.watermark, Manual):
-            watermark = content.instant("a watermark")
+            watermark = content.read_instant("a watermark")
         else:
             raise item.error(
                 "only a source with the watermark {manual: {}} can have a watermark step; this "
@@ -109,8 +109,8 @@ def _named_item(
     item: Node, sources: Mapping[str, Source], ended: set[str]
 ) -> tuple[Source, str, Node]:
     """Return an arrival's source, the kind of its content (`rows`, `end`, …), and the content."""
-    fields = item.fields("an arrival", ("source",), (*_ITEMS, "end"))
-    name = fields.pop("source").word("a source with arrivals", list(sources))
+    fields = item.read_fields("an arrival", ("source",), (*_ITEMS, "end"))
+    name = fields.pop("source").read_word("a source with arrivals", list(sources))
     if len(fields) != 1:
         raise item.error(
             f"an arrival must have exactly one of {', '.join((*_ITEMS, 'end'))} (got "
@@ -119,7 +119,7 @@ def _named_item(
     if name in ended:
         raise item.error(f"'{name}' has ended: nothing can arrive after 'end: true'.")
     ((kind, value),) = fields.items()
-    if kind == "end" and not value.boolean("'end'"):
+    if kind == "end" and not value.read_boolean("'end'"):
         raise value.error("'end' must be true; leave the item out if the source does not end.")
     return sources[name], kind, value
 
@@ -140,22 +140,23 @@ class Table:
 
 def read_lookups(node: Node, source: Source) -> dict[str, Table]:
     """Return the lookup tables in a scenario. Their names must be exactly those in the source."""
-    fields = node.fields("the lookups of the source", tuple(source.lookups))
-    return {name: _table(table) for name, table in fields.items()}
+    fields = node.read_fields("the lookups of the source", tuple(source.lookups))
+    return {name: _read_table(table) for name, table in fields.items()}
 
 
-def _table(node: Node) -> Table:
-    fields = node.fields("a lookup table", ("columns", "rows"))
-    named = fields["columns"].entries("the columns of a lookup table")
-    types = {name.text("a column's name"): kind(type_) for name, type_ in named}
-    rows = tuple(_row_of(row, types) for row in fields["rows"].items("'rows'"))
+def _read_table(node: Node) -> Table:
+    fields = node.read_fields("a lookup table", ("columns", "rows"))
+    named = fields["columns"].read_entries("the columns of a lookup table")
+    types = {name.read_text("a column's name"): read_kind(type_) for name, type_ in named}
+    rows = tuple(_row_of(row, types) for row in fields["rows"].read_items("'rows'"))
     return Table({name: column_kind.ddl for name, column_kind in types.items()}, rows)
 
 
 def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
     """Return a row's values in the order of `types`. A column that the row omits is null."""
-    fields = node.fields("a row", (), tuple(types))
+    fields = node.read_fields("a row", (), tuple(types))
     values = (
-        types[column].read(fields[column], column) if column in fields else None for column in types
+        types[column].read_value(fields[column], column) if column in fields else None
+        for column in types
     )
     return tuple(parse_instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)

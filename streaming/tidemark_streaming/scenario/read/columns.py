@@ -56,25 +56,25 @@ class Kind:
     repeated: bool = False
     scalar: bool = True
 
-    def read(self, node: Node, column: str) -> object:
+    def read_value(self, node: Node, column: str) -> object:
         """Return the value, or None for null."""
         if node.is_null:
             return None
         if self.repeated:
             element = replace(self, repeated=False)
-            return [element.read(item, column) for item in node.items(f"'{column}'")]
+            return [element.read_value(item, column) for item in node.read_items(f"'{column}'")]
         if self.scalar:
-            node.text(f"a value of '{column}'")
+            node.read_text(f"a value of '{column}'")
         try:
             return self.parse(node)
         except ValueError:
             raise node.error(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
 
 
-def kind(node: Node) -> Kind:
+def read_kind(node: Node) -> Kind:
     """Return the type that a scenario declares for a source's column."""
     with node.locate_errors():
-        simple = _simple_kind(node.text("a column's type"))
+        simple = _simple_kind(node.read_text("a column's type"))
     if simple is None:
         raise node.error(f"{node} is not a supported column type; allowed: {', '.join(_NAMES)}.")
     return simple
@@ -85,7 +85,7 @@ def _simple_kind(ddl: str) -> Kind | None:
     name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
     if name in _BITS:
-        return Kind(name, lambda n: _whole(n, _BITS[name]), is_numeric=True)
+        return Kind(name, lambda n: _parse_integer(n, _BITS[name]), is_numeric=True)
     if match := _DECIMAL.fullmatch(name):
         precision = int(match[1] or 10)
         scale = int(match[2] or 0)
@@ -94,21 +94,21 @@ def _simple_kind(ddl: str) -> Kind | None:
                 f"'{ddl}' is not a valid type: the precision must be 1 to 38, and the scale at "
                 "most the precision."
             )
-        return Kind(name, lambda n: _exact(n, precision, scale), is_numeric=True)
+        return Kind(name, lambda n: _parse_decimal(n, precision, scale), is_numeric=True)
     if name in _OTHERS:
         return Kind(name, _OTHERS[name], is_numeric=name in ("float", "real", "double"))
     return None
 
 
-def _unwritable(ddl: str) -> Kind:
+def _null_only_kind(ddl: str) -> Kind:
     """Return a type for a column that may only be null in a scenario: a value is an error."""
 
-    def parse(node: Node) -> object:
+    def refuse_value(node: Node) -> object:
         raise node.error(
             f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."
         )
 
-    return Kind(ddl.lower(), parse, scalar=False)
+    return Kind(ddl.lower(), refuse_value, scalar=False)
 
 
 def any_value() -> Kind:
@@ -122,13 +122,16 @@ def any_value() -> Kind:
 def _parse_value(node: Node) -> object:
     match node.raw:
         case yaml.SequenceNode():
-            return [any_value().read(item, "") for item in node.items("a list")]
+            return [any_value().read_value(item, "") for item in node.read_items("a list")]
         case yaml.MappingNode():
-            return {k.raw.value: any_value().read(v, "") for k, v in node.entries("a mapping")}
+            return {
+                k.raw.value: any_value().read_value(v, "")
+                for k, v in node.read_entries("a mapping")
+            }
         case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
             return _parse_number(node)
         case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):
-            return node.boolean("a value")
+            return node.read_boolean("a value")
         case _:
             return Written(node.raw.value)
 
@@ -153,17 +156,17 @@ def _parse_number(node: Node) -> Decimal:
 def _parse_bound(node: Node) -> object:
     """Return a window's bound or a watermark: an instant, or `+infinity`."""
     text = node.raw.value
-    return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
+    return as_datetime(INFINITY if text == "+infinity" else node.read_instant("a time"))
 
 
-def _whole(node: Node, bits: int) -> int:
+def _parse_integer(node: Node, bits: int) -> int:
     value = int(node.raw.value) if _INTEGER.fullmatch(node.raw.value) else None
     if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise ValueError(node.raw.value)
     return value
 
 
-def _exact(node: Node, precision: int, scale: int) -> Decimal:
+def _parse_decimal(node: Node, precision: int, scale: int) -> Decimal:
     value = _parse_number(node)
     _, digits, exponent = value.normalize(_ROOMY).as_tuple()
     assert isinstance(exponent, int)
@@ -172,7 +175,7 @@ def _exact(node: Node, precision: int, scale: int) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-scale), context=_ROOMY)
 
 
-def _double(node: Node) -> float:
+def _parse_double(node: Node) -> float:
     text = node.raw.value.lower().replace(".inf", "inf").replace(".nan", "nan")
     if text.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
@@ -182,25 +185,25 @@ def _double(node: Node) -> float:
     return value
 
 
-def _single(node: Node) -> float:
+def _parse_single(node: Node) -> float:
     try:
-        return struct.unpack("f", struct.pack("f", _double(node)))[0]
+        return struct.unpack("f", struct.pack("f", _parse_double(node)))[0]
     except OverflowError:
         raise ValueError(node.raw.value) from None
 
 
 _OTHERS: dict[str, Callable[[Node], object]] = {
-    "boolean": lambda n: n.boolean("a value"),
-    "float": _single,
-    "real": _single,
-    "double": _double,
+    "boolean": lambda n: n.read_boolean("a value"),
+    "float": _parse_single,
+    "real": _parse_single,
+    "double": _parse_double,
     "string": lambda n: n.raw.value,
     "date": lambda n: date.fromisoformat(n.raw.value),
-    "timestamp": lambda n: as_datetime(n.instant("a time")),
-    "timestamp_ntz": lambda n: as_datetime(n.instant("a time")).replace(tzinfo=None),
+    "timestamp": lambda n: as_datetime(n.read_instant("a time")),
+    "timestamp_ntz": lambda n: as_datetime(n.read_instant("a time")).replace(tzinfo=None),
 }
-BIGINT = Kind("bigint", lambda n: _whole(n, 64), is_numeric=True)
-DOUBLE = Kind("double", _double, is_numeric=True)
+BIGINT = Kind("bigint", lambda n: _parse_integer(n, 64), is_numeric=True)
+DOUBLE = Kind("double", _parse_double, is_numeric=True)
 BOOLEAN = Kind("boolean", _OTHERS["boolean"])
 TEXT = Kind("string", _OTHERS["string"])
 NUMBER = Kind("a number", _parse_number, is_numeric=True)
@@ -218,9 +221,9 @@ class Columns:
     types: Mapping[str, Kind]
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def find(self, node: Node, subject: str = "a column") -> str:
+    def find_column(self, node: Node, subject: str = "a column") -> str:
         """Return the name of a column that a node specifies by its name or alias."""
-        name = node.text(subject)
+        name = node.read_text(subject)
         name = name if name in self.types else self.aliases.get(name, name)
         if name not in self.types:
             raise node.error(
@@ -248,9 +251,9 @@ def columns_of(source: Source) -> Columns:
 
 def find_source(node: Node, sources: Mapping[str, Source]) -> Source:
     """Return the source that a node names."""
-    return sources[node.word("a source", list(sources))]
+    return sources[node.read_word("a source", list(sources))]
 
 
 def _types_of(source: Source) -> dict[str, Kind]:
     """Return the types of a source's columns, including those that a scenario can't contain."""
-    return {name: _simple_kind(ddl) or _unwritable(ddl) for name, ddl in source.columns.items()}
+    return {name: _simple_kind(ddl) or _null_only_kind(ddl) for name, ddl in source.columns.items()}

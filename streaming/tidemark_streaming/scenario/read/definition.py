@@ -20,8 +20,14 @@ from tidemark.define.triggers.trigger import Count, EachArrival, Every, Firing, 
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import Watermark
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
-from tidemark_streaming.scenario.read.aggregates import aggregates
-from tidemark_streaming.scenario.read.columns import Columns, Kind, columns_of, find_source, kind
+from tidemark_streaming.scenario.read.aggregates import read_aggregates
+from tidemark_streaming.scenario.read.columns import (
+    Columns,
+    Kind,
+    columns_of,
+    find_source,
+    read_kind,
+)
 from tidemark_streaming.scenario.read.reader import Node
 
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
@@ -35,11 +41,11 @@ def keep_rows(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def source(name: str, node: Node) -> Source:
+def read_source(name: str, node: Node) -> Source:
     """Return the source that a node describes."""
-    fields = node.fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
-    named = fields["columns"].entries("the columns of a source")
-    types = {_column(key): kind(value) for key, value in named}
+    fields = node.read_fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
+    named = fields["columns"].read_entries("the columns of a source")
+    types = {_read_column_name(key): read_kind(value) for key, value in named}
     lowered = [name.lower() for name in types]
     for number, (key, _) in enumerate(named):
         if lowered[number] in lowered[:number]:
@@ -47,13 +53,13 @@ def source(name: str, node: Node) -> Source:
                 f"{key} differs from another column's name only in upper and lower case: choose "
                 "another name."
             )
-    moves = _watermark(fields["watermark"], types)
-    beats = fields["heartbeat"].duration("the heartbeat") if "heartbeat" in fields else None
+    moves = _read_watermark(fields["watermark"], types)
+    beats = fields["heartbeat"].read_duration("the heartbeat") if "heartbeat" in fields else None
     with node.locate_errors():
         return Source(
             name=name,
             columns={name: column_kind.ddl for name, column_kind in types.items()},
-            event_time=fields["event_time"].text("the event time"),
+            event_time=fields["event_time"].read_text("the event time"),
             watermark=moves,
             heartbeat=beats,
         )
@@ -76,7 +82,7 @@ SCENARIO = Title()
 """The title of a scenario's transform. It accumulates, so that scenarios have panes to expect."""
 
 
-def transform(
+def read_transform(
     node: Node, sources: Mapping[str, Source], *, named: bool, title: Title = SCENARIO
 ) -> tuple[WindowedTransform, dict[str, Kind]]:
     """Return the windowed transform, and the types of its keys and aggregates.
@@ -85,38 +91,38 @@ def transform(
         sources: the sources that the transform can read.
         named: true if the node names the source; false if there is only one source.
     """
-    fields = node.fields(
+    fields = node.read_fields(
         "a transform",
         ("source", "window", "aggregates") if named else ("window", "aggregates"),
         ("keys", "allowed_lateness", "trigger", "accumulation", "deduplicate"),
     )
     over = find_source(fields["source"], sources) if named else next(iter(sources.values()))
     columns = columns_of(over)
-    computed = aggregates(fields["aggregates"], columns)
+    computed = read_aggregates(fields["aggregates"], columns)
     keys = [
-        (key, columns.find(key, "a key"))
-        for key in (fields["keys"].items("'keys'") if "keys" in fields else [])
+        (key, columns.find_column(key, "a key"))
+        for key in (fields["keys"].read_items("'keys'") if "keys" in fields else [])
     ]
-    _check_names(keys, [name for name, _ in fields["aggregates"].entries("aggregates")])
+    _check_names(keys, [name for name, _ in fields["aggregates"].read_entries("aggregates")])
     lateness = "0 seconds"
     if "allowed_lateness" in fields:
-        lateness = fields["allowed_lateness"].duration("the allowed lateness")
+        lateness = fields["allowed_lateness"].read_duration("the allowed lateness")
     accumulation = title.accumulation
     if "accumulation" in fields:
-        accumulation = fields["accumulation"].word("an accumulation", ACCUMULATIONS)
+        accumulation = fields["accumulation"].read_word("an accumulation", ACCUMULATIONS)
     with node.locate_errors():
         windowed = WindowedTransform(
             name=title.name,
             description=title.description,
             source=over,
             keys=tuple(name for _, name in keys),
-            window=window(fields["window"]),
+            window=read_window(fields["window"]),
             allowed_lateness=parse_duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
             function=keep_rows,
-            trigger=_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),
+            trigger=_read_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),
             accumulation=accumulation,
-            deduplicate=_deduplicate(fields["deduplicate"], columns)
+            deduplicate=_read_deduplicate(fields["deduplicate"], columns)
             if "deduplicate" in fields
             else None,
         )
@@ -124,8 +130,8 @@ def transform(
     return windowed, results | {name: gives for name, (_, gives) in computed.items()}
 
 
-def _column(node: Node) -> str:
-    name = node.text("a column's name")
+def _read_column_name(node: Node) -> str:
+    name = node.read_text("a column's name")
     if not NAME.fullmatch(name.lower()):
         raise node.error(
             f"{node} is not a valid column name: use letters, digits and underscores, and begin "
@@ -139,41 +145,45 @@ def _column(node: Node) -> str:
     return name
 
 
-def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
-    name, settings = node.choice("a watermark", _WATERMARKS)
+def _read_watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
+    name, settings = node.read_choice("a watermark", _WATERMARKS)
     with node.locate_errors():
         return _WATERMARKS[name](settings, types)
 
 
 def _bounded_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     if not node.is_mapping:
-        return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
-    fields = node.fields("a watermark by a bound", ("bound",), ("idle",))
-    lengths = {name: n.duration(f"the {name}") for name, n in fields.items()}
+        return watermarks.BoundedOutOfOrderness(node.read_duration("a bound"))
+    fields = node.read_fields("a watermark by a bound", ("bound",), ("idle",))
+    lengths = {name: n.read_duration(f"the {name}") for name, n in fields.items()}
     return watermarks.BoundedOutOfOrderness(**lengths)
 
 
 def _monotonic_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
-    fields = node.fields("this strategy", (), ("idle",))
-    return watermarks.MonotonicTimestamps(*(n.duration("the idle") for n in fields.values()))
+    fields = node.read_fields("this strategy", (), ("idle",))
+    return watermarks.MonotonicTimestamps(*(n.read_duration("the idle") for n in fields.values()))
 
 
-def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
-    def build(node: Node, _: Mapping[str, Kind]) -> Watermark:
-        node.fields("this strategy", ())
+def _strategy_without_options(
+    strategy: Callable[[], Watermark],
+) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
+    def read_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
+        node.read_fields("this strategy", ())
         return strategy()
 
-    return build
+    return read_strategy
 
 
 def _punctuated_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
-    return watermarks.Punctuated(node.text("an expression"))
+    return watermarks.Punctuated(node.read_text("an expression"))
 
 
 def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
-    fields = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
-    column = Columns(types).find(fields["column"])
-    lengths = {name: n.duration(f"the {name}") for name, n in fields.items() if name != "column"}
+    fields = node.read_fields("a watermark per partition", ("column", "bound"), ("idle",))
+    column = Columns(types).find_column(fields["column"])
+    lengths = {
+        name: n.read_duration(f"the {name}") for name, n in fields.items() if name != "column"
+    }
     return watermarks.PerPartition(column, **lengths)
 
 
@@ -182,42 +192,43 @@ _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
     "monotonous": _monotonic_strategy,
     "punctuated": _punctuated_strategy,
     "per_partition": _per_partition,
-    "perfect": _plain(watermarks.Perfect),
-    "manual": _plain(watermarks.Manual),
+    "perfect": _strategy_without_options(watermarks.Perfect),
+    "manual": _strategy_without_options(watermarks.Manual),
 }
 
 
-def _trigger(node: Node) -> Trigger:
-    fields = node.fields("a trigger", (), ("early", "late"))
-    fires: dict[str, Any] = {name: _firing(value) for name, value in fields.items()}
+def _read_trigger(node: Node) -> Trigger:
+    fields = node.read_fields("a trigger", (), ("early", "late"))
+    fires: dict[str, Any] = {name: _read_firing(value) for name, value in fields.items()}
     return Trigger(**fires)
 
 
-def _deduplicate(node: Node, columns: Columns) -> Deduplicate:
-    fields = node.fields("the deduplication of events", ("by", "within"))
+def _read_deduplicate(node: Node, columns: Columns) -> Deduplicate:
+    fields = node.read_fields("the deduplication of events", ("by", "within"))
     id_node = fields["by"]
     names = [
-        columns.find(column) for column in (id_node.items("'by'") if id_node.is_list else [id_node])
+        columns.find_column(column)
+        for column in (id_node.read_items("'by'") if id_node.is_list else [id_node])
     ]
-    within = fields["within"].duration("the horizon")
+    within = fields["within"].read_duration("the horizon")
     with id_node.locate_errors():
         return Deduplicate(names, within)
 
 
-def _firing(node: Node) -> Firing:
-    name, argument = node.choice("a firing", ("every", "count", "arrival"))
+def _read_firing(node: Node) -> Firing:
+    name, argument = node.read_choice("a firing", ("every", "count", "arrival"))
     if name == "every":
         with argument.locate_errors():
-            return Every(argument.duration("the interval", negative=True))
+            return Every(argument.read_duration("the interval", negative=True))
     if name == "count":
-        return Count(argument.integer("the count", minimum=1))
-    argument.fields("a firing by arrival", ())
+        return Count(argument.read_integer("the count", minimum=1))
+    argument.read_fields("a firing by arrival", ())
     return EachArrival()
 
 
 def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> None:
     seen: set[str] = set()
-    for node, name in (*keys, *((node, node.text("a key")) for node in results)):
+    for node, name in (*keys, *((node, node.read_text("a key")) for node in results)):
         if not NAME.fullmatch(name):
             raise node.error(
                 f"{node} is not a valid name for a result column: use lowercase letters, digits "
@@ -246,14 +257,14 @@ _WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] 
 }
 
 
-def window(node: Node) -> Window:
+def read_window(node: Node) -> Window:
     """Return the window that a node describes."""
-    name, inner = node.choice("a window", _WINDOWS)
+    name, inner = node.read_choice("a window", _WINDOWS)
     make, required, optional = _WINDOWS[name]
-    fields = inner.fields(f"a {name} window", required, optional)
+    fields = inner.read_fields(f"a {name} window", required, optional)
     if name == "calendar":
-        texts = {key: value.text(f"the {key}") for key, value in fields.items()}
+        texts = {key: value.read_text(f"the {key}") for key, value in fields.items()}
     else:
-        texts = {key: n.duration(f"the {key}", negative=True) for key, n in fields.items()}
+        texts = {key: n.read_duration(f"the {key}", negative=True) for key, n in fields.items()}
     with inner.locate_errors():
         return make(**texts)

@@ -12,8 +12,8 @@ from tidemark.define.derived.union import union
 from tidemark.define.source import Source
 from tidemark.define.windows import Window
 from tidemark_streaming.scenario.read import definition
-from tidemark_streaming.scenario.read.columns import find_source, kind
-from tidemark_streaming.scenario.read.definition import window
+from tidemark_streaming.scenario.read.columns import find_source, read_kind
+from tidemark_streaming.scenario.read.definition import read_window
 from tidemark_streaming.scenario.read.reader import Node
 
 _Sources = Mapping[str, Source]
@@ -26,75 +26,83 @@ def read_derived(node: Node, sources: _Sources) -> dict[str, DerivedSource]:
         sources: the other sources of the scenario.
     """
     derived = dict[str, DerivedSource]()
-    for key, value in node.entries("'derived'"):
-        name = key.text("a name")
+    for key, value in node.read_entries("'derived'"):
+        name = key.read_text("a name")
         if name in sources:
             raise key.error(f"{key} is already the name of a source: choose another name.")
-        kind, options = value.choice("a derived source", _KINDS)
+        kind, options = value.read_choice("a derived source", _KINDS)
         with options.locate_errors():
             derived[name] = _KINDS[kind](name, options, {**sources, **derived})
     return derived
 
 
-def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    fields = node.fields(
+def _read_join(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    fields = node.read_fields(
         "a join",
         ("left", "right", "on", "within"),
         ("how", "allowed_lateness", "where", "event_time", "rename", "idle"),
     )
-    within = _reach(fields["within"])
-    return join(name=name, within=within, **_sides(fields, sources, ("how", "where", "event_time")))
+    within = _read_within(fields["within"])
+    return join(
+        name=name, within=within, **_read_sides(fields, sources, ("how", "where", "event_time"))
+    )
 
 
-def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    fields = node.fields(
+def _read_asof_join(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    fields = node.read_fields(
         "an as-of join",
         ("left", "right", "on"),
         ("how", "allowed_lateness", "deleted", "rename", "idle"),
     )
-    return asof_join(name=name, **_sides(fields, sources, ("how", "deleted")))
+    return asof_join(name=name, **_read_sides(fields, sources, ("how", "deleted")))
 
 
-def _sides(fields: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
+def _read_sides(
+    fields: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]
+) -> dict[str, Any]:
     """Return the arguments that joins and as-of joins share.
 
     Args:
         texts: the names of further options, whose values are texts.
     """
     left, right = (find_source(fields[side], sources) for side in ("left", "right"))
-    on = [key.text("a key") for key in fields["on"].items("'on'")]
+    on = [key.read_text("a key") for key in fields["on"].read_items("'on'")]
     options: dict[str, Any] = {
-        option: fields[option].text(f"'{option}'") for option in texts if option in fields
+        option: fields[option].read_text(f"'{option}'") for option in texts if option in fields
     }
     if "allowed_lateness" in fields:
-        options["allowed_lateness"] = fields["allowed_lateness"].duration("the allowed lateness")
-    options |= _idle(fields)
+        options["allowed_lateness"] = fields["allowed_lateness"].read_duration(
+            "the allowed lateness"
+        )
+    options |= _read_idle(fields)
     if "rename" in fields:
-        named = fields["rename"].entries("'rename'")
-        rename = {old.text("a column"): new.text("a column's name") for old, new in named}
+        named = fields["rename"].read_entries("'rename'")
+        rename = {old.read_text("a column"): new.read_text("a column's name") for old, new in named}
     else:
-        rename = _distinguish(left, right, on)
+        rename = _rename_equal_columns(left, right, on)
     return {"left": left, "right": right, "on": on, "rename": rename, **options}
 
 
-def _reach(node: Node) -> Between | Window:
+def _read_within(node: Node) -> Between | Window:
     if not node.is_list:
-        return window(node)
-    ends = node.items("'within'")
+        return read_window(node)
+    ends = node.read_items("'within'")
     if len(ends) != 2:
         raise node.error(
             f"'within' must have two ends, as in [-5 minutes, 1 hour] (got {len(ends)})."
         )
     with node.locate_errors():
-        return Between(*(end.duration("an end of 'within'", negative=True) for end in ends))
+        return Between(*(end.read_duration("an end of 'within'", negative=True) for end in ends))
 
 
-def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
+def _rename_equal_columns(
+    left_source: Source, right_source: Source, on: list[str]
+) -> dict[str, str]:
     """Return new names, `l_COLUMN` and `r_COLUMN`, for columns whose names would be equal in a
     join."""
     columns = [
         (letter, source.name, column)
-        for letter, source in (("l", left), ("r", right))
+        for letter, source in (("l", left_source), ("r", right_source))
         for column in own_columns(source)
         if column not in on
     ]
@@ -106,38 +114,40 @@ def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
     }
 
 
-def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    fields = node.fields("a union", ("of",), ("idle",))
-    bases = [find_source(base, sources) for base in fields["of"].items("'of'")]
-    return union(name=name, of=bases, **_idle(fields))
+def _read_union(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    fields = node.read_fields("a union", ("of",), ("idle",))
+    bases = [find_source(base, sources) for base in fields["of"].read_items("'of'")]
+    return union(name=name, of=bases, **_read_idle(fields))
 
 
-def _idle(fields: Mapping[str, Node]) -> dict[str, Any]:
+def _read_idle(fields: Mapping[str, Node]) -> dict[str, Any]:
     if "idle" in fields:
-        return {"idle": fields["idle"].duration("'idle'")}
+        return {"idle": fields["idle"].read_duration("'idle'")}
     return {}
 
 
-def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    fields = node.fields("a chain", ("source", "transform"), ("rows", "types"))
+def _read_chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    fields = node.read_fields("a chain", ("source", "transform"), ("rows", "types"))
     base = find_source(fields["source"], sources)
     rows = (
-        fields["rows"].word("the rows of a chain", get_args(ChainRows)) if "rows" in fields else ""
+        fields["rows"].read_word("the rows of a chain", get_args(ChainRows))
+        if "rows" in fields
+        else ""
     )
-    asset, _ = definition.transform(
+    asset, _ = definition.read_transform(
         fields["transform"],
         {base.name: base},
         named=False,
         title=definition.Title(f"{name}_windows"),
     )
-    named = fields["types"].entries("'types'") if "types" in fields else []
-    types = {column.text("a column"): kind(type_).ddl for column, type_ in named}
+    named = fields["types"].read_entries("'types'") if "types" in fields else []
+    types = {column.read_text("a column"): read_kind(type_).ddl for column, type_ in named}
     return chain(name=name, of=asset, rows=rows or "final", types=types)
 
 
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
-    "join": _join,
-    "as_of": _as_of,
-    "union": _union,
-    "chain": _chain,
+    "join": _read_join,
+    "as_of": _read_asof_join,
+    "union": _read_union,
+    "chain": _read_chain,
 }

@@ -19,7 +19,7 @@ from tidemark_streaming.scenario.read.columns import (
 from tidemark_streaming.scenario.read.reader import Node
 
 _BOUNDS = {"window_start": BOUND, "window_end": BOUND}
-_TIMING = Kind("a firing", lambda node: node.word("a firing", (EARLY, ON_TIME, LATE)))
+_TIMING = Kind("a firing", lambda node: node.read_word("a firing", (EARLY, ON_TIME, LATE)))
 _PUBLISHED = {"revision": BIGINT, "timing": _TIMING, "final": BOOLEAN, "late_events": BIGINT}
 _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOLEAN}
 _ARRIVED = {"arrival": BIGINT, "watermark": BOUND}
@@ -70,7 +70,7 @@ def expect_windows(
     }
 
 
-def expect(
+def read_expectation(
     node: Node, windows: Mapping[str, Columns], derived: Mapping[str, DerivedSource]
 ) -> Expect:
     """Return a scenario's expectation.
@@ -80,17 +80,18 @@ def expect(
         derived: the derived sources, by name.
     """
     of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
-    fields = node.fields("an expectation", (), (*windows, *of_derived))
+    fields = node.read_fields("an expectation", (), (*windows, *of_derived))
     parts: dict[str, Any] = {
-        part: _rows(fields[part], part, columns)
+        part: _read_rows(fields[part], part, columns)
         for part, columns in windows.items()
         if part in fields
     }
     for part, columns_in in of_derived.items():
         if part in fields:
-            named = fields[part].fields(f"'{part}'", (), tuple(derived))
+            named = fields[part].read_fields(f"'{part}'", (), tuple(derived))
             parts[part] = {
-                name: _rows(rows, name, columns_in(derived[name])) for name, rows in named.items()
+                name: _read_rows(rows, name, columns_in(derived[name]))
+                for name, rows in named.items()
             }
     return Expect(**parts)
 
@@ -107,12 +108,12 @@ def _unjoined_of(source: DerivedSource) -> Columns:
     return Columns(types | _UNJOINED)
 
 
-def _rows(node: Node, part: str, columns: Columns) -> _Rows:
-    return [_row(row, part, columns) for row in node.items(f"'{part}'")]
+def _read_rows(node: Node, part: str, columns: Columns) -> _Rows:
+    return [_read_row(row, part, columns) for row in node.read_items(f"'{part}'")]
 
 
-def _row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
-    fields = node.fields(f"a row of '{part}'", (), (*columns.types, *columns.aliases))
+def _read_row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
+    fields = node.read_fields(f"a row of '{part}'", (), (*columns.types, *columns.aliases))
     values = dict[str, Any]()
     for text, value in fields.items():
         name = text if text in columns.types else columns.aliases[text]
@@ -121,5 +122,5 @@ def _row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
                 f"the row gives the column '{name}' twice, the second time as '{text}': remove one "
                 "of them."
             )
-        values[name] = columns.types[name].read(value, name)
+        values[name] = columns.types[name].read_value(value, name)
     return values

@@ -28,8 +28,8 @@ from tidemark_streaming.scenario.read.arrivals import (
 )
 from tidemark_streaming.scenario.read.columns import Columns, Kind, any_value, columns_of
 from tidemark_streaming.scenario.read.derived import read_derived
-from tidemark_streaming.scenario.read.expectation import Expect, expect, expect_windows
-from tidemark_streaming.scenario.read.reader import Node, read
+from tidemark_streaming.scenario.read.expectation import Expect, expect_windows, read_expectation
+from tidemark_streaming.scenario.read.reader import Node, read_yaml
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
@@ -105,7 +105,7 @@ class Scenario:
         return {n: most for n, a in self.windowed.aggregates.items() if a.slack in adding}
 
     @property
-    def prepares(self) -> bool:
+    def prepares_rows(self) -> bool:
         """Return whether the transform has a function that prepares the events' rows.
 
         Only a transform that the scenario imports as an `asset` has such a function.
@@ -129,7 +129,7 @@ class Definitions:
 
 def import_asset(node: Node) -> object:
     """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`."""
-    module, _, name = node.text("an asset").partition(":")
+    module, _, name = node.read_text("an asset").partition(":")
     if not module or not name:
         raise node.error(
             f"{node} is not an asset: write MODULE:NAME, as in shop.transforms:orders_per_hour."
@@ -152,43 +152,47 @@ def import_asset(node: Node) -> object:
     return getattr(imported, name)
 
 
-def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
+def load_scenario(path: Path, find_asset: Callable[[Node], object] = import_asset) -> Scenario:
     """Parse the scenario in a file.
 
     Args:
         find: returns the object that the file's `asset` names.
     """
-    root = read(path)
-    keys = [key.raw.value for key, _ in root.entries("a scenario")]
+    root = read_yaml(path)
+    keys = [key.raw.value for key, _ in root.read_entries("a scenario")]
     if "asset" in keys:
-        fields = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "tick", "lookups"))
-        definitions = _read_asset(fields, find)
+        fields = root.read_fields(
+            "a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "tick", "lookups")
+        )
+        definitions = _read_asset(fields, find_asset)
     elif "sources" in keys:
         optional = ("derived", "transform", *_OPTIONAL, "tick")
-        fields = root.fields("a scenario of several sources", _BY_SOURCES, optional)
+        fields = root.read_fields("a scenario of several sources", _BY_SOURCES, optional)
         definitions = read_definitions(fields)
     else:
-        fields = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
+        fields = root.read_fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
         definitions = _read_source(fields)
-    lookups = _lookups(fields, root, definitions.transform) if "asset" in fields else {}
+    lookups = _read_lookups(fields, root, definitions.transform) if "asset" in fields else {}
     columns = {name: columns_of(source) for name, source in definitions.sources.items()}
-    begins = fields["clock_start"].instant("the clock's start") if "clock_start" in fields else 0
-    open_ = "open" in fields and fields["open"].boolean("'open'")
+    begins = (
+        fields["clock_start"].read_instant("the clock's start") if "clock_start" in fields else 0
+    )
+    open_ = "open" in fields and fields["open"].read_boolean("'open'")
     arrivals = read_arrivals(
         fields["arrivals"],
         definitions.sources,
         columns,
         begins,
-        _tick(fields, definitions),
+        _read_tick(fields, definitions),
         ends=not open_,
     )
     return Scenario(
-        name=fields["name"].text("a name"),
+        name=fields["name"].read_text("a name"),
         path=path,
         sources=definitions.sources,
         arrivals=arrivals,
         windowed=definitions.transform,
-        expect=_expect(fields["expect"], definitions) if "expect" in fields else None,
+        expect=_read_expectation(fields["expect"], definitions) if "expect" in fields else None,
         clock_start=begins,
         derived=definitions.derived,
         lookups=lookups,
@@ -203,19 +207,21 @@ def _read_asset(fields: Mapping[str, Node], find: Callable[[Node], object]) -> D
         results = _result_types(transform, columns_of(transform.source).types)
         sources = dict[str, Source]()
         derived = dict[str, DerivedSource]()
-        _gather(transform.source, sources, derived)
+        _add_source(transform.source, sources, derived)
         if "clock_start" not in fields:
             _check_skew(sources.values())
     return Definitions(sources, derived, transform, results)
 
 
-def _gather(source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]) -> None:
+def _add_source(
+    source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]
+) -> None:
     """Add a source to `sources` or, after its bases, to `derived`."""
     if not isinstance(source, DerivedSource):
         sources[source.name] = source
         return
     for base in source.base_sources:
-        _gather(base, sources, derived)
+        _add_source(base, sources, derived)
     derived[source.name] = source
 
 
@@ -223,27 +229,27 @@ def read_definitions(
     fields: Mapping[str, Node], title: definition.Title = definition.SCENARIO
 ) -> Definitions:
     """Return the definitions of a text with the fields `sources`, `derived` and `transform`."""
-    named = fields["sources"].entries("'sources'")
+    named = fields["sources"].read_entries("'sources'")
     if not named:
         raise fields["sources"].error("a scenario needs at least one source.")
-    sources = {key.raw.value: definition.source(key.raw.value, value) for key, value in named}
+    sources = {key.raw.value: definition.read_source(key.raw.value, value) for key, value in named}
     derived = read_derived(fields["derived"], sources) if "derived" in fields else {}
     if "transform" not in fields:
         return Definitions(sources, derived, None, {})
     readable = {**sources, **derived}
-    transform, results = definition.transform(
+    transform, results = definition.read_transform(
         fields["transform"], readable, named=True, title=title
     )
     return Definitions(sources, derived, transform, results)
 
 
 def _read_source(fields: Mapping[str, Node]) -> Definitions:
-    sources = {ONLY: definition.source(ONLY, fields["source"])}
-    transform, results = definition.transform(fields["transform"], sources, named=False)
+    sources = {ONLY: definition.read_source(ONLY, fields["source"])}
+    transform, results = definition.read_transform(fields["transform"], sources, named=False)
     return Definitions(sources, {}, transform, results)
 
 
-def _tick(fields: Mapping[str, Node], definitions: Definitions) -> int | None:
+def _read_tick(fields: Mapping[str, Node], definitions: Definitions) -> int | None:
     """Return the microseconds by which each arrival advances the clock.
 
     Return None if the scenario has only one source: only `clock` steps then advance the clock.
@@ -252,10 +258,10 @@ def _tick(fields: Mapping[str, Node], definitions: Definitions) -> int | None:
         if "tick" in fields:
             raise fields["tick"].error("'tick' is for scenarios of several sources: remove it.")
         return None
-    return parse_duration(fields["tick"].duration("the tick") if "tick" in fields else TICK)
+    return parse_duration(fields["tick"].read_duration("the tick") if "tick" in fields else TICK)
 
 
-def _lookups(
+def _read_lookups(
     fields: Mapping[str, Node], root: Node, transform: WindowedTransform | None
 ) -> dict[str, Table]:
     assert transform is not None
@@ -270,12 +276,12 @@ def _lookups(
     return {}
 
 
-def _expect(node: Node, definitions: Definitions) -> Expect:
+def _read_expectation(node: Node, definitions: Definitions) -> Expect:
     over = definitions.transform
     windows = dict[str, Columns]()
     if over is not None:
         windows = expect_windows(definitions.results, over.keys, columns_of(over.source))
-    expected = expect(node, windows, definitions.derived)
+    expected = read_expectation(node, windows, definitions.derived)
     if over is not None and expected.panes and over.accumulation is None:
         raise node.error(
             f"'{over.name}' has no panes, because it has no accumulation: set its accumulation, or "

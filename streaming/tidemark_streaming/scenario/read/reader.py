@@ -72,26 +72,26 @@ class Node:
         """Return whether the value is a list."""
         return isinstance(self.raw, yaml.SequenceNode)
 
-    def entries(self, subject: str) -> list[tuple["Node", "Node"]]:
+    def read_entries(self, subject: str) -> list[tuple["Node", "Node"]]:
         """Return the keys and values of a mapping in order, after a check that no key occurs
         twice."""
         if not isinstance(self.raw, yaml.MappingNode):
             raise self.error(f"{subject} must be a mapping (got {self}).")
         pairs = [(Node(self.path, k), Node(self.path, v)) for k, v in self.raw.value]
-        names = [key.text("a key") for key, _ in pairs]
+        names = [key.read_text("a key") for key, _ in pairs]
         for number, (key, _) in enumerate(pairs):
             if names[number] in names[:number]:
                 raise key.error(f"{key} occurs twice.")
         return pairs
 
-    def fields(
+    def read_fields(
         self, subject: str, required: Sequence[str], optional: Sequence[str] = ()
     ) -> dict[str, "Node"]:
         """Return the values of a mapping by key, after a check that it has the required keys and no
         unknown ones."""
         allowed = (*required, *optional)
         by_name = {}
-        for key, value in self.entries(subject):
+        for key, value in self.read_entries(subject):
             if key.raw.value not in allowed:
                 raise key.error(f"{key} is not part of {subject}; {_name_choices(allowed)}.")
             by_name[key.raw.value] = value
@@ -100,14 +100,14 @@ class Node:
                 raise self.error(f"{subject} needs '{name}'; {_name_choices(allowed)}.")
         return by_name
 
-    def choice(self, subject: str, choices: Iterable[str]) -> tuple[str, "Node"]:
+    def read_choice(self, subject: str, choices: Iterable[str]) -> tuple[str, "Node"]:
         """Return the only key of a mapping, which selects one of several choices, and its value."""
         allowed = _name_choices(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
             raise self.error(f"{subject} must be a mapping: write {{{self.raw.value}: …}}.")
         if not isinstance(self.raw, yaml.MappingNode):
             raise self.error(f"{self} is not {subject}; {allowed}.")
-        pairs = self.entries(subject)
+        pairs = self.read_entries(subject)
         if len(pairs) != 1:
             raise self.error(f"{subject} must have exactly one key (got {len(pairs)}); {allowed}.")
         ((key, value),) = pairs
@@ -115,56 +115,59 @@ class Node:
             raise key.error(f"{key} is not {subject}; {allowed}.")
         return key.raw.value, value
 
-    def items(self, subject: str) -> list["Node"]:
+    def read_items(self, subject: str) -> list["Node"]:
         """Return the items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
             raise self.error(f"{subject} must be a list (got {self}).")
         return [Node(self.path, item) for item in self.raw.value]
 
-    def text(self, subject: str) -> str:
+    def read_text(self, subject: str) -> str:
         """Return the text of a scalar, as it is written."""
         if not isinstance(self.raw, yaml.ScalarNode) or self.is_null:
             raise self.error(f"{subject} must be a single value (got {self}).")
         return self.raw.value
 
-    def word(self, subject: str, words: Sequence[str]) -> str:
+    def read_word(self, subject: str, words: Sequence[str]) -> str:
         """Return the value, after a check that it is one of `words`."""
-        if self.text(subject) not in words:
+        if self.read_text(subject) not in words:
             raise self.error(f"{self} is not {subject}; {_name_choices(words)}.")
-        return self.text(subject)
+        return self.read_text(subject)
 
-    def integer(self, subject: str, minimum: int = 0) -> int:
+    def read_integer(self, subject: str, minimum: int = 0) -> int:
         """Return an integer that is at least `minimum`."""
-        if not _INTEGER.fullmatch(self.text(subject)) or int(self.text(subject)) < minimum:
+        if (
+            not _INTEGER.fullmatch(self.read_text(subject))
+            or int(self.read_text(subject)) < minimum
+        ):
             raise self.error(f"{subject} must be an integer of at least {minimum} (got {self}).")
-        return int(self.text(subject))
+        return int(self.read_text(subject))
 
-    def boolean(self, subject: str) -> bool:
+    def read_boolean(self, subject: str) -> bool:
         """Return `true` or `false`."""
-        text = self.text(subject).lower()
+        text = self.read_text(subject).lower()
         if text not in ("true", "false"):
             raise self.error(f"{subject} must be true or false (got {self}).")
         return text == "true"
 
-    def duration(self, subject: str, *, negative: bool = False) -> str:
+    def read_duration(self, subject: str, *, negative: bool = False) -> str:
         """Return a duration as it is written, after a check that it is valid."""
         with self.locate_errors():
-            length = parse_duration(self.text(subject))
+            length = parse_duration(self.read_text(subject))
         if length < 0 and not negative:
             raise self.error(f"{subject} must be zero or greater (got {self}).")
-        return self.text(subject)
+        return self.read_text(subject)
 
-    def instant(self, subject: str) -> int:
+    def read_instant(self, subject: str) -> int:
         """Return an instant in microseconds; without a zone it is in UTC."""
-        text = self.text(subject)
+        text = self.read_text(subject)
         with self.locate_errors():
-            micros = parse_instant(text if self._moment is None else self._moment)
+            micros = parse_instant(text if self._date_value is None else self._date_value)
         if not BEGINNING < micros < INFINITY:
             raise self.error(f"{subject} must be in the years 1 to 9999 (got {self}).")
         return micros
 
     @property
-    def _moment(self) -> datetime | None:
+    def _date_value(self) -> datetime | None:
         """The value of a YAML date or time, which has more forms than ISO 8601; None for other
         values."""
         if self.raw.tag != f"{_TAG}timestamp":
@@ -180,9 +183,9 @@ class Node:
         return None
 
 
-def read(path: Path) -> Node:
+def read_yaml(path: Path) -> Node:
     """Return the root of a YAML file."""
-    text = _text(path)
+    text = _read_file(path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -201,7 +204,7 @@ def read(path: Path) -> Node:
     return Node(path, root)
 
 
-def _text(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -31,7 +31,7 @@ def is_equal(expected: object, actual: object, slack: float = 0.0) -> bool:
             is_equal(v, actual[k]) for k, v in expected.items()
         )
     if isinstance(expected, date):
-        return expected == _moment(actual, like=expected)
+        return expected == _parse_moment(actual, expected=expected)
     if isinstance(expected, int | float | Decimal):
         return _is_close(expected, actual, slack)
     return expected == actual
@@ -52,13 +52,13 @@ def to_display(value: object) -> str:
     return str(value)
 
 
-def _moment(actual: object, like: date) -> date | None:
+def _parse_moment(actual: object, expected: date) -> date | None:
     if not isinstance(actual, str):
         return None
     try:
-        if not isinstance(like, datetime):
+        if not isinstance(expected, datetime):
             return date.fromisoformat(actual)
-        if like.tzinfo is None:
+        if expected.tzinfo is None:
             return datetime.fromisoformat(actual)
         return as_datetime(INFINITY if actual == "+infinity" else parse_instant(actual))
     except (ValueError, DefinitionError):

@@ -41,7 +41,7 @@ class Difference:
     columns: tuple[str, ...] = ()
 
 
-def parts(result: _Row) -> dict[str, Any]:
+def rows_by_part(result: _Row) -> dict[str, Any]:
     """Return the rows of a result or an expectation, by part.
 
     The parts are `windows`, `panes`, `late` and, for each derived source, `derived NAME` and
@@ -61,12 +61,12 @@ def find_differences(
     Args:
         slack: the allowed difference between doubles by column, as in `Scenario.slack`.
     """
-    actual = parts(result)
+    actual = rows_by_part(result)
     return [
         difference
-        for part, rows in parts(vars(expect)).items()
+        for part, rows in rows_by_part(vars(expect)).items()
         if rows is not None
-        for difference in _rows(part, rows, actual[part], slack)
+        for difference in _compare_rows(part, rows, actual[part], slack)
     ]
 
 
@@ -75,17 +75,17 @@ def compare_results(
 ) -> list[Difference]:
     """Return the differences between the results of a batch and a stream; empty if there are none.
     `slack` is as in `find_differences`."""
-    stream_parts = parts(stream)
+    stream_parts = rows_by_part(stream)
     differences = [
         d
-        for part, rows in parts(batch).items()
-        for d in _rows(part, rows, stream_parts[part], slack)
+        for part, rows in rows_by_part(batch).items()
+        for d in _compare_rows(part, rows, stream_parts[part], slack)
     ]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
-    return differences + _rows("watermark", [expected], [actual], slack)
+    return differences + _compare_rows("watermark", [expected], [actual], slack)
 
 
-def explain(
+def tabulate_differences(
     differences: Sequence[Difference],
     *,
     title: str = "",
@@ -114,7 +114,7 @@ def explain(
     return table
 
 
-def _rows(
+def _compare_rows(
     part: str, expected: Sequence[_Row], actual: Sequence[_Row], slack: Mapping[str, float]
 ) -> list[Difference]:
     matched = _match_rows(expected, actual, slack)
@@ -123,7 +123,7 @@ def _rows(
     extra = [a for j, a in enumerate(actual) if j not in right]
     pairs = sorted(
         (
-            (_likeness(e, a, slack), i, j)
+            (_measure_likeness(e, a, slack), i, j)
             for i, e in enumerate(missing)
             for j, a in enumerate(extra)
         ),
@@ -134,7 +134,7 @@ def _rows(
         if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
             paired[i] = j
     differences = [
-        Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]], slack))
+        Difference(part, e, extra[paired[i]], _find_unequal_columns(e, extra[paired[i]], slack))
         if i in paired
         else Difference(part, e, None)
         for i, e in enumerate(missing)
@@ -160,7 +160,7 @@ def _match_rows(
         while waiting and free is None:
             i = waiting.pop()
             for j in sorted(range(len(actual)), key=lambda j: (j in expected_of, j != i)):
-                if j in reached or _unlike(expected[i], actual[j], slack):
+                if j in reached or _find_unequal_columns(expected[i], actual[j], slack):
                     continue
                 reached[j] = i
                 if j not in expected_of:
@@ -176,14 +176,16 @@ def _match_rows(
     return actual_of
 
 
-def _unlike(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> tuple[str, ...]:
+def _find_unequal_columns(
+    expected: _Row, actual: _Row, slack: Mapping[str, float]
+) -> tuple[str, ...]:
     return tuple(
         c for c, value in expected.items() if not is_equal(value, actual[c], slack.get(c, 0.0))
     )
 
 
-def _likeness(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> int:
-    unlike = _unlike(expected, actual, slack)
+def _measure_likeness(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> int:
+    unlike = _find_unequal_columns(expected, actual, slack)
     return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
 
 

@@ -27,7 +27,7 @@ _FIELDS = {"is_last": "last"}
 """The fields of a result whose names differ from the column's name, by column."""
 
 
-def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
+def read_outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     """Return the windows, panes and late events of a transform whose tables are in a folder."""
     tables = Tables(folder)
     if tables.open(transform.published_table) is None:
@@ -41,19 +41,19 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     columns = transform.source.columns
     of_window = [*_WINDOW, *keys]
     return {
-        "windows": _rows(
+        "windows": _read_rows(
             tables,
             transform.published_table,
             [*_WINDOW, *keys, *values, "revision", "timing", "final", "late_events"],
             of_window,
         ),
-        "panes": _rows(
+        "panes": _read_rows(
             tables,
             transform.panes_table,
             [*_WINDOW, *keys, "pane", "timing", "is_last", "retraction", *values],
             [*of_window, "pane", "retraction"],
         ),
-        "late": _rows(
+        "late": _read_rows(
             tables,
             transform.late_table,
             [*columns, *_WINDOW, "watermark", "lateness_seconds"],
@@ -62,7 +62,9 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     }
 
 
-def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, dict[str, Rows]]:
+def read_derived_outcome(
+    folder: str, sources: Sequence[DerivedSource]
+) -> dict[str, dict[str, Rows]]:
     """Return the results of derived sources whose tables are in a folder.
 
     Return two parts, each by the name of the derived source. `derived` has its events. `unjoined`
@@ -72,7 +74,9 @@ def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, 
     event_columns = ["arrival", "position"]
     return {
         "derived": {
-            s.name: _rows(tables, s.log_table, ["arrival", *s.columns, "watermark"], event_columns)
+            s.name: _read_rows(
+                tables, s.log_table, ["arrival", *s.columns, "watermark"], event_columns
+            )
             for s in sources
         },
         "unjoined": {s.name: _read_unjoined(tables, s) for s in sources},
@@ -97,13 +101,13 @@ def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
     stored = tables.read(source.log_table)
     return {
         f"{row['arrival']}#{row['position']}": {
-            name: _plain(row[name]) for name in (*source.columns, "watermark")
+            name: _to_plain(row[name]) for name in (*source.columns, "watermark")
         }
         for row in ([] if stored is None else stored.to_pylist())
     }
 
 
-def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
+def _read_rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
     stored = tables.read(table)
     if stored is None:
         return []
@@ -111,14 +115,14 @@ def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]
     for name in reversed(order):
         # A retraction comes before the new rows of the same pane.
         rows.sort(key=partial(_sort_key, name), reverse=name == "retraction")
-    return [{_FIELDS.get(name, name): _plain(row[name]) for name in names} for row in rows]
+    return [{_FIELDS.get(name, name): _to_plain(row[name]) for name in names} for row in rows]
 
 
 def _sort_key(name: str, row: dict[str, Any]) -> tuple[bool, Any]:
     return row[name] is not None, row[name]
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _to_plain(value: Any) -> Any:  # noqa: ANN401
     match value:
         case datetime(tzinfo=zone) if zone is not None:
             return format_instant(parse_instant(value))
@@ -127,8 +131,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         case date():
             return str(value)
         case list():
-            return [_plain(v) for v in value]
+            return [_to_plain(v) for v in value]
         case dict():
-            return {name: _plain(v) for name, v in value.items()}
+            return {name: _to_plain(v) for name, v in value.items()}
         case _:
             return value

@@ -23,7 +23,7 @@ from tidemark_streaming.ingest.ingest import furnish, ingest
 from tidemark_streaming.scenario.read.arrivals import Table
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
-from tidemark_streaming.scenario.run.outcome import NOTHING, derived_outcome, outcome
+from tidemark_streaming.scenario.run.outcome import NOTHING, read_derived_outcome, read_outcome
 
 Result = dict[str, Any]
 
@@ -41,7 +41,7 @@ _Way = int | Sequence[int] | None
 A sequence: in incremental runs of these numbers of arrivals. None: as batch."""
 
 
-def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Result]:
+def simulate_scenario(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Result]:
     """Run a scenario in several ways, in parallel, each over its own copy of the event logs.
 
     Args:
@@ -55,59 +55,61 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Resu
     root = f"_simulations/{uuid4().hex[:12]}"
     folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))
 
-    def run(number: int, way: _Way) -> Result:
+    def run_case(number: int, way: _Way) -> Result:
         case_warehouse = Warehouse(
             warehouse.spark, warehouse.location, f"{root}/{number}", registered=False
         )
-        with small(case_warehouse) as store:
+        with open_small_session(case_warehouse) as store:
             for source in scenario.derived.values():
-                _derive(store, source, way)
+                _ingest_derived_source(store, source, way)
             last = Log(store, scenario.source).find_last_arrival()
             if last is not None and scenario.windowed is not None:
-                _run(store, scenario.windowed, way)
+                _run_asset(store, scenario.windowed, way)
         result: Result = {"name": scenario.name, "watermark": last and format_instant(last.after)}
         if scenario.windowed is not None:
-            result |= outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
+            result |= read_outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
         if scenario.derived:
-            result |= derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
+            result |= read_derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
         return result
 
     try:
-        with small(Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)) as store:
+        with open_small_session(
+            Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)
+        ) as store:
             for source in scenario.sources.values():
                 connector = MemoryConnector(source, scenario.arrivals_of(source))
-                furnish(store, _ingestion(scenario, connector))
+                furnish(store, _create_ingestion(scenario, connector))
                 list(ingest(store, connector, batch=None))
         for number in range(1, len(ways)):
             shutil.copytree(folder / "0", folder / str(number))
         with ThreadPoolExecutor(len(ways)) as pool:
-            return list(pool.map(run, range(len(ways)), ways))
+            return list(pool.map(run_case, range(len(ways)), ways))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
+def _create_ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
     """Return the ingestion of a scenario's arrivals and lookup tables."""
 
-    def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
+    def create_reader(table: Table) -> Callable[[SparkSession], DataFrame]:
         return lambda spark: create_frame(spark, table.rows, table.columns)
 
-    tables = {name: rows(table) for name, table in scenario.lookups.items()}
+    tables = {name: create_reader(table) for name, table in scenario.lookups.items()}
     return Ingestion(source=connector.source, connector=lambda _: connector, lookups=tables)
 
 
-def _derive(warehouse: Warehouse, source: DerivedSource, way: _Way) -> None:
+def _ingest_derived_source(warehouse: Warehouse, source: DerivedSource, way: _Way) -> None:
     """Ingest a derived source in commits as `way` specifies. For a chain, first run its asset."""
     asset = source.derivation.asset
     if asset is not None:
-        _run(warehouse, asset, way)
+        _run_asset(warehouse, asset, way)
     connector = DerivedConnector(source)
     for arrivals in () if way is None or isinstance(way, int) else way:
         next(ingest(warehouse, connector, batch=arrivals), None)
     list(ingest(warehouse, connector, batch=way if isinstance(way, int) else None))
 
 
-def _run(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
+def _run_asset(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
     if way is None:
         backfill(warehouse, transform)
         return
@@ -122,7 +124,7 @@ def _run(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
 
 
 @contextmanager
-def small(warehouse: Warehouse) -> Iterator[Warehouse]:
+def open_small_session(warehouse: Warehouse) -> Iterator[Warehouse]:
     """Yield the same warehouse with a new session, which is configured for few rows."""
     # Only sessions of Spark Connect have `cloneSession`; Tidemark has no other sessions.
     spark = cast(Any, warehouse.spark).cloneSession()

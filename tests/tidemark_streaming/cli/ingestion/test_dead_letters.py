@@ -12,7 +12,7 @@ from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.monitor.overview import Monitor
-from tidemark_streaming.monitor.page import state
+from tidemark_streaming.monitor.page import create_page_data
 
 FEED = """
 from helpers.data.landing import connector, SOURCE
@@ -44,7 +44,7 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
 
 def shown_live(watcher: Monitor, here: Settings) -> int:
     """Return the number of dead letters on the live page."""
-    (source,) = state(watcher.read(), here.database, here.webserver_port)["sources"]
+    (source,) = create_page_data(watcher.read(), here.database, here.webserver_port)["sources"]
     return source["deadLetters"]
 
 

@@ -70,7 +70,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
     home: Settings, topics: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     store, topic = Warehouse(spark, home.warehouse, home.database), os.environ["PANES"]
-    asset = domains.load(home.domains).transforms["per_minute"]
+    asset = domains.load_domains(home.domains).transforms["per_minute"]
     nothing = told()
     assert (nothing["records"], nothing["version"]) == (0, None)
     ingest(store, READINGS, ARRIVALS[:2], ends=False)

@@ -23,8 +23,8 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.extras.lane import Lane
-from tidemark_streaming.extras.lane.checkpoints import newest
-from tidemark_streaming.extras.lane.query import Trigger, check, read, start
+from tidemark_streaming.extras.lane.checkpoints import read_newest
+from tidemark_streaming.extras.lane.query import Trigger, check_lane, read_available, start_queries
 from tidemark_streaming.extras.lane.records import decode_records, output_records
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
@@ -130,12 +130,12 @@ Out = dict[str, list[tuple[Any, ...]]]
 
 def expected(lane: Lane) -> Out:
     """Compute the expected records in plain Python."""
-    found: Out = {t.name: [] for t in lane.routes.values()}
+    found: Out = {t.name: [] for t in lane.topics_by_route.values()}
     regions = {"a": "north", "b": "south"}
     for offset, value in enumerate(SENT[:20]):
         event = json.loads(value or b"")
         region, n = regions.get(event["place"]), event["n"]
-        topic = lane.routes["north" if region == "north" else "*"].name
+        topic = lane.topics_by_route["north" if region == "north" else "*"].name
         own = [(offset, n, event["place"], EMAIL, region, copy) for copy in range(2 - n % 2)]
         found[topic] += own if n != 13 else []
     return found
@@ -160,20 +160,20 @@ def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
 def test_each_record_is_routed_to_its_topic(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path, trigger: Trigger
 ) -> None:
-    queries = start(warehouse, lane, tmp_path, trigger)
+    queries = start_queries(warehouse, lane, tmp_path, trigger)
     try:
         want = expected(lane)
         assert all(want.values())
         came = {name: told(received(topics, name, len(rows))) for name, rows in want.items()}
         assert came == want
-        letters = received(topics, lane.letters.name, len(DEAD))
+        letters = received(topics, lane.dead_letter_topic.name, len(DEAD))
         dead = {letter.headers["read_from"].rpartition("-")[2]: letter for letter in letters}
         assert {f"orders-{n}": letter.value for n, letter in dead.items()} == DEAD
         assert dead["20"].headers["reason"] == "The record is not a JSON object."
         assert dead["21"].headers["reason"] == "The field 'n' is not a valid INT."
         assert dead["23"].headers["reason"] == "The record does not meet the condition: n >= 0."
         with pytest.raises(EngineError, match="is already running"):
-            start(warehouse, lane, tmp_path, trigger)
+            start_queries(warehouse, lane, tmp_path, trigger)
     finally:
         queries.stop()
 
@@ -186,9 +186,9 @@ def test_a_batch_and_the_windowed_runs_give_the_same_rows(
 ) -> None:
     places = warehouse.read_frame("places")
     rows = output_records(
-        decode_records(read(warehouse.spark, lane), lane), lane, {"places": places}
+        decode_records(read_available(warehouse.spark, lane), lane), lane, {"places": places}
     ).collect()
-    batch: Out = {t.name: [] for t in lane.routes.values()}
+    batch: Out = {t.name: [] for t in lane.topics_by_route.values()}
     for row in rows:
         headers = {h.key: bytes(h.value).decode() for h in row.headers}
         batch[row.topic] += told([Record(bytes(row.value), bytes(row.key), headers)])
@@ -212,10 +212,10 @@ def test_masked_values_are_neither_published_nor_stored(
     name = topics.create(name=topics.unused())
     topics.send(name, SENT)
     lane = lane_of(topics, MASKED, name)
-    queries = start(warehouse, lane, tmp_path, "real-time")
+    queries = start_queries(warehouse, lane, tmp_path, "real-time")
     try:
         out = [r for n, rows in expected(lane).items() for r in received(topics, n, len(rows))]
-        letters = received(topics, lane.letters.name, len(DEAD))
+        letters = received(topics, lane.dead_letter_topic.name, len(DEAD))
     finally:
         queries.stop()
     assert {json.loads(r.value or b"")["email"] for r in out} == {"***.org"}
@@ -232,27 +232,27 @@ def test_a_lane_resumes_from_its_checkpoint_with_either_trigger(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     ahead = sum(len(rows) for rows in expected(lane).values())
-    plain = replace(lane, to=lane.routes["*"], route=None, checkpoint="5 seconds")
-    queries = start(warehouse, plain, tmp_path, "real-time")
+    plain = replace(lane, to=lane.topics_by_route["*"], route=None, checkpoint="5 seconds")
+    queries = start_queries(warehouse, plain, tmp_path, "real-time")
     try:
-        received(topics, plain.routes["*"].name, ahead)
-        _await(lambda: newest(tmp_path) is not None)
+        received(topics, plain.topics_by_route["*"].name, ahead)
+        _await(lambda: read_newest(tmp_path) is not None)
     finally:
         queries.stop()
-    topic, before = plain.connector.topics[0], newest(tmp_path)
+    topic, before = plain.connector.topics[0], read_newest(tmp_path)
     assert before is not None
     assert before.ends == {(topic, 0): len(SENT)}
     topics.send(topic, [order(n) for n in (31, 33)])
     # Both triggers can use the same checkpoint.
-    queries = start(warehouse, plain, tmp_path, "micro-batch")
+    queries = start_queries(warehouse, plain, tmp_path, "micro-batch")
     try:
-        came = told(received(topics, plain.routes["*"].name, ahead + 2))
-        _await(lambda: newest(tmp_path) != before)
+        came = told(received(topics, plain.topics_by_route["*"].name, ahead + 2))
+        _await(lambda: read_newest(tmp_path) != before)
     finally:
         queries.stop()
-    after = newest(tmp_path)
+    after = read_newest(tmp_path)
     assert after is not None
-    assert (after.since(before), after.since(None)) == (2, 0)
+    assert (after.count_since(before), after.count_since(None)) == (2, 0)
     assert [row[1] for row in came[-2:]] == [31, 33]
     assert len(set(came)) == len(came)
 
@@ -264,11 +264,11 @@ def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     """Otherwise its first records would be taken for records that were already published."""
-    plain = replace(lane, to=lane.routes["*"], route=None)
-    start(warehouse, plain, tmp_path, "micro-batch").stop()
-    queries = start(warehouse, plain, tmp_path, "micro-batch")
+    plain = replace(lane, to=lane.topics_by_route["*"], route=None)
+    start_queries(warehouse, plain, tmp_path, "micro-batch").stop()
+    queries = start_queries(warehouse, plain, tmp_path, "micro-batch")
     try:
-        _await(lambda: newest(tmp_path) is not None)
+        _await(lambda: read_newest(tmp_path) is not None)
     finally:
         queries.stop()
     (topic,) = plain.connector.topics
@@ -278,9 +278,9 @@ def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
     with pytest.raises(
         DataError, match=rf"topic '{topic}' was deleted and recreated .* Delete .*/checkpoints"
     ):
-        start(warehouse, plain, tmp_path, "micro-batch").stop()
+        start_queries(warehouse, plain, tmp_path, "micro-batch").stop()
     shutil.rmtree(tmp_path / "checkpoints")
-    start(warehouse, plain, tmp_path, "micro-batch").stop()
+    start_queries(warehouse, plain, tmp_path, "micro-batch").stop()
 
 
 def _await(done: Callable[[], bool], wait: float = 60) -> None:
@@ -335,7 +335,7 @@ def test_functions_that_need_more_than_one_record_are_refused(
     spark: SparkSession, prepare: Callable[..., DataFrame], sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=rf"^Lane 'orders_out': its function {sentence}.*\.$"):
-        check(spark, lane_with(prepare), {})
+        check_lane(spark, lane_with(prepare), {})
 
 
 @pytest.mark.parametrize("condition", ["n >=", "m > 0", "n"])
@@ -343,7 +343,7 @@ def test_an_invalid_condition_is_refused(spark: SparkSession, condition: str) ->
     with pytest.raises(
         DefinitionError, match=r"^Lane 'orders_out' (can't evaluate the|needs a boolean) condition"
     ):
-        check(spark, lane_with(as_it_is, valid=[condition]), {})
+        check_lane(spark, lane_with(as_it_is, valid=[condition]), {})
 
 
 def test_a_function_that_drops_the_origin_column_is_refused(
@@ -354,7 +354,7 @@ def test_a_function_that_drops_the_origin_column_is_refused(
     to = KafkaSink(topics.unused(), servers=topics.servers)
     told = r"does not have the column 'read_from'; its columns are n\."
     with pytest.raises(DefinitionError, match=told):
-        start(warehouse, lane_with(few, connector=connector, to=to), tmp_path)
+        start_queries(warehouse, lane_with(few, connector=connector, to=to), tmp_path)
 
 
 def test_a_python_udf_is_refused_in_real_time_mode(
@@ -365,9 +365,11 @@ def test_a_python_udf_is_refused_in_real_time_mode(
     to = KafkaSink(topics.unused(), servers=topics.servers)
     fault: EngineError | None = None
     try:
-        queries = start(warehouse, lane_with(by_python, connector=connector, to=to), tmp_path)
-        _await(lambda: queries.fault() is not None)
-        fault = queries.fault()
+        queries = start_queries(
+            warehouse, lane_with(by_python, connector=connector, to=to), tmp_path
+        )
+        _await(lambda: queries.find_fault() is not None)
+        fault = queries.find_fault()
         queries.stop()
     except EngineError as error:
         # A fast machine reports it at the start.

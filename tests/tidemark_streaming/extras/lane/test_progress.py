@@ -60,7 +60,7 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
         assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
     end_with_an_error(settings, NAME, "clicks_out")
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
-    (shown,) = page.state(watching.read(), "tidemark", 1)["pipelines"]
+    (shown,) = page.create_page_data(watching.read(), "tidemark", 1)["pipelines"]
     assert (shown["name"], shown["state"], shown["error"]) == (
         "clicks_out",
         "ended",
