@@ -6,6 +6,7 @@ after the end of a source is `INFINITY`, the last instant that both Python and S
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tidemark.base.errors import DefinitionError
@@ -16,8 +17,9 @@ INFINITY = 253_402_300_799_999_999
 BEGINNING = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z: the start of the global window."""
 
-EARLIEST, LATEST = -62_104_060_800_000_000, 253_370_764_800_000_000
-"""The range of valid event times, [EARLIEST, LATEST): the years 2 to 9998.
+EARLIEST = -62_104_060_800_000_000
+LATEST = 253_370_764_800_000_000
+"""The end of the range of valid event times, [EARLIEST, LATEST): the years 2 to 9998.
 
 Windows of up to a year that contain such an event lie between `BEGINNING` and `INFINITY`. A window
 that ends after `INFINITY` would never close.
@@ -150,10 +152,12 @@ def format_duration(micros: int) -> str:
         return "0 seconds"
     unit = max((u for u in _UNITS if micros % _UNITS[u] == 0), key=_UNITS.__getitem__)
     count = micros // _UNITS[unit]
-    return f"{count} {unit}{'' if count == 1 else 's'}"
+    if count == 1:
+        return f"{count} {unit}"
+    return f"{count} {unit}s"
 
 
-def latest_watermark(*marks: int | None) -> int | None:
+def latest_watermark(marks: Iterable[int | None]) -> int | None:
     """Return the latest of some watermarks. None is minus infinity.
 
     Return None also without watermarks.
@@ -161,7 +165,7 @@ def latest_watermark(*marks: int | None) -> int | None:
     return max((mark for mark in marks if mark is not None), default=None)
 
 
-def earliest_watermark(*marks: int | None) -> int | None:
+def earliest_watermark(marks: Sequence[int | None]) -> int | None:
     """Return the earliest of some watermarks. None is minus infinity.
 
     Return None also without watermarks.

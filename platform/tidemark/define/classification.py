@@ -18,7 +18,11 @@ from pyspark.sql import functions as F
 
 from tidemark.define.helper_columns import ADMITTED, VERDICT
 
-ON_TIME, LATE, TOO_LATE, NO_EVENT_TIME, DUPLICATE = 0, 1, 2, 3, 4
+ON_TIME = 0
+LATE = 1
+TOO_LATE = 2
+NO_EVENT_TIME = 3
+DUPLICATE = 4
 VERDICTS = {
     ON_TIME: "on_time",
     LATE: "late",
@@ -48,9 +52,11 @@ def classify_lateness(
         allowed_lateness: microseconds.
         duplicate: BOOLEAN, true if the event is a duplicate; no event is by default.
     """
+    if duplicate is None:
+        duplicate = F.lit(False)
     lag = F.unix_micros(watermark) - F.unix_micros(window_end)
     return (
-        F.when(F.lit(False) if duplicate is None else duplicate, DUPLICATE)
+        F.when(duplicate, DUPLICATE)
         .when(window_end.isNull(), NO_EVENT_TIME)
         .when(watermark.isNull() | (lag < 0), ON_TIME)
         .when(lag < allowed_lateness, LATE)

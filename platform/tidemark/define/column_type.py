@@ -138,7 +138,9 @@ class _Tokens:
 
     def expect_sign(self, sign: str) -> None:
         if not self.skip_word(sign):
-            position = f"before '{self.next}'" if self.next else "at the end"
+            position = "at the end"
+            if self.next:
+                position = f"before '{self.next}'"
             raise self.create_error(f"expected '{sign}' {position}")
 
     def create_error(self, why: str) -> UnknownTypeError:
@@ -170,7 +172,8 @@ def _parse_decimal(tokens: _Tokens) -> DecimalType:
     scale = "0"
     if tokens.skip_word("("):
         precision = tokens.take_token()
-        scale = tokens.take_token() if tokens.skip_word(",") else scale
+        if tokens.skip_word(","):
+            scale = tokens.take_token()
         tokens.expect_sign(")")
     if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
         raise tokens.create_error(

@@ -67,12 +67,13 @@ class Definition(ABC):
                     "median, agg.top_k(x, 1) for a mode, or your own Aggregate with partial, merge "
                     "and finish."
                 )
-        for column in (*self.keys, *self.aggregates):
+        for column in self.result_columns:
             self._check_column(column)
-        if twice := [key for n, key in enumerate(self.keys) if key in self.keys[:n]]:
-            raise DefinitionError(
-                f"Asset '{self.name}': the key '{twice[0]}' is given twice: remove one."
-            )
+        for number, key in enumerate(self.keys):
+            if key in self.keys[:number]:
+                raise DefinitionError(
+                    f"Asset '{self.name}': the key '{key}' is given twice: remove one."
+                )
         if self.allowed_lateness < 0:
             raise DefinitionError(
                 f"Asset '{self.name}': allowed_lateness must not be negative (got "
@@ -103,12 +104,17 @@ class Definition(ABC):
         return None
 
     @property
+    def result_columns(self) -> tuple[str, ...]:
+        """The keys and the columns of the aggregates."""
+        return (*self.keys, *self.aggregates)
+
+    @property
     def base_owners(self) -> tuple[str, ...]:
         """The owners of the tables that this asset reads: its source, and a roll-up's base."""
-        rolled_up = (
-            () if self.rolled_up_name is None else (tables.asset_owner(self.rolled_up_name),)
-        )
-        return (*rolled_up, tables.source_owner(self.source.name))
+        source_owner = tables.source_owner(self.source.name)
+        if self.rolled_up_name is None:
+            return (source_owner,)
+        return (tables.asset_owner(self.rolled_up_name), source_owner)
 
     @property
     def further_details(self) -> Mapping[str, str]:
@@ -130,22 +136,25 @@ class Definition(ABC):
         """All expectations that rows must meet: the declared ones, and `values_fit()` if an
         aggregate can exceed its type."""
         fit = values_fit()
+        names = [expectation.name for expectation in self.expectations]
         can_overflow = any(a.overflowed is not None for a in self.aggregates.values())
-        if not can_overflow or any(e.name == fit.name for e in self.expectations):
-            return self.expectations
-        return (*self.expectations, fit)
+        if can_overflow and fit.name not in names:
+            return (*self.expectations, fit)
+        return self.expectations
 
     def _check_expectations(self) -> None:
         declared: Sequence[object] = self.expectations
-        converted = tuple(e if isinstance(e, Expectation) else as_expectation(e) for e in declared)
+        converted = tuple(as_expectation(expectation) for expectation in declared)
         object.__setattr__(self, "expectations", converted)
-        for n, expectation in enumerate(converted):
+        names = set[str]()
+        for expectation in converted:
             expectation.check_definition(self)
-            if expectation.name in [e.name for e in converted[:n]]:
+            if expectation.name in names:
                 raise DefinitionError(
                     f"Asset '{self.name}': expectation {expectation.name} is given twice: remove "
                     "one."
                 )
+            names.add(expectation.name)
 
     def _check_column(self, column: str) -> None:
         if not NAME.fullmatch(column):
@@ -153,30 +162,38 @@ class Definition(ABC):
                 f"Asset '{self.name}': '{column}' is not a valid column name: use lower-case "
                 "letters, digits and underscores, and start with a letter."
             )
-        key = column in self.keys
-        if key and column in self.aggregates:
+        is_key = column in self.keys
+        if is_key and column in self.aggregates:
             raise DefinitionError(
                 f"Asset '{self.name}': '{column}' is both a key and an aggregate: rename the "
                 "aggregate."
             )
-        tables = (WINDOW_TABLES, EVENT_TABLES) if key else (WINDOW_TABLES,)
-        if table := find_table(column, *tables):
-            if key:
-                where = (
-                    f", by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
-                )
-            else:
-                where = ""
-            raise DefinitionError(
-                f"Asset '{self.name}': the {'key' if key else 'aggregate'} '{column}' can't have "
-                f"this name: Tidemark adds a column '{column}' to the {table}. Give it another "
-                f"name, such as 'own_{column}'{where}."
+        if is_key:
+            way = f", by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
+            self._check_reserved(
+                "key", column, find_table(column, WINDOW_TABLES, EVENT_TABLES), way
             )
+        else:
+            self._check_reserved("aggregate", column, find_table(column, WINDOW_TABLES), "")
         if column.removesuffix(COMPLETE) in self.aggregates and column.endswith(COMPLETE):
             raise DefinitionError(
                 f"Asset '{self.name}': the column name '{column}' is taken: the late-loss table "
                 f"uses it for the complete value of '{column.removesuffix(COMPLETE)}'. Choose "
                 "another one."
+            )
+
+    def _check_reserved(self, kind: str, column: str, table: str | None, way: str) -> None:
+        """Refuse a column whose name Tidemark uses in a table.
+
+        Args:
+            table: the table with a column of Tidemark's that has this name; None if there is none.
+            way: how to give the column another name, for the message.
+        """
+        if table is not None:
+            raise DefinitionError(
+                f"Asset '{self.name}': the {kind} '{column}' can't have this name: Tidemark adds a "
+                f"column '{column}' to the {table}. Give it another name, such as "
+                f"'own_{column}'{way}."
             )
 
     @property
@@ -203,6 +220,9 @@ class Definition(ABC):
         return self._name_table("_quarantine", Role.QUARANTINE)
 
     def _name_table(self, suffix: str, role: Role) -> TableName:
-        side = self.name if self.side_of else ""
-        owner = tables.asset_owner(self.side_of or self.name)
-        return TableName(self.name + suffix, owner, role, side, bases=self.base_owners)
+        name = self.name + suffix
+        if self.side_of is None:
+            owner = tables.asset_owner(self.name)
+            return TableName(name, owner, role, bases=self.base_owners)
+        owner = tables.asset_owner(self.side_of)
+        return TableName(name, owner, role, side=self.name, bases=self.base_owners)

@@ -78,7 +78,9 @@ class Preparation:
                 f"{user_code.describe_exception(error)}."
             ) from error
         if not isinstance(prepared, DataFrame):
-            hint = " Is its `return` missing?" if prepared is None else ""
+            hint = ""
+            if prepared is None:
+                hint = " Is its `return` missing?"
             raise DefinitionError(
                 f"Asset '{self.asset}': its function must return a DataFrame (got "
                 f"{type(prepared).__name__}).{hint}"
@@ -86,7 +88,9 @@ class Preparation:
         return prepared
 
     def _check_prepared(self, columns: Sequence[str]) -> None:
-        marks = [MARK] if self.marked else []
+        marks = list[str]()
+        if self.marked:
+            marks.append(MARK)
         lowered = [c.lower() for c in columns]
         for column in columns:
             if is_helper(column) and column not in marks:

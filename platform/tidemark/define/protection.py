@@ -69,7 +69,9 @@ class Protection(ABC):
 
     def protect_values(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":
         """Return the protected values of a column of strings or bytes; null stays null."""
-        combined = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        combined = values
+        if isinstance(values, pa.ChunkedArray):
+            combined = values.combine_chunks()
         change = self.create_change()
         # Change each distinct value only once.
         coded = combined.cast(pa.binary()).dictionary_encode()
@@ -109,8 +111,9 @@ class Mask(Protection):
 
         def mask_value(value: bytes) -> bytes:
             text = value.decode(errors="replace")
-            kept = text[-keep:] if keep and len(text) >= 2 * keep else ""
-            return f"{MASKED}{kept}".encode()
+            if keep == 0 or len(text) < 2 * keep:
+                return MASKED.encode()
+            return f"{MASKED}{text[-keep:]}".encode()
 
         return mask_value
 

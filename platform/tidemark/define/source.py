@@ -169,7 +169,7 @@ class Source:
         self._check_computed()
         self._check_names("column", [*self.columns, *self.transient_fields])
         self._check_names("field", [self.field_of(column) for column in self.record_columns])
-        if self.max_future_skew is not None and parse_duration(self.max_future_skew) < 0:
+        if self.future_skew is not None and self.future_skew < 0:
             raise DefinitionError(
                 f"Source '{self.name}': max_future_skew must not be negative "
                 f"(got '{self.max_future_skew}')."
@@ -245,13 +245,15 @@ class Source:
                     "which is reserved for Tidemark's helper columns. Choose another name."
                 )
             twins = [same_name for same_name in names if same_name.lower() == name.lower()]
-            if len(twins) > 1:
+            if len(twins) > 1 and twins[0] != twins[1]:
                 raise DefinitionError(
                     f"Source '{self.name}': the {kind}s '{twins[0]}' and '{twins[1]}' differ only "
                     "in case, which the engine ignores; give one of them another name."
-                    if twins[0] != twins[1]
-                    else f"Source '{self.name}': two columns would be read from the {kind} "
-                    f"'{name}': correct rename."
+                )
+            if len(twins) > 1:
+                raise DefinitionError(
+                    f"Source '{self.name}': two columns would be read from the {kind} '{name}': "
+                    "correct rename."
                 )
             # Column names are passed to the engine in backticks.
             if "`" in name or not name:
@@ -289,12 +291,13 @@ class Source:
 
     def field_of(self, column: str) -> str:
         """Return the name of a column's field in the data."""
-        renamed = next((name for name, own in self.rename.items() if own == column), None)
-        if renamed is None:
-            return column
-        if _is_quoted(renamed):
-            return renamed[1:-1]
-        return renamed
+        for field_name, renamed_column in self.rename.items():
+            if renamed_column != column:
+                continue
+            if _is_quoted(field_name):
+                return field_name[1:-1]
+            return field_name
+        return column
 
     @property
     def record_columns(self) -> dict[str, str]:
@@ -347,12 +350,17 @@ class Source:
             arrived_at: the processing time of the event's arrival, BIGINT microseconds.
         """
         time = F.col(f"`{self.event_time}`")
-        believed = self.has_possible_time
-        if self.max_future_skew is not None:
-            believed = believed & (
-                F.unix_micros(time) <= arrived_at + parse_duration(self.max_future_skew)
-            )
-        return F.when(believed, time)
+        is_valid = self.has_possible_time
+        if self.future_skew is not None:
+            is_valid = is_valid & (F.unix_micros(time) <= arrived_at + self.future_skew)
+        return F.when(is_valid, time)
+
+    @property
+    def future_skew(self) -> int | None:
+        """The value of `max_future_skew` in microseconds."""
+        if self.max_future_skew is None:
+            return None
+        return parse_duration(self.max_future_skew)
 
     @property
     def has_possible_time(self) -> Column:

@@ -19,7 +19,9 @@ from typing import Self
 
 from tidemark.base.errors import DefinitionError
 
-OWNER, ROLE, SIDE = "tidemark.owner", "tidemark.role", "tidemark.side"
+OWNER = "tidemark.owner"
+ROLE = "tidemark.role"
+SIDE = "tidemark.side"
 BASES = "tidemark.bases"
 _SEPARATOR = ", "
 
@@ -81,19 +83,18 @@ class TableName(str):
         role = properties.get(ROLE)
         if not owner or role not in set(Role):
             return None
+        side = properties.get(SIDE) or ""
         bases = properties.get(BASES)
-        return cls(
-            name,
-            owner,
-            Role(role),
-            side=properties.get(SIDE) or "",
-            bases=tuple(bases.split(_SEPARATOR)) if bases else (),
-        )
+        if not bases:
+            return cls(name, owner, Role(role), side)
+        return cls(name, owner, Role(role), side, tuple(bases.split(_SEPARATOR)))
 
     @property
     def table_properties(self) -> dict[str, str]:
-        side = {SIDE: self.side} if self.side else {}
-        return {OWNER: self.owner, ROLE: self.role.value, **side, **self.bases_property}
+        properties = {OWNER: self.owner, ROLE: self.role.value}
+        if self.side:
+            properties[SIDE] = self.side
+        return properties | self.bases_property
 
     @property
     def bases_property(self) -> dict[str, str]:
@@ -112,8 +113,10 @@ class TableName(str):
         if self.owner == _SYSTEM:
             return "a system table of Tidemark"
         kind, _, name = self.owner.partition(" ")
-        side = f" (side tables '{self.side}')" if self.side else ""
-        return f"the {self.role} of {kind} '{name}'{side}"
+        description = f"the {self.role} of {kind} '{name}'"
+        if self.side:
+            return f"{description} (side tables '{self.side}')"
+        return description
 
 
 REBUILD = "rebuild"
@@ -150,8 +153,10 @@ def check_names(tables: Iterable[TableName]) -> None:
 
 def describe_clash(existing: TableName, added: TableName) -> str:
     """Return the message for a table name that two owners, or two roles, would share."""
-    kind = added.owner.partition(" ")[0] if added.owner != _SYSTEM else ""
-    advice = f"rename the {kind}" if kind else "use another database"
+    advice = "use another database"
+    if added.owner != _SYSTEM:
+        kind = added.owner.partition(" ")[0]
+        advice = f"rename the {kind}"
     return (
         f"Table '{added}' would be both {existing.describe_role()} and {added.describe_role()}: "
         f"{advice}. "

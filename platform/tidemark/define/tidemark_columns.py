@@ -76,5 +76,8 @@ def find_table(column: str, *tables: Mapping[str, Mapping[str, str]]) -> str | N
 
     Case is ignored.
     """
-    each = (item for some in tables for item in some.items())
-    return next((table for table, columns in each if column.lower() in columns), None)
+    for group in tables:
+        for table, columns in group.items():
+            if column.lower() in columns:
+                return table
+    return None

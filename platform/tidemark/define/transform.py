@@ -45,34 +45,40 @@ class WindowedTransform(Definition):
                 f"Asset '{self.name}': the accumulation must be one of "
                 f"{', '.join(ACCUMULATIONS)}, or None (got '{self.accumulation}')."
             )
-        unknown = [
-            c
-            for c in (self.deduplicate.by if self.deduplicate else ())
-            if c not in self.source.columns
-        ]
-        if unknown:
-            raise DefinitionError(
-                f"Asset '{self.name}': deduplicate uses the column '{unknown[0]}', which is "
-                f"not among the columns of source '{self.source.name}': "
-                f"{', '.join(self.source.columns)}."
-            )
+        if self.deduplicate is not None:
+            self._check_id_columns(self.deduplicate.by)
         if (retraction := retraction_column(self.source)) is not None:
             self._subtract_retractions(retraction)
         # Checks the parameters of the function.
         _ = self.preparation
 
+    def _check_id_columns(self, columns: Sequence[str]) -> None:
+        for column in columns:
+            if column not in self.source.columns:
+                raise DefinitionError(
+                    f"Asset '{self.name}': deduplicate uses the column '{column}', which is "
+                    f"not among the columns of source '{self.source.name}': "
+                    f"{', '.join(self.source.columns)}."
+                )
+
     def _subtract_retractions(self, retraction: str) -> None:
-        signed = {name: a.signed for name, a in self.aggregates.items()}
-        able = {name: subtract(retraction) for name, subtract in signed.items() if subtract}
-        unable = [f"'{n}' ({a})" for n, a in self.aggregates.items() if n not in able]
-        unable += ["deduplicate"] if self.deduplicate else []
+        """Replace the aggregates by those that subtract retractions. Refuse all others."""
+        signed = dict[str, Aggregate]()
+        unable = list[str]()
+        for name, aggregate in self.aggregates.items():
+            if aggregate.signed is None:
+                unable.append(f"'{name}' ({aggregate})")
+            else:
+                signed[name] = aggregate.signed(retraction)
+        if self.deduplicate:
+            unable.append("deduplicate")
         if unable:
             raise DefinitionError(
                 f"Asset '{self.name}': {unable[0]} can't be used with the chain "
                 f"'{self.source.name}', because only count, sum and mean can subtract its "
                 "retractions. To use others, define the chain with rows='final'."
             )
-        object.__setattr__(self, "aggregates", able)
+        object.__setattr__(self, "aggregates", signed)
 
     @property
     def lookup_names(self) -> list[str]:
@@ -82,10 +88,12 @@ class WindowedTransform(Definition):
     @cached_property
     def preparation(self) -> Preparation:
         """The preparation of the source's rows by the function."""
+        needed = list(self.keys)
         retraction = retraction_column(self.source)
-        needed = self.keys if retraction is None else (*self.keys, retraction)
+        if retraction is not None:
+            needed.append(retraction)
         return Preparation(
-            self.name, self.source, self.function, needed, self.deduplicate is not None
+            self.name, self.source, self.function, tuple(needed), self.deduplicate is not None
         )
 
     @property

@@ -71,7 +71,12 @@ def late_loss_columns(transform: Definition) -> dict[str, str | None]:
 
 def _key_columns(transform: Definition) -> dict[str, str | None]:
     columns = transform.source.columns
-    return {key: columns[key].lower() if key in columns else None for key in transform.keys}
+    types = dict[str, str | None]()
+    for key in transform.keys:
+        types[key] = None
+        if key in columns:
+            types[key] = columns[key].lower()
+    return types
 
 
 def _aggregate_columns(transform: Definition) -> dict[str, str | None]:

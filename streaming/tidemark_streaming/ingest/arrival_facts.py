@@ -314,7 +314,7 @@ def _silence_begins(
         if newest_arrival.silent_since is None
         else newest_arrival.silent_since
     )
-    return latest_watermark(chunk.silent_since, newest_data)
+    return latest_watermark([chunk.silent_since, newest_data])
 
 
 MIN_UNUSABLE_ROWS = 100

@@ -223,13 +223,13 @@ def test_a_roll_ups_fingerprint_changes_with_its_base() -> None:
 ELSEWHERE = """
 import sys
 from pyspark import cloudpickle
-from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import compute_fingerprint
 import test_fingerprint
 from tidemark_assets.flights.transforms import departures_hourly
 
 sent = cloudpickle.loads(sys.stdin.buffer.read())
 for one in (*sent, test_fingerprint.MADE, test_fingerprint.WHOLE, departures_hourly):
-    print(fingerprint(one))
+    print(compute_fingerprint(one))
 """
 
 

@@ -77,7 +77,7 @@ def test_a_process_releases_its_session_silently_when_it_exits(engine: Settings)
     opens = (
         "from tidemark import engine\n"
         "from tidemark.base.settings import Settings\n"
-        f"session = engine.session(Settings(home={str(engine.home)!r}, "
+        f"session = engine.connect_session(Settings(home={str(engine.home)!r}, "
         f"engine_port={engine.engine_port}))\n"
         "print(session.session_id, session.range(5).count(), end='')\n"
     )

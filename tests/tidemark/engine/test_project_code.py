@@ -72,7 +72,7 @@ find_project()
 from stall.transforms import sales_hourly
 
 settings = Settings()
-with engine.visit(settings, continuous.session_id(settings, "sales_hourly")) as spark:
+with engine.visit_session(settings, continuous.session_id(settings, "sales_hourly")) as spark:
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
     query = continuous.start(warehouse, sales_hourly, available_now=True)
     query.awaitTermination()

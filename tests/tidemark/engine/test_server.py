@@ -34,12 +34,12 @@ pytestmark = pytest.mark.slow
 
 ORPHAN = """
 import os, signal, warnings
-from tidemark.engine import session
+from tidemark.engine import connect_session
 from tidemark.engine.ports import is_listening
 from tidemark.engine.server import managed_of
 from tidemark.base.settings import Settings
-spark = session(Settings())
-os.kill(managed_of(Settings()).running().pid, signal.SIGKILL)
+spark = connect_session(Settings())
+os.kill(managed_of(Settings()).find_running().pid, signal.SIGKILL)
 while is_listening(Settings().engine_port):
     pass
 # As in who runs tests, where filters do not last.
@@ -51,18 +51,18 @@ import sys
 from pathlib import Path
 from helpers.data.landing import connector
 from tidemark.base.settings import Settings
-from tidemark.engine import session
+from tidemark.engine import connect_session
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import follow
-warehouse = Warehouse(session(Settings()), *sys.argv[1:3], registered=False)
+warehouse = Warehouse(connect_session(Settings()), *sys.argv[1:3], registered=False)
 for commit in follow(warehouse, connector(Path(sys.argv[3])), 0.1):
     print(commit.arrivals[-1].arrival, flush=True)
 """
 
 ENSURE = """
-from tidemark.engine import ensure
+from tidemark.engine import ensure_engine
 from tidemark.base.settings import Settings
-ensure(Settings(), print)
+ensure_engine(Settings(), print)
 """
 
 

@@ -65,8 +65,8 @@ import time
 from tidemark import engine
 from tidemark.base.settings import Settings
 settings = Settings()
-engine.ensure(settings)
-print(engine.session(settings).range(7).count(), "rows", flush=True)
+engine.ensure_engine(settings)
+print(engine.connect_session(settings).range(7).count(), "rows", flush=True)
 input()
 """
 

@@ -196,8 +196,8 @@ IMPORTED = """
 import sys
 import tidemark_streaming.ingest.ingest, tidemark_streaming.sink, tidemark.run.runner
 from tidemark.base import telemetry
-telemetry.report([telemetry.TracedArrival("", "s", 0, 0)], telemetry.Span("work", 1, 2))
-telemetry.flush()
+telemetry.report_work([telemetry.TracedArrival("", "s", 0, 0)], telemetry.Span("work", 1, 2))
+telemetry.flush_spans()
 of_it = ("opentelemetry.sdk", "opentelemetry.exporter", "requests")
 print([m for m in sys.modules if m.startswith(of_it)])
 """

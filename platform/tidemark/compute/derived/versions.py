@@ -111,7 +111,7 @@ def _find_settled_time(join: AsOfJoin, watermarks: Sequence[int | None]) -> int 
 
     Return None if a watermark is None.
     """
-    watermark = earliest_watermark(*watermarks)
+    watermark = earliest_watermark(watermarks)
     if watermark is None:
         return None
     return max(watermark - join.lateness, BEGINNING)

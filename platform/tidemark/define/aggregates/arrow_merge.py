@@ -21,12 +21,12 @@ def _accept_all(partials: Array) -> bool:
     return True
 
 
-def return_first(merged: Array, *others: Array) -> Array:
+def return_first(merged: Array, *further: Array) -> Array:
     """Return the first merged array: the `finish` of an aggregate for which it is the result."""
     return merged
 
 
-def zero_slack(merged: Array, *others: Array) -> Array:
+def zero_slack(merged: Array, *further: Array) -> Array:
     """Return 0.0 for each value: the counterpart of `combiner.no_slack`."""
     return compute.multiply(compute.cast(compute.is_valid(merged), "double"), 0.0)
 

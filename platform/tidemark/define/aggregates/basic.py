@@ -217,7 +217,8 @@ def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: st
 
 _INTEGER = "decimal(38,0)"
 _INTEGER_TYPES = ("tinyint", "smallint", "int", "bigint")
-_LEAST_BIGINT, _GREATEST_BIGINT = -(2**63), 2**63 - 1
+_LEAST_BIGINT = -(2**63)
+_GREATEST_BIGINT = 2**63 - 1
 
 
 def _partial_with_retractions(
@@ -244,27 +245,31 @@ def _partial_with_retractions(
     is_whole = decided_by_type(F.typeof(value).isin(*_INTEGER_TYPES))
     is_double = decided_by_type(F.typeof(value).isin("float", "double"))
     decimal = F.when(~is_whole & ~is_double, value)
-    whole = F.when(is_whole, (value.cast(_INTEGER) * sign).cast(_INTEGER))
-    return F.struct(
+    signed_integer = F.when(is_whole, (value.cast(_INTEGER) * sign).cast(_INTEGER))
+    fields = [
         of_values(F.when(F.col(retraction), -decimal).otherwise(decimal), decimal).alias("values"),
-        F.sum(whole).alias("whole"),
-        F.sum(F.when(value < 0, whole)).alias("whole_minus"),
+        F.sum(signed_integer).alias("whole"),
+        F.sum(F.when(value < 0, signed_integer)).alias("whole_minus"),
         exact_doubles.partial(F.when(is_double & is_finite, double), sign).alias("bins"),
         _count_net(value, retraction).alias("net"),
-        *(
-            _count_net(F.when(double == float(number), value), retraction).alias(name)
-            for name, number in _NONFINITE.items()
-        ),
-    )
+    ]
+    for name, number in _NONFINITE.items():
+        occurrences = F.when(double == float(number), value)
+        fields.append(_count_net(occurrences, retraction).alias(name))
+    return F.struct(fields)
 
 
 def _merge_with_retractions(of_partials: Callable[[Column], Column], partials: Column) -> Column:
-    return F.struct(
+    fields = [
         of_partials(partials["values"]).alias("values"),
-        *(F.sum(partials[name]).alias(name) for name in ("whole", "whole_minus")),
+        F.sum(partials["whole"]).alias("whole"),
+        F.sum(partials["whole_minus"]).alias("whole_minus"),
         exact_doubles.merge(partials["bins"]).alias("bins"),
-        *(_sum_or_zero(partials[name]).alias(name) for name in ("net", *_NONFINITE)),
-    )
+        _sum_or_zero(partials["net"]).alias("net"),
+    ]
+    for name in _NONFINITE:
+        fields.append(_sum_or_zero(partials[name]).alias(name))
+    return F.struct(fields)
 
 
 def _has_overflowed(merged: Column) -> Column:
@@ -281,18 +286,21 @@ def _with_sum(merged: Column) -> Column:
     The sum is NaN or an infinity if a non-finite value has not been retracted. Infinities of both
     signs together give NaN.
     """
-    nans, plus, minus = (merged[name] for name in _NONFINITE)
+    nans = merged["nan"]
+    plus = merged["plus"]
+    minus = merged["minus"]
     # The retraction of an infinity has the effect of the opposite infinity.
     up = (plus > 0) | (minus < 0)
     down = (minus > 0) | (plus < 0)
     name = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
-    own = merged["values"]["sum"]
-    is_double = decided_by_type(F.typeof(own) == "double")
+    typed_sum = merged["values"]["sum"]
+    is_double = decided_by_type(F.typeof(typed_sum) == "double")
     of_doubles = F.when(is_double, exact_doubles.sum_bins(merged["bins"]).cast("string"))
     text = F.coalesce(
         F.concat(F.lit('"'), name, F.lit('"')), merged["whole"].cast("string"), of_doubles
     )
-    return merged["values"].withField("sum", F.coalesce(with_type(text, F.typeof(own)), own))
+    net_sum = F.coalesce(with_type(text, F.typeof(typed_sum)), typed_sum)
+    return merged["values"].withField("sum", net_sum)
 
 
 def _with_own_sign(signed_aggregate: Aggregate) -> Aggregate:

@@ -52,8 +52,8 @@ def count_distinct(column: Sql, where: Sql | None = None, *, max_values: int = B
         return F.theta_union_agg(partials, F.lit(_sketch_size(max_values)))
 
     def finish(merged: Column) -> Column:
-        found = F.theta_sketch_estimate(merged)
-        return F.when(found <= max_values, found)
+        number = F.theta_sketch_estimate(merged)
+        return F.when(number <= max_values, number)
 
     return Aggregate(
         call_name("count_distinct", column, where, max_values=max_values),
@@ -187,7 +187,8 @@ def _sum_entries(entries: Column) -> Column:
         return F.transform(starts, sum_run)
 
     return _compute_once(
-        F.sort_array(entries), lambda s: _compute_once(_find_starts(s), lambda at: sum_runs(s, at))
+        F.sort_array(entries),
+        lambda s: _compute_once(_find_starts(s), lambda starts: sum_runs(s, starts)),
     )
 
 

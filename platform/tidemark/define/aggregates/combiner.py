@@ -56,7 +56,13 @@ def type_like(column: str, derive: Callable[[str], str | None] = str) -> _Result
         derive: takes the column's type and returns the result's type; both are equal by default.
     """
     name = column.strip("`")
-    return lambda types: derive(types[name]) if name in types else None
+
+    def find_type(types: Mapping[str, str]) -> str | None:
+        if name in types:
+            return derive(types[name])
+        return None
+
+    return find_type
 
 
 def _unknown_type(types: Mapping[str, str]) -> str | None:
@@ -154,11 +160,19 @@ def hash_identity(value: Column) -> Column:
     )
 
 
-def call_name(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
+def call_name(
+    function: str, column: str, where: str | None, *further: object, **bounds: int
+) -> str:
     """Return the name of a call: `top_k(carrier, 3, max_values=50) where distance > 100`."""
-    bounds = [f"{name}={value}" for name, value in bound.items() if value != BOUND]
-    arguments = ", ".join([column, *map(str, others), *bounds])
-    return f"{function}({arguments})" + (f" where {where}" if where else "")
+    arguments = [column]
+    arguments += map(str, further)
+    for name, value in bounds.items():
+        if value != BOUND:
+            arguments.append(f"{name}={value}")
+    call = f"{function}({', '.join(arguments)})"
+    if where:
+        return f"{call} where {where}"
+    return call
 
 
 def identity_finish(partial: Column) -> Column:

@@ -57,10 +57,10 @@ def _merge_bins(parts: Column) -> Column:
         last = F.get(bins, F.size(bins) - 1)
         units = (last["units"] + part["units"]).cast(_INTEGER)
         both = F.struct(part["bin"].alias("bin"), units.alias("units"))
-        others = F.slice(bins, 1, F.size(bins) - 1)
-        return F.when(last["bin"] == part["bin"], F.concat(others, F.array(both))).otherwise(
-            F.concat(bins, F.array(part))
-        )
+        preceding = F.slice(bins, 1, F.size(bins) - 1)
+        joined = F.concat(preceding, F.array(both))
+        appended = F.concat(bins, F.array(part))
+        return F.when(last["bin"] == part["bin"], joined).otherwise(appended)
 
     none = F.array().cast(f"array<struct<bin: int, units: {_INTEGER}>>")
     bins = F.aggregate(F.array_sort(parts), none, add_part)

@@ -84,7 +84,9 @@ def average(merged: Column) -> Column:
 
 def average_type(kind: str) -> str | None:
     """Return the type of a mean of values of a type; None for a DECIMAL and non-numeric types."""
-    return "double" if total_type(kind) else None
+    if total_type(kind) is None:
+        return None
+    return "double"
 
 
 def average_slack(merged: Column) -> Column:
@@ -124,18 +126,20 @@ ARROW_MERGE = ArrowMerge(
 def _wide_average(merged: Column) -> Column:
     """Return the mean of wide values as an integer: 1.500000 as 1500000."""
     count = F.when(merged["count"] > 0, merged["count"]).cast(_INTEGER)
-    high, rest = _divide_integers(merged["high"], count)
-    low, rest = _divide_integers(rest * _part_size() + merged["low"], count)
+    high, remainder = _divide_integers(merged["high"], count)
+    low, remainder = _divide_integers(remainder * _part_size() + merged["low"], count)
     floor = high * _part_size() + low
     # `floor` is the mean rounded down, so a half is rounded up if the mean is positive.
-    up = (2 * rest > count) | ((2 * rest == count) & (floor >= 0))
+    is_half = 2 * remainder == count
+    up = (2 * remainder > count) | (is_half & (floor >= 0))
     return floor + up.cast("int")
 
 
 def _divide_integers(number: Column, divisor: Column) -> tuple[Column, Column]:
     """Return the quotient of two integers, rounded down, and the remainder."""
-    rest = F.pmod(number, divisor)
-    return ((number - rest) / divisor).cast(_INTEGER), rest
+    remainder = F.pmod(number, divisor)
+    quotient = (number - remainder) / divisor
+    return quotient.cast(_INTEGER), remainder
 
 
 def _null_like(value: Column) -> Column:

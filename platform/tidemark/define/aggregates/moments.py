@@ -74,21 +74,19 @@ def _moment_aggregate(
 
 
 def _merge(partials: Column) -> Column:
-    known = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
+    nonempty = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
     nothing = _moments_struct(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
     # A fixed order makes the last digit the same for the same partials.
-    return F.aggregate(F.array_sort(known), nothing, _combine_moments)
+    return F.aggregate(F.array_sort(nonempty), nothing, _combine_moments)
 
 
-def _combine_moments(first: Column, second: Column) -> Column:
-    n = first["n"] + second["n"]
-    difference = second["mean"] - first["mean"]
-    share = second["n"] / n
-    return _moments_struct(
-        n,
-        first["mean"] + difference * share,
-        first["m2"] + second["m2"] + difference * difference * share * first["n"],
-    )
+def _combine_moments(merged: Column, added: Column) -> Column:
+    n = merged["n"] + added["n"]
+    difference = added["mean"] - merged["mean"]
+    share = added["n"] / n
+    mean = merged["mean"] + difference * share
+    between_parts = difference * difference * share * merged["n"]
+    return _moments_struct(n, mean, merged["m2"] + added["m2"] + between_parts)
 
 
 def _moments_struct(n: Column, mean: Column, m2: Column) -> Column:

@@ -82,15 +82,17 @@ def top_n(column: Sql, n: int, by: Sql | None = None, where: Sql | None = None) 
         DefinitionError: `n` is out of range.
     """
     # The aggregate's name contains `by` only if it is given.
-    others = (n,) if by is None else (n, f"by={by}")
+    arguments: list[object] = [n]
+    if by is not None:
+        arguments.append(f"by={by}")
     return _first_n(
         "top_n",
-        call_name("top_n", column, where, *others),
+        call_name("top_n", column, where, *arguments),
         n,
         column,
         lambda: select_values(column, where),
         lambda: [select_values(by or column, where), -F.col("arrival"), -F.col("position")],
-        lambda found: found,
+        lambda selected: selected,
     )
 
 
@@ -147,15 +149,16 @@ def _first_n(
     check_number(function, "n", n, maximum=_MOST_ROWS)
 
     def partial() -> Column:
-        first, *others = (c.alias(f"o{i}") for i, c in enumerate(order()))
+        parts = [part.alias(f"o{number}") for number, part in enumerate(order())]
         # The value is part of the order, because a function may make several rows of one event.
-        placed = F.struct(first, *others, value().alias("value"))
-        given = value().isNotNull() & order()[0].isNotNull()
-        return F.max_by(placed, F.when(given, placed), n)
+        parts.append(value().alias("value"))
+        placed = F.struct(parts)
+        counts = value().isNotNull() & order()[0].isNotNull()
+        return F.max_by(placed, F.when(counts, placed), n)
 
     def merge(partials: Column) -> Column:
-        found = F.sort_array(F.flatten(F.collect_list(partials)), asc=False)
-        return F.slice(found, 1, n)
+        values_of_partials = F.flatten(F.collect_list(partials))
+        return F.slice(F.sort_array(values_of_partials, asc=False), 1, n)
 
     return Aggregate(
         name,

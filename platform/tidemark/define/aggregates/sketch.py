@@ -97,8 +97,8 @@ def quantile(
         return F.kll_merge_agg_double(partials, F.lit(exact_to))
 
     def finish(merged: Column) -> Column:
-        found = F.kll_sketch_get_quantile_double(merged, F.lit(float(q)))
-        return F.when(F.kll_sketch_get_n_double(merged) > 0, found)
+        estimate = F.kll_sketch_get_quantile_double(merged, F.lit(float(q)))
+        return F.when(F.kll_sketch_get_n_double(merged) > 0, estimate)
 
     return Aggregate(
         call_name("quantile", column, where, q, exact_to=exact_to),

@@ -36,7 +36,8 @@ def partial(value: Column, original: Column | None = None) -> Column:
         original: decides by its sign whether the value belongs to `plus` or `minus`; the value
             itself by default.
     """
-    original = value if original is None else original
+    if original is None:
+        original = value
     floating = _is_floating(value)
     plus = F.when(floating, F.abs(value)).when(original >= 0, value)
     minus = F.when(original < 0, value)
@@ -51,8 +52,8 @@ def partial(value: Column, original: Column | None = None) -> Column:
 
 def merge(partials: Column) -> Column:
     """Add up partials; the result is again a partial."""
-    known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
-    over = known | _has_overflow(partials["plus"]) | _has_overflow(partials["minus"])
+    had_overflow = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
+    over = had_overflow | _has_overflow(partials["plus"]) | _has_overflow(partials["minus"])
     floating = _is_floating(partials["sum"])
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
@@ -72,7 +73,9 @@ def total_type(kind: str) -> str | None:
     """Return the type of a sum of values of a type; None for a DECIMAL and non-numeric types."""
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return "bigint"
-    return "double" if kind in ("float", "double") else None
+    if kind in ("float", "double"):
+        return "double"
+    return None
 
 
 def has_total_overflowed(merged: Column) -> Column:

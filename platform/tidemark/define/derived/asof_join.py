@@ -53,7 +53,9 @@ class AsOfJoin(Pairing):
     @property
     def partner_keys(self) -> tuple[str, ...] | None:
         # Derived rows do not name the events that ended a version.
-        return self.on if self.deleted is None else None
+        if self.deleted is None:
+            return self.on
+        return None
 
     @property
     def deciding_arguments(self) -> tuple[object, ...]:

@@ -24,7 +24,8 @@ from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.define.windows import Global
 
 ChainRows = Literal["final", "changes"]
-FIRST, LAST = "window_first", "window_last"
+FIRST = "window_first"
+LAST = "window_last"
 """The columns with the first and the last instant of a window."""
 RETRACTION = "retraction"
 """The BOOLEAN column of a chain with `rows="changes"` that is true in retractions."""
@@ -72,7 +73,9 @@ class Chain:
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        return (self.settling_time if self.rows == "final" else 0,)
+        if self.rows == "final":
+            return (self.settling_time,)
+        return (0,)
 
     @property
     def settling_time(self) -> int:
@@ -131,7 +134,7 @@ def chain(
             "other windows",
         )
     declared_types = types or {}
-    asset_columns = (*of.keys, *of.aggregates)
+    asset_columns = of.result_columns
     for column in declared_types:
         if column not in asset_columns:
             raise _chain_error(
@@ -141,25 +144,30 @@ def chain(
             )
     for column in asset_columns:
         table = find_table(column, EVENT_TABLES)
-        if table is None and column not in (FIRST, LAST, RETRACTION):
+        if table is not None:
+            addition = f"Tidemark adds a column of this name to the {table}"
+        elif column in (FIRST, LAST, RETRACTION):
+            addition = "a chain adds a column of this name"
+        else:
             continue
-        owner = "a chain" if table is None else "Tidemark"
         raise _chain_error(
             name,
-            f"'{of.name}' has the column '{column}', which can't be a column of a source: {owner} "
-            f"adds a column of this name{'' if table is None else f' to the {table}'}. Rename it "
-            f"in '{of.name}'",
+            f"'{of.name}' has the column '{column}', which can't be a column of a source: "
+            f"{addition}. Rename it in '{of.name}'",
         )
     columns = {column: _find_type(name, of, column, declared_types) for column in asset_columns}
     columns |= {FIRST: INSTANT, LAST: INSTANT}
-    changes = rows == "changes"
+    retraction = None
+    if rows == "changes":
+        retraction = RETRACTION
+        columns[RETRACTION] = "boolean"
     return DerivedSource(
         name=name,
-        columns=columns | ({RETRACTION: "boolean"} if changes else {}),
+        columns=columns,
         event_time=LAST,
         watermark=WatermarkOfBases(),
-        derivation=Chain(of, "changes" if changes else "final"),
-        retraction=RETRACTION if changes else None,
+        derivation=Chain(of, rows),  # pyright: ignore[reportArgumentType]  (checked above)
+        retraction=retraction,
     )
 
 

@@ -21,7 +21,8 @@ from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
 
-INSTANT, NUMBER = "timestamp", "bigint"
+INSTANT = "timestamp"
+NUMBER = "bigint"
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,10 @@ class DerivedSource(Source):
 
         A chain reads the windows of its asset, and the timeline of the asset's source.
         """
-        asset = self.derivation.asset
-        chained = () if asset is None else (tables.asset_owner(asset.name),)
-        return (*chained, *(tables.source_owner(base.name) for base in self.base_sources))
+        owners = [tables.source_owner(base.name) for base in self.base_sources]
+        if self.derivation.asset is not None:
+            owners.insert(0, tables.asset_owner(self.derivation.asset.name))
+        return tuple(owners)
 
     def with_side_tables(self, name: str) -> Self:
         """Return this definition with side tables.
@@ -180,9 +182,12 @@ class DerivedSource(Source):
         return self._name_table("unjoined", Role.DEAD_LETTERS)
 
     def _name_table(self, suffix: str, role: Role) -> TableName:
-        side = self.name if self.side_of else ""
-        owner = tables.source_owner(self.side_of or self.name)
-        return TableName(f"{self.name}_{suffix}", owner, role, side, bases=self.base_owners)
+        name = f"{self.name}_{suffix}"
+        if self.side_of is None:
+            owner = tables.source_owner(self.name)
+            return TableName(name, owner, role, bases=self.base_owners)
+        owner = tables.source_owner(self.side_of)
+        return TableName(name, owner, role, side=self.name, bases=self.base_owners)
 
     @property
     def has_heartbeats(self) -> bool:
@@ -191,17 +196,21 @@ class DerivedSource(Source):
 
     def marks_of(self, reached: Sequence[int | None]) -> list[int | None]:
         """Return the watermark that each base allows, given the watermarks of the bases."""
-        return [
-            mark if mark is None or mark == INFINITY else mark - back
-            for mark, back in zip(reached, self.derivation.look_back, strict=True)
-        ]
+        pairs = zip(reached, self.derivation.look_back, strict=True)
+        return [_subtract_lag(mark, lag) for mark, lag in pairs]
 
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.
 
         `INFINITY` if all bases have ended; None if one of them has no watermark yet.
         """
-        return earliest_watermark(*self.marks_of(reached))
+        return earliest_watermark(self.marks_of(reached))
+
+
+def _subtract_lag(mark: int | None, lag: int) -> int | None:
+    if mark is None or mark == INFINITY:
+        return mark
+    return mark - lag
 
 
 def retraction_column(source: Source) -> str | None:
@@ -225,10 +234,10 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
         return None
     length = checked_duration(f"Derived source '{name}': idle", idle)
     if not any(base.has_heartbeats for base in bases):
-        silent = dict.fromkeys(
-            source_name for base in bases for source_name in _without_heartbeats(base)
-        )
-        names = " and ".join(f"'{source_name}'" for source_name in silent)
+        silent_sources = list[str]()
+        for base in bases:
+            silent_sources += _without_heartbeats(base)
+        names = " and ".join(f"'{silent}'" for silent in dict.fromkeys(silent_sources))
         raise DefinitionError(
             f"Derived source '{name}': idle has no effect, because {names} record no heartbeats. "
             'Set heartbeat="1 minute" in those that can be silent.'
@@ -250,7 +259,9 @@ def own_columns(base: Source) -> list[str]:
 
     The event time is always included.
     """
-    added = base.derivation.added_columns if isinstance(base, DerivedSource) else ()
+    if not isinstance(base, DerivedSource):
+        return list(base.columns)
+    added = base.derivation.added_columns
     return [column for column in base.columns if column not in added or column == base.event_time]
 
 

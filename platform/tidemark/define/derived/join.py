@@ -184,7 +184,9 @@ class Join(Pairing):
                 return (0, 0)
             return (0, after)
         lateness = self.lateness or 0
-        return (before + lateness if self.how == "full" else 0, after + lateness)
+        if self.how == "left":
+            return (0, after + lateness)
+        return (before + lateness, after + lateness)
 
 
 @check_arguments
@@ -309,8 +311,10 @@ def join(
 
 
 def _added_columns(event_time: str) -> dict[str, str]:
-    joined_time = {JOINED_AT: INSTANT} if event_time == "latest" else {}
-    return joined_time | dict.fromkeys(LINEAGE, NUMBER)
+    lineage: dict[str, str] = dict.fromkeys(LINEAGE, NUMBER)
+    if event_time == "latest":
+        return {JOINED_AT: INSTANT} | lineage
+    return lineage
 
 
 def _join_error(name: str, why: str) -> DefinitionError:

@@ -105,12 +105,19 @@ def paired_columns(
         All columns with their types: the keys, the left columns, the right columns, and the added
         ones. Then, for each side, its columns except the keys, mapped to their new names.
     """
-    sides = {left_source.name: left_source, right_source.name: right_source}
-    further = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
+    further = list[tuple[str, str]]()
+    for source in (left_source, right_source):
+        further += [(source.name, column) for column in own_columns(source) if column not in keys]
     names = name_columns(name, further, rename, (*keys, *added))
     columns = {key: simple_type(left_source.columns[key]) for key in keys}
-    columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
-    left_names, right_names = (
-        {old: new for (side, old), new in names.items() if side == base} for base in sides
-    )
-    return columns | {**added}, left_names, right_names
+    left_names = dict[str, str]()
+    right_names = dict[str, str]()
+    for (base, column), new in names.items():
+        if base == left_source.name:
+            left_names[column] = new
+            columns[new] = simple_type(left_source.columns[column])
+        else:
+            right_names[column] = new
+            columns[new] = simple_type(right_source.columns[column])
+    columns |= added
+    return columns, left_names, right_names

@@ -66,9 +66,11 @@ class Progress:
             clock, silent_since: as for `resume_after`.
         """
         self.resume_after(
-            base, latest_watermark(self.reached[base], watermark), clock, silent_since
+            base, latest_watermark([self.reached[base], watermark]), clock, silent_since
         )
-        raised = self._watermark_without(base) if base in self._idle else None
+        if base not in self._idle:
+            return None
+        raised = self._watermark_without(base)
         own_watermark = self.reached[base]
         if raised is None or (own_watermark is not None and raised <= own_watermark):
             return None
@@ -86,13 +88,13 @@ class Progress:
         times = [self._silent_since.get(base) for base in self._open_bases()]
         if None in times:
             return None
-        return latest_watermark(*times)
+        return latest_watermark(times)
 
     @property
     def holding_bases(self) -> tuple[str, ...]:
         """The bases that hold back the watermark of the derived source. Empty if all have ended."""
         marks = self._source.marks_of(list(self.reached.values()))
-        lowest = earliest_watermark(*marks)
+        lowest = earliest_watermark(marks)
         if lowest == INFINITY:
             return ()
         bases = zip(self.reached, marks, strict=True)
@@ -106,12 +108,10 @@ class Progress:
     def _watermark_without(self, base: str) -> int | None:
         """Return the watermark up to which the bases other than an idle one have come."""
         other_bases = [open_base for open_base in self._open_bases() if open_base != base]
-        active = [
-            self.reached[open_base] for open_base in other_bases if open_base not in self._idle
-        ]
-        if active:
-            return earliest_watermark(*active)
-        return latest_watermark(*(self.reached[open_base] for open_base in other_bases))
+        active_bases = [active for active in other_bases if active not in self._idle]
+        if active_bases:
+            return earliest_watermark([self.reached[active] for active in active_bases])
+        return latest_watermark([self.reached[idle] for idle in other_bases])
 
     def _open_bases(self) -> Iterable[str]:
         """Return the bases that have not ended."""

@@ -176,7 +176,10 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
     )
 
 
-def as_expectation(expectation: object) -> General:
+def as_expectation(expectation: object) -> Expectation:
+    """Return the expectation itself, or one that an object of Great Expectations describes."""
+    if isinstance(expectation, Expectation):
+        return expectation
     if not any(c.__module__.startswith("great_expectations.") for c in type(expectation).__mro__):
         raise DefinitionError(
             f"{expectation!r} is not an expectation: use a function of tidemark.expect, or an "
@@ -185,13 +188,14 @@ def as_expectation(expectation: object) -> General:
     library_expectation: Any = expectation
     arguments = {k: v for k, v in library_expectation.configuration.kwargs.items() if k not in _OWN}
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    level = WARNING
+    if str(getattr(library_expectation.severity, "value", "")) == "critical":
+        level = ERROR
     return General(
         name=f"{type(expectation).__name__}({shown})",
         expected=shown or type(expectation).__name__,
         columns=tuple(_find_columns(arguments)),
-        level=ERROR
-        if str(getattr(library_expectation.severity, "value", "")) == "critical"
-        else WARNING,
+        level=level,
         description=library_expectation.description or "",
         notes=_join_notes(library_expectation.notes),
         meta=library_expectation.meta or {},
@@ -218,21 +222,27 @@ def _short_form(
         extra_arguments: further arguments of that class, from the user.
     """
     allowed = (*_MORE, *_MORE_OF.get(kind, ()))
-    if unknown := [k for k in extra_arguments if k not in allowed]:
-        function = name.partition("(")[0]
-        raise DefinitionError(
-            f"{function} has no parameter '{unknown[0]}'. In addition to its own parameters it "
-            f"accepts {', '.join(allowed)}."
-        )
-    arguments = {**own_arguments, **extra_arguments}
-    metadata = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
+    for argument in extra_arguments:
+        if argument not in allowed:
+            function = name.partition("(")[0]
+            raise DefinitionError(
+                f"{function} has no parameter '{argument}'. In addition to its own parameters it "
+                f"accepts {', '.join(allowed)}."
+            )
+    library_arguments = dict[str, Any]()
+    metadata = dict[str, Any]()
+    for argument, value in {**own_arguments, **extra_arguments}.items():
+        if argument in ("description", "notes", "meta"):
+            metadata[argument] = value
+        elif value is not None:
+            library_arguments[argument] = value
     return General(
         name=name,
         expected=expected,
-        columns=tuple(_find_columns(arguments)),
+        columns=tuple(_find_columns(library_arguments)),
         level=level,
         kind=kind,
-        arguments={k: v for k, v in arguments.items() if v is not None and k not in metadata},
+        arguments=library_arguments,
         **metadata,
     )
 

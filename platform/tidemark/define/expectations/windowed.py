@@ -84,14 +84,14 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         return Validation(joined, had != counted, text)
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
-        by = batch.transform.by_window
-        known = rows.select(*by)
+        window_columns = batch.transform.by_window
+        present = rows.select(window_columns)
         if not batch.replaces_rows:
             # Windows that earlier commits published or quarantined need not be among these rows.
             for earlier in (batch.published_rows(), batch.quarantined_rows()):
-                known = known.unionByName(earlier.select(*by))
+                present = present.unionByName(earlier.select(window_columns))
         same = batch.same_window("log", "k")
-        missing = batch.recounted_events.alias("log").join(known.alias("k"), same, "left_anti")
+        missing = batch.recounted_events.alias("log").join(present.alias("k"), same, "left_anti")
         text = F.format_string("no row, but %d events in the log", F.col("events"))
         return missing.select("window_start", *batch.transform.keys, text.alias(OBSERVED))
 
@@ -117,7 +117,7 @@ def unique_key(*, level: str = ERROR) -> Windowed:
     """
 
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
-        same = Order.partitionBy(*batch.transform.by_window)
+        same = Order.partitionBy(batch.transform.by_window)
         counted = rows.withColumn("_rows", F.count("*").over(same))
         return Validation(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
 
@@ -164,14 +164,15 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
             )
         )
         was = F.col("_was")
-        now = F.col(column)
+        current = F.col(column)
         allowed = F.abs(was.cast("double")) * share
         if column in batch.transform.aggregates:
             # A difference that the order of addition explains is not a change.
             allowed = allowed + F.coalesce(F.col(f"{SLACK}.{column}"), F.lit(0.0))
-        moved = F.abs(now.cast("double") - was.cast("double")) > allowed
-        fails = ~now.eqNullSafe(was) & F.coalesce(moved, was.isNull() != now.isNull())
-        text = F.concat_ws(" after ", _format_number(now), _format_number(was))
+        moved = F.abs(current.cast("double") - was.cast("double")) > allowed
+        is_one_null = was.isNull() != current.isNull()
+        fails = ~current.eqNullSafe(was) & F.coalesce(moved, is_one_null)
+        text = F.concat_ws(" after ", _format_number(current), _format_number(was))
         return Validation(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
 
     return Windowed(
@@ -221,7 +222,10 @@ def volume_within(
     if over < 1:
         raise DefinitionError(f"volume_within: `over` must be 1 or more (got {over}).")
     match = _PEER.fullmatch(of)
-    back = parse_duration(_PEERS[match[1]] if match else of)
+    distance = of
+    if match is not None:
+        distance = _PEERS[match[1]]
+    back = parse_duration(distance)
     if back <= 0:
         raise DefinitionError(
             "volume_within: `of` must be 'yesterday', 'the same hour last week', or a duration "
@@ -229,23 +233,30 @@ def volume_within(
         )
 
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
-        by = batch.transform.by_window
-        columns = [*by, F.col(column).cast("double").alias("_value"), "commit_number"]
-        sources = [
-            batch.unvalidated_rows,
-            batch.quarantined_rows(back * over),
-            batch.published_rows(back * over),
-        ]
-        computed = [s.where("timing <> 'EARLY'").select(*columns) for s in sources]
-        newest = computed[0].unionByName(computed[1]).unionByName(computed[2])
-        values = newest.groupBy(*by).agg(F.max_by("_value", "commit_number").alias("_value"))
-        later = F.explode(F.array(*[F.lit(back * (n + 1)) for n in range(over)]))
-        moved = values.withColumn("_back", later).withColumns(
-            {c: _shift_back(c) for c in ("window_start", "window_end")}
+        window_columns = batch.transform.by_window
+        value_column = F.col(column).cast("double").alias("_value")
+
+        def select_values(computed: DataFrame) -> DataFrame:
+            closed = computed.where("timing <> 'EARLY'")
+            return closed.select(*window_columns, value_column, "commit_number")
+
+        quarantined = select_values(batch.quarantined_rows(back * over))
+        published = select_values(batch.published_rows(back * over))
+        revisions = select_values(batch.unvalidated_rows)
+        revisions = revisions.unionByName(quarantined).unionByName(published)
+        newest_value = F.max_by("_value", "commit_number").alias("_value")
+        values = revisions.groupBy(window_columns).agg(newest_value)
+        # A window is compared with `over` earlier ones, so a value moves to `over` later ones.
+        distances = F.array([F.lit(back * (n + 1)) for n in range(over)])
+        moved = values.withColumn("_back", F.explode(distances)).withColumns(
+            {
+                "window_start": _shift_back("window_start"),
+                "window_end": _shift_back("window_end"),
+            }
         )
         usual = moved.withColumnRenamed("_value", "_usual")
         if over > 1:
-            usual = usual.groupBy(*by).agg(F.avg("_usual").alias("_usual"))
+            usual = usual.groupBy(window_columns).agg(F.avg("_usual").alias("_usual"))
         joined = (
             rows.alias("r")
             .join(usual.alias("u"), batch.same_window("r", "u"), "left")
@@ -258,11 +269,15 @@ def volume_within(
         text = F.concat(_format_number(F.col(column)), F.lit(", usually "), _format_number(peer))
         return Validation(joined, F.when(validated, off), text)
 
-    more = [column] if column != "events" else []
-    more += [f"over={over}"] if over > 1 else []
-    more += [f"at_least={at_least:g}"] if at_least else []
+    arguments = [f"{share:g}", of]
+    if column != "events":
+        arguments.append(column)
+    if over > 1:
+        arguments.append(f"over={over}")
+    if at_least:
+        arguments.append(f"at_least={at_least:g}")
     return Windowed(
-        name=f"volume_within({', '.join([f'{share:g}', of, *more])})",
+        name=f"volume_within({', '.join(arguments)})",
         expected=f"within {share:.0%} of {of}",
         columns=(column,),
         level=level,

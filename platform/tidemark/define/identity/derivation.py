@@ -9,7 +9,6 @@ The columns are left out, because an event log follows added columns, and refuse
 `idle` is left out, because each step records its effect.
 """
 
-from tidemark.base.instants import parse_duration
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.identity.fingerprint import compute_digest
 from tidemark.define.source import Source
@@ -29,5 +28,4 @@ def derivation_fingerprint(source: DerivedSource) -> str:
 
 
 def _describe_base(base: Source) -> list[object]:
-    skew = None if base.max_future_skew is None else parse_duration(base.max_future_skew)
-    return [base.name, base.event_time, skew]
+    return [base.name, base.event_time, base.future_skew]

@@ -28,7 +28,6 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from tidemark.base.instants import parse_duration
 from tidemark.define.definition import Definition
 from tidemark.define.identity.function_source import describe_source
 from tidemark.define.rollup import base_transform
@@ -45,16 +44,18 @@ def compute_fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source = transform.source
     base = base_transform(transform)
-    joined = [r for r in source.lookups if lookup_name(r) in base.lookup_names]
+    # The source's columns are left out: a log never changes the type of a column, and the
+    # function's code names the columns that it uses.
+    source_parts: list[object] = [source.name, source.event_time, used_lookups(transform)]
     # Without `max_future_skew`, nothing is added. Fingerprints that are older than this argument
     # therefore stay valid.
-    believed = [] if source.max_future_skew is None else [parse_duration(source.max_future_skew)]
+    if source.future_skew is not None:
+        source_parts.append(source.future_skew)
     # The same holds for computed columns.
-    expressions = [dict(source.computed)] if source.computed else []
-    definition = {
-        # The source's columns are left out: a log never changes the type of a column, and the
-        # function's code names the columns that it uses.
-        "source": [source.name, source.event_time, joined, *believed, *expressions],
+    if source.computed:
+        source_parts.append(dict(source.computed))
+    definition: dict[str, object] = {
+        "source": source_parts,
         "function": base.function,
         "keys": transform.keys,
         "window": transform.window,
@@ -63,10 +64,20 @@ def compute_fingerprint(transform: Definition) -> str:
         "accumulation": transform.accumulation,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        "deduplicate": base.deduplicate if base is transform else None,
-        "base": None if base is transform else compute_fingerprint(base),
+        "deduplicate": None,
+        "base": None,
     }
+    if base is transform:
+        definition["deduplicate"] = base.deduplicate
+    else:
+        definition["base"] = compute_fingerprint(base)
     return compute_digest(definition)
+
+
+def used_lookups(transform: Definition) -> list[str]:
+    """Return the lookup tables of the source that the function takes."""
+    names = base_transform(transform).lookup_names
+    return [lookup for lookup in transform.source.lookups if lookup_name(lookup) in names]
 
 
 def compute_digest(part: object) -> str:
@@ -99,16 +110,12 @@ class _Describer:
                 # `Never` has the hash of None: before the class existed, None had this meaning.
                 return self.describe_part(None)
             case Mapping():
-                return [
-                    "mapping",
-                    *_sort_parts(
-                        [self.describe_part(k), self.describe_part(v)] for k, v in part.items()
-                    ),
-                ]
+                items = [[self.describe_part(k), self.describe_part(v)] for k, v in part.items()]
+                return ["mapping", *_sort_parts(items)]
             case Set():
-                return ["set", *_sort_parts(self.describe_part(each) for each in part)]
+                return ["set", *_sort_parts(self.describe_part(member) for member in part)]
             case list() | tuple():
-                return ["sequence", *(self.describe_part(each) for each in part)]
+                return ["sequence", *map(self.describe_part, part)]
             case FunctionType():
                 # A helper function that many others use is converted only once.
                 if id(part) not in self._functions:
@@ -135,8 +142,10 @@ class _Describer:
         kind = type(part)
         attributes = getattr(part, "__dict__", None)
         if is_dataclass(part):
-            counted = [f.name for f in fields(part) if f.metadata.get("identifies", True)]
-            attributes = {name: getattr(part, name) for name in counted}
+            attributes = dict[str, object]()
+            for field in fields(part):
+                if field.metadata.get("identifies", True):
+                    attributes[field.name] = getattr(part, field.name)
         if not attributes and kind.__repr__ is not object.__repr__:
             attributes = repr(part)
         return [
@@ -148,30 +157,33 @@ class _Describer:
 
     def _describe_methods(self, kind: type) -> list[Any]:
         """Return the methods of a user's class and of its base classes."""
-        own = [c for c in kind.__mro__ if _package_name(c) not in _LIBRARIES]
-        members = [item for c in own for item in vars(c).items()]
-        found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
-        return self.describe_part(
-            [
-                (name, member)
-                for name, member in found
-                if isinstance(member, FunctionType)
-                and (name == "__call__" or not name.startswith("__"))
-            ]
-        )
+        methods = list[tuple[str, FunctionType]]()
+        for ancestor in kind.__mro__:
+            if _package_name(ancestor) in _LIBRARIES:
+                continue
+            for name, member in vars(ancestor).items():
+                function = member
+                if isinstance(member, property):
+                    function = member.fget
+                is_special = name.startswith("__") and name != "__call__"
+                if isinstance(function, FunctionType) and not is_special:
+                    methods.append((name, function))
+        return self.describe_part(methods)
 
     def _describe_function(self, function: FunctionType) -> list[Any]:
         enclosed = self.describe_part([cell.cell_contents for cell in function.__closure__ or ()])
         if _package_name(function) in _LIBRARIES:
             return [function.__qualname__, enclosed]
         names = set(_global_names(function.__code__))
-        used_globals = {n: v for n, v in function.__globals__.items() if n in names}
-        named = {n: v for n, v in used_globals.items() if _is_hashed(v, function)}
+        used_globals = dict[str, object]()
+        for name, value in function.__globals__.items():
+            if name in names and _is_hashed(value, function):
+                used_globals[name] = value
         defaults = [function.__defaults__, function.__kwdefaults__]
         code = describe_source(function)
         if code is None:
             code = self._describe_code(function.__code__, function.__doc__)
-        return [code, enclosed, self.describe_part(defaults), self.describe_part(named)]
+        return [code, enclosed, self.describe_part(defaults), self.describe_part(used_globals)]
 
     def _describe_code(self, code: CodeType, docstring: str | None) -> list[Any]:
         # The first constant is the docstring, or None without a docstring.

@@ -87,15 +87,21 @@ def _nested_codes(code: CodeType) -> Iterator[CodeType]:
 
 def _select_nodes(nodes: list[_FunctionNode], code: CodeType) -> list[_FunctionNode]:
     """Return the innermost functions that can have been compiled to a code."""
-    candidates = [
-        node
-        for node in nodes
-        if _compiled_name(node) == code.co_name
+    candidates = [node for node in nodes if _can_be_source(node, code)]
+    innermost = list[_FunctionNode]()
+    for node in candidates:
+        contains_another = any(_is_within(candidate, node) for candidate in candidates)
+        if not contains_another:
+            innermost.append(node)
+    return innermost or candidates
+
+
+def _can_be_source(node: _FunctionNode, code: CodeType) -> bool:
+    return (
+        _compiled_name(node) == code.co_name
         and _first_line(node) == code.co_firstlineno
         and _contains_code(node, code)
-    ]
-    inner = [node for node in candidates if not any(_is_within(o, node) for o in candidates)]
-    return inner or candidates
+    )
 
 
 def _compiled_name(node: _FunctionNode) -> str:
@@ -105,13 +111,19 @@ def _compiled_name(node: _FunctionNode) -> str:
 
 
 def _first_line(node: _FunctionNode) -> int:
-    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-    return min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
+    first_line = node.lineno
+    if not isinstance(node, ast.Lambda):
+        for decorator in node.decorator_list:
+            first_line = min(first_line, decorator.lineno)
+    return first_line
 
 
 def _contains_code(node: _FunctionNode, code: CodeType) -> bool:
     """Return whether all instructions of a code are from the source of a function."""
-    start = (_first_line(node), 0) if node.lineno != _first_line(node) else _start_position(node)
+    start = _start_position(node)
+    first_line = _first_line(node)
+    if first_line != node.lineno:
+        start = (first_line, 0)
     for line, end_line, column, end_column in code.co_positions():
         if line is None or end_line is None or column is None or end_column is None:
             continue
@@ -145,15 +157,18 @@ def _end_position(node: _FunctionNode) -> tuple[int, int]:
 def _describe_function(node: _FunctionNode) -> list[Any]:
     """Describe a function without its name, decorators and defaults."""
     parameters = node.args
-    names = [
-        [parameter.arg for parameter in group]
-        for group in (parameters.posonlyargs, parameters.args, parameters.kwonlyargs)
-    ]
-    more = [each and each.arg for each in (parameters.vararg, parameters.kwarg)]
-    kind = "async" if isinstance(node, ast.AsyncFunctionDef) else "function"
-    body = ["Return", ["value", _describe_part(node.body)]]
-    described = [body] if isinstance(node, ast.Lambda) else _describe_body(node.body)
-    return [kind, names, more, described]
+    names = list[list[str]]()
+    for group in (parameters.posonlyargs, parameters.args, parameters.kwonlyargs):
+        names.append([parameter.arg for parameter in group])
+    variadic = [part and part.arg for part in (parameters.vararg, parameters.kwarg)]
+    if isinstance(node, ast.Lambda):
+        # The same as of a function that returns the value.
+        body = [["Return", ["value", _describe_part(node.body)]]]
+        return ["function", names, variadic, body]
+    kind = "function"
+    if isinstance(node, ast.AsyncFunctionDef):
+        kind = "async"
+    return [kind, names, variadic, _describe_body(node.body)]
 
 
 def _describe_part(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
@@ -162,8 +177,7 @@ def _describe_part(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
     if isinstance(part, ast.AST):
         fields = list[Any]()
         for name, value in ast.iter_fields(part):
-            is_body = name == "body" and isinstance(value, list)
-            described = _describe_body(value) if is_body else _describe_part(value)
+            described = _describe_field(name, value)
             # Versions of Python add fields that are empty in the syntax of earlier ones.
             if name not in _LEFT_OUT and described not in (None, []):
                 fields.append([name, described])
@@ -173,6 +187,12 @@ def _describe_part(part: object) -> Any:  # noqa: ANN401 (plain JSON values)
     if part is None or isinstance(part, str):
         return part
     return [type(part).__name__, repr(part)]
+
+
+def _describe_field(name: str, value: object) -> Any:  # noqa: ANN401 (plain JSON values)
+    if name == "body" and isinstance(value, list):
+        return _describe_body(value)
+    return _describe_part(value)
 
 
 def _describe_pieces(values: list[ast.expr]) -> list[Any]:
@@ -205,10 +225,12 @@ def _hash_code(code: CodeType) -> str:
     """Return a hash of a code that is the same in all processes of one version of Python."""
 
     def describe_code(nested_code: CodeType) -> list[Any]:
-        constants = [
-            describe_code(c) if isinstance(c, CodeType) else _describe_constant(c)
-            for c in nested_code.co_consts
-        ]
+        constants = list[Any]()
+        for constant in nested_code.co_consts:
+            if isinstance(constant, CodeType):
+                constants.append(describe_code(constant))
+            else:
+                constants.append(_describe_constant(constant))
         names = [*nested_code.co_names, "", *nested_code.co_varnames, "", *nested_code.co_freevars]
         return [nested_code.co_code.hex(), constants, names, nested_code.co_firstlineno]
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidemark.base.instants import format_duration, parse_duration
+from tidemark.base.instants import format_duration
 from tidemark.define.definition import Definition
-from tidemark.define.identity.fingerprint import compute_digest
+from tidemark.define.identity.fingerprint import compute_digest, used_lookups
 from tidemark.define.rollup import base_transform
-from tidemark.define.source import lookup_name
+from tidemark.define.source import Source, lookup_name
 
 
 class Effect(StrEnum):
@@ -71,7 +71,9 @@ class Change:
         return f"{self.part} ({self.before} → {self.after})"
 
 
-AGGREGATE, EXPECTATION, SOURCE = "aggregate ", "expectation ", "source"
+AGGREGATE = "aggregate "
+EXPECTATION = "expectation "
+SOURCE = "source"
 _FORWARD = ("code", "deduplicate", SOURCE)
 _BY = " by "
 
@@ -82,19 +84,14 @@ def describe_parts(transform: Definition) -> dict[str, Part]:
 
 def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
     current = describe_parts(transform)
-    names = dict.fromkeys([*current, *earlier])
-    return [
-        Change(
-            name,
-            earlier[name].text if name in earlier else None,
-            current[name].text if name in current else None,
-            _change_effect(name, earlier.get(name), current.get(name)),
-        )
-        for name in names
-        if name not in current
-        or name not in earlier
-        or current[name].digest != earlier[name].digest
-    ]
+    changes = list[Change]()
+    for name in dict.fromkeys([*current, *earlier]):
+        before = earlier.get(name)
+        after = current.get(name)
+        if before is None or after is None or before.digest != after.digest:
+            effect = _change_effect(name, before, after)
+            changes.append(Change(name, before and before.text, after and after.text, effect))
+    return changes
 
 
 def combined_effect(changes: list[Change]) -> Effect:
@@ -128,18 +125,28 @@ def _list_parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "allowed lateness", format_duration(lateness), lateness
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
-    yield "deduplicate", str(base.deduplicate) if base.deduplicate else "none", base.deduplicate
-    joined = [r for r in source.lookups if lookup_name(r) in base.lookup_names]
-    skew = None if source.max_future_skew is None else parse_duration(source.max_future_skew)
-    description = f"{source.name}{_BY}{source.event_time}"
-    description += f", joined with {', '.join(map(lookup_name, joined))}" if joined else ""
-    description += "" if skew is None else f", dated at most {format_duration(skew)} after arrival"
-    for name, expression in source.computed.items():
-        description += f", {name} = {expression}"
-    expressions = [dict(source.computed)] if source.computed else []
-    identity = [source.name, source.event_time, joined, skew, *expressions]
-    yield SOURCE, description, identity
+    yield "deduplicate", str(base.deduplicate or "none"), base.deduplicate
+    yield SOURCE, *_describe_source(source, used_lookups(transform))
     yield "code", f"version {compute_digest(base.function)}", base.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"
         yield f"{EXPECTATION}{expectation.name}", words, expectation
+
+
+def _describe_source(source: Source, used: list[str]) -> tuple[str, list[object]]:
+    """Return a source in plain words, and the parts of it that affect results.
+
+    Args:
+        used: the lookup tables that the function takes.
+    """
+    description = f"{source.name}{_BY}{source.event_time}"
+    identity: list[object] = [source.name, source.event_time, used, source.future_skew]
+    if used:
+        description += f", joined with {', '.join(map(lookup_name, used))}"
+    if source.future_skew is not None:
+        description += f", dated at most {format_duration(source.future_skew)} after arrival"
+    for name, expression in source.computed.items():
+        description += f", {name} = {expression}"
+    if source.computed:
+        identity.append(dict(source.computed))
+    return description, identity

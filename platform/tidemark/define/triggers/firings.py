@@ -179,8 +179,8 @@ class Count(Firing):
     def find_firing_arrival(
         self, stored: DataFrame, side: Side, ticks: _Ticks
     ) -> tuple[DataFrame, Column]:
-        whole = F.sum("events").over(side.slots) == self.n
-        return stored, F.when(whole, F.max("last_arrival").over(side.slots))
+        is_full = F.sum("events").over(side.slots) == self.n
+        return stored, F.when(is_full, F.max("last_arrival").over(side.slots))
 
 
 @checked_class

@@ -38,7 +38,9 @@ __all__ = [
     "Trigger",
 ]
 
-EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
+EARLY = "EARLY"
+ON_TIME = "ON_TIME"
+LATE = "LATE"
 
 
 @checked_class
@@ -66,8 +68,10 @@ class Trigger:
         object.__setattr__(self, "late", late or EachArrival())
 
     def __str__(self) -> str:
-        early = f"early {self.early}, " if self.fires_early else ""
-        return f"{early}on time, late {self.late}"
+        description = f"on time, late {self.late}"
+        if self.fires_early:
+            return f"early {self.early}, {description}"
+        return description
 
     @property
     def fires_early(self) -> bool:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import Column
 
@@ -106,18 +107,25 @@ class PerPartition(Watermark):
     ) -> tuple[int | None, str | None]:
         partitions = _read_state(state)
         for value, text in json.loads(observed or "[]"):
-            if text is not None:
-                partitions[value] = (
-                    max(int(text), partitions.get(value, (int(text), clock))[0]),
-                    clock,
-                )
-            elif value in partitions:
-                partitions[value] = (partitions[value][0], clock)
-        active = [time for time, heard in partitions.values() if not self._is_idle(heard, clock)]
-        all_ = [time for time, _ in partitions.values()]
-        reached = min(active) if active else max(all_, default=None)
-        after = forward(previous, None if reached is None else reached - self.bound)
+            if value in partitions:
+                newest, _ = partitions[value]
+                if text is not None:
+                    newest = max(newest, int(text))
+                partitions[value] = (newest, clock)
+            elif text is not None:
+                partitions[value] = (int(text), clock)
+        after = forward(previous, self._reached_watermark(partitions, clock))
         return after, self._to_json(partitions, clock, after)
+
+    def _reached_watermark(self, partitions: _Partitions, clock: int) -> int | None:
+        """Return the watermark that follows from the partitions; None if there are none."""
+        if not partitions:
+            return None
+        active = [time for time, heard in partitions.values() if not self._is_idle(heard, clock)]
+        if active:
+            return min(active) - self.bound
+        newest, _ = max(partitions.values())
+        return newest - self.bound
 
     def list_partitions(self, state: str | None, clock: int) -> list[Partition]:
         """Return the known partitions: the active ones, then the idle ones, each by watermark.
@@ -129,11 +137,11 @@ class PerPartition(Watermark):
             state: the state after an arrival.
             clock: the processing time of that arrival, in microseconds.
         """
-        known = [
-            Partition(value, time - self.bound, heard, self._is_idle(heard, clock))
-            for value, (time, heard) in _read_state(state).items()
-        ]
-        return sorted(known, key=lambda p: (p.idle, p.watermark, p.value or ""))
+        partitions = list[Partition]()
+        for value, (time, heard) in _read_state(state).items():
+            is_idle = self._is_idle(heard, clock)
+            partitions.append(Partition(value, time - self.bound, heard, is_idle))
+        return sorted(partitions, key=lambda p: (p.idle, p.watermark, p.value or ""))
 
     @property
     def shortest_silence(self) -> int | None:
@@ -152,11 +160,11 @@ class PerPartition(Watermark):
             clock: the processing time of the arrival, in microseconds.
             watermark: the watermark after the arrival, in microseconds; None is minus infinity.
         """
-        ahead = [
-            [value, time, heard]
-            for value, (time, heard) in partitions.items()
-            if not self._is_idle(heard, clock) or watermark is None or time - self.bound > watermark
-        ]
+        ahead = list[list[Any]]()
+        for value, (time, heard) in partitions.items():
+            is_ahead = watermark is None or time - self.bound > watermark
+            if is_ahead or not self._is_idle(heard, clock):
+                ahead.append([value, time, heard])
         return json.dumps(sorted(ahead, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
 
 

@@ -45,7 +45,9 @@ class BoundedOutOfOrderness(Watermark):
 
     def __init__(self, bound: str | timedelta, idle: str | timedelta | None = None) -> None:
         object.__setattr__(self, "bound", checked_duration(BOUND, bound, zero=True))
-        silence = None if idle is None else checked_duration("The idle time of a source", idle)
+        silence = None
+        if idle is not None:
+            silence = checked_duration("The idle time of a source", idle)
         object.__setattr__(self, "idle", silence)
 
     def __str__(self) -> str:
@@ -157,5 +159,7 @@ class Punctuated(Watermark):
 def _describe_idle(idle: int | None, bound: int) -> str:
     if idle is None:
         return ""
-    back = f" - {format_duration(bound)}" if bound else ""
-    return f"; after {format_duration(idle)} of silence, at least processing time{back}"
+    description = f"; after {format_duration(idle)} of silence, at least processing time"
+    if bound:
+        return f"{description} - {format_duration(bound)}"
+    return description

@@ -122,9 +122,11 @@ class Sliding(_Repeating):
 
     def __str__(self) -> str:
         gap = self.slide - self.size
-        gaps = f", with uncovered gaps of {format_duration(gap)}" if gap > 0 else ""
-        each = f"sliding {format_duration(self.size)} every {format_duration(self.slide)}"
-        return f"{each}{_describe_offset(self.offset)}{gaps}"
+        description = f"sliding {format_duration(self.size)} every {format_duration(self.slide)}"
+        description += _describe_offset(self.offset)
+        if gap > 0:
+            description += f", with uncovered gaps of {format_duration(gap)}"
+        return description
 
     def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         time = F.unix_micros(F.col(event_time))
@@ -148,7 +150,9 @@ class Sliding(_Repeating):
     @property
     def slicing(self) -> Slicing | None:
         # Slices save work only if each event is in at least two windows.
-        return self if self.size >= 2 * self.slide else None
+        if self.size >= 2 * self.slide:
+            return self
+        return None
 
     def slice_start(self, time: Column) -> Column:
         """Return the start of the slice of `time`: the last bound of a window that is <= `time`."""
@@ -204,8 +208,8 @@ class Cumulating(_Repeating):
         _check_overlap(str(self), self.size, self.step)
 
     def __str__(self) -> str:
-        each = f"cumulating {format_duration(self.size)} by {format_duration(self.step)}"
-        return f"{each}{_describe_offset(self.offset)}"
+        description = f"cumulating {format_duration(self.size)} by {format_duration(self.step)}"
+        return description + _describe_offset(self.offset)
 
     def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         time = F.unix_micros(F.col(event_time))
@@ -218,7 +222,9 @@ class Cumulating(_Repeating):
 
     @property
     def slicing(self) -> Slicing | None:
-        return self if self.size > self.step else None
+        if self.size > self.step:
+            return self
+        return None
 
     @property
     def closing_every(self) -> int:

@@ -16,7 +16,8 @@ from tidemark.define.windows.kind import Window
 _LONGEST = {"day": "2 days", "week": "8 days", "month": "32 days", "year": "367 days"}
 _MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
 _HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
-_DAY, _EDGE = parse_duration("1 day"), parse_duration("800 days")
+_DAY = parse_duration("1 day")
+_EDGE = parse_duration("800 days")
 _OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 
 
@@ -81,8 +82,9 @@ class Calendar(Window):
         zone = ZoneInfo(self.timezone)
         day = as_datetime(micros).astimezone(zone).date()
         after = self._day_after(day)
-        days = (self._first_day(day), after, self._day_after(after))
-        start, end, next_end = (parse_instant(datetime.combine(d, time(), zone)) for d in days)
+        start = _find_midnight(self._first_day(day), zone)
+        end = _find_midnight(after, zone)
+        next_end = _find_midnight(self._day_after(after), zone)
         # The clock may go back across midnight, to a day whose window has ended.
         if micros < end:
             return (start, end)
@@ -126,8 +128,11 @@ class Calendar(Window):
         # The engine's session time zone is UTC, so the shifted time reads as the local one.
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
         begin = F.date_trunc(self.unit, local)
-        bounds = [begin, *(begin + F.expr(f"INTERVAL {n} {self.unit}") for n in (1, 2))]
-        start, end, next_end = (F.to_utc_timestamp(bound, self.timezone) for bound in bounds)
+        local_end = begin + F.expr(f"INTERVAL 1 {self.unit}")
+        next_local_end = begin + F.expr(f"INTERVAL 2 {self.unit}")
+        start = F.to_utc_timestamp(begin, self.timezone)
+        end = F.to_utc_timestamp(local_end, self.timezone)
+        next_end = F.to_utc_timestamp(next_local_end, self.timezone)
         # As in `window_around`, the clock may go back across midnight.
         ended = F.col(event_time) >= end
         return rows.select(
@@ -135,6 +140,10 @@ class Calendar(Window):
             F.when(ended, end).otherwise(start).alias("window_start"),
             F.when(ended, next_end).otherwise(end).alias("window_end"),
         )
+
+
+def _find_midnight(day: date, zone: ZoneInfo) -> int:
+    return parse_instant(datetime.combine(day, time(), zone))
 
 
 def _utc_offsets(timezone: str) -> set[int]:

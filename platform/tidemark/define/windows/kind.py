@@ -96,22 +96,21 @@ class Slicing(Protocol):
         ...
 
 
-def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) -> DataFrame:
+def with_window(rows: DataFrame, start: Column, end: Column, *further: Column) -> DataFrame:
     """Return `rows` with `window_start` and `window_end`, two columns of type TIMESTAMP.
 
     They are null if the window does not lie within the years 1 to 9999, the range of a TIMESTAMP.
 
     Args:
         start, end: the bounds of each row's window, BIGINT microseconds.
-        others: further columns to add.
+        further: other columns to add.
     """
     within = (start >= BEGINNING) & (end <= INFINITY)
-    bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
+    window_start = F.when(within, F.timestamp_micros(start)).alias("window_start")
+    window_end = F.when(within, F.timestamp_micros(end)).alias("window_end")
     # A chain of `withColumns` would be slower: the engine analyzes everything below each of them
     # again.
-    start = bounds[0].alias("window_start")
-    end = bounds[1].alias("window_end")
-    return rows.select("*", start, end, *others)
+    return rows.select("*", window_start, window_end, *further)
 
 
 def floor_to(micros: Column, step: int, offset: int) -> Column:

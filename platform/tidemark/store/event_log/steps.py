@@ -188,7 +188,9 @@ def effective_watermark(
             the result.
     """
     count = bisect_right(raised, arrival, key=lambda raise_: raise_[0])
-    return latest_watermark(own_watermark, raised[count - 1][1] if count else None)
+    if not count:
+        return own_watermark
+    return latest_watermark([own_watermark, raised[count - 1][1]])
 
 
 @dataclass(frozen=True)

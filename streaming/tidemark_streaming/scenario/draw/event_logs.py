@@ -104,14 +104,14 @@ def _derived_steps(
         base = taken.arrival.source
         clock = taken.arrival.clock
         progress.take_arrival(base, taken.after, clock, taken.arrival.silent_since)
-        after = latest_watermark(before, progress.derived_watermark)
+        after = latest_watermark([before, progress.derived_watermark])
         rows_of_step = tuple(events.get(number, ()))
         is_heartbeat = taken.arrival.silent_since is not None and not rows_of_step
         silent_since = progress.silent_since if is_heartbeat else None
         if silent_since is None:
             newest_data = clock
         else:
-            silent_since = latest_watermark(silent_since, newest_data)
+            silent_since = latest_watermark([silent_since, newest_data])
         arrival = ScenarioArrival(
             rows_of_step,
             clock,
