@@ -24,7 +24,7 @@ from tidemark.expect import Expectation
             r"Asset 'per_minute': expectation between\(delay, 0, 1\) reads the column 'delay', "
             "which its rows don't have; they have: sensor, n, high,",
         ),
-        (lambda: q.between("n"), r"between\(n\) has no bound: give `least` or `most`"),
+        (lambda: q.between("n"), r"between\(n\) has no bound: give `min_value` or `max_value`"),
         (lambda: q.between("n", 10, 0), r"between\(n\): no value is from 10 to 0; swap"),
         (lambda: q.between("n", "a", 1), r"bounds must have one type \(got 'a' and 1\)"),
         (lambda: q.between("n", 0, math.nan), r"has the bound NaN"),
