@@ -35,41 +35,41 @@ _INTERRUPTED = 130
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Getting started": {
-        "new": new.command,
-        "demo": demo.command,
-        "up": services.up,
-        "status": services.status,
-        "down": services.down,
+        "new": new.create_project,
+        "demo": demo.run_demo,
+        "up": services.start_platform,
+        "status": services.show_status,
+        "down": services.stop_platform,
         "dev": dev.app,
     },
     "Ingestion": {
-        "ingest": ingest.command,
-        "close": close.command,
+        "ingest": ingest.ingest_source,
+        "close": close.close_source,
         "dead-letters": dead_letters.app,
     },
     "Processing": {
-        "run": run.command,
-        "stream": stream.command,
-        "backfill": backfill.command,
-        "sink": sink.command,
+        "run": run.run_asset,
+        "stream": stream.stream_asset,
+        "backfill": backfill.backfill_windows,
+        "sink": sink.publish_results,
     },
     "Inspection": {
-        "show": show.command,
-        "trace": trace.command,
-        "tap": tap.command,
-        "parity": parity.command,
+        "show": show.show_rows,
+        "trace": trace.trace_event,
+        "tap": tap.tap_rows,
+        "parity": parity.compare_tables,
         "quarantine": quarantine.app,
-        "test": scenarios.command,
+        "test": scenarios.run_scenarios,
     },
     "Marts": {"dbt": dbt.app},
     "Operations": {
-        "diff": evolve.changes,
-        "rebuild": evolve.rebuild,
-        "watermark": watermark.command,
-        "maintain": maintain.maintain,
-        "fsck": fsck.fsck,
-        "erase": erase.command,
-        "drop": maintain.drop,
+        "diff": evolve.show_changes,
+        "rebuild": evolve.rebuild_tables,
+        "watermark": watermark.show_watermark,
+        "maintain": maintain.maintain_tables,
+        "fsck": fsck.check_tables,
+        "erase": erase.erase_events,
+        "drop": maintain.drop_tables,
         "engine-conf": engine.engine_conf,
         "engine-check": engine.engine_check,
     },
@@ -159,7 +159,7 @@ def _print_version(is_requested: bool) -> None:
 
 
 @app.callback()
-def options(
+def accept_options(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),

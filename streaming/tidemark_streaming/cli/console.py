@@ -29,7 +29,7 @@ NONE = "-"
 _ENDLESS = 100_000
 
 
-def out() -> Console:
+def result_console() -> Console:
     """Return the console for results, as wide as the terminal. Lines to a file do not wrap."""
     console = Console(soft_wrap=False)
     # Rich takes a file for a terminal if colors are forced, as in CI, or if the environment has a
@@ -39,7 +39,7 @@ def out() -> Console:
     return console
 
 
-def err() -> Console:
+def message_console() -> Console:
     """Return the console for progress, warnings and errors."""
     return Console(stderr=True, highlight=False)
 
@@ -49,8 +49,8 @@ def print_error(message: str) -> None:
     if logs.is_structured():
         logs.log(message, level=logging.ERROR)
         return
-    err().print("[bold red]error:[/] ", end="")
-    err().print(message, markup=False, soft_wrap=True)
+    message_console().print("[bold red]error:[/] ", end="")
+    message_console().print(message, markup=False, soft_wrap=True)
 
 
 def print_warning(message: str) -> None:
@@ -58,7 +58,7 @@ def print_warning(message: str) -> None:
     if logs.is_structured():
         logs.warn(message)
         return
-    err().print(message, style="yellow", markup=False, soft_wrap=True)
+    message_console().print(message, style="yellow", markup=False, soft_wrap=True)
 
 
 def print_status(message: str) -> None:
@@ -66,10 +66,10 @@ def print_status(message: str) -> None:
     if logs.is_structured():
         logs.log(message)
         return
-    err().print(message, markup=False, soft_wrap=True)
+    message_console().print(message, markup=False, soft_wrap=True)
 
 
-def confirm(action: str, question: str, otherwise: str) -> None:
+def ask_confirmation(action: str, question: str, otherwise: str) -> None:
     """Ask a yes-or-no question. End the command unless the answer is yes.
 
     Args:
@@ -82,7 +82,7 @@ def confirm(action: str, question: str, otherwise: str) -> None:
             f"Can't ask for confirmation, because stdin is not a terminal: pass --yes to {action}."
         )
     if not typer.confirm(question, err=True):
-        err().print(otherwise)
+        message_console().print(otherwise)
         raise typer.Exit
 
 
@@ -94,30 +94,30 @@ class Step:
         self._task = task
         self.note = ""
 
-    def at(self, completed: int, total: int) -> None:
+    def show_count(self, completed: int, total: int) -> None:
         """Show that `completed` of `total` units of the work are done."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=completed, total=total)
 
-    def show(self, line: str) -> None:
+    def show_activity(self, line: str) -> None:
         """Show the current activity."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=line)
 
 
 @contextmanager
-def step(text: str) -> Iterator[Step]:
+def report_step(text: str) -> Iterator[Step]:
     """Show progress while the block runs, then a line with its duration."""
     began = time.monotonic()
-    with waiting(text) as work:
+    with show_progress(text) as work:
         yield work
     print_done(text, time.monotonic() - began, work.note)
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[Step]:
+def show_progress(text: str) -> Iterator[Step]:
     """Show progress while the block runs, and print nothing after it."""
-    console = err()
+    console = message_console()
     if console.is_terminal and not logs.is_structured():
         bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
         with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
@@ -138,7 +138,9 @@ def print_done(text: str, took: float, note: str = "") -> None:
         logs.log(text, seconds=round(took, 3), note=note or None)
         return
     note = f"  [dim]{note}[/]" if note else ""
-    err().print(f"[green]✓[/] {text}  [bold]{format_seconds(took)}[/]{note}", soft_wrap=True)
+    message_console().print(
+        f"[green]✓[/] {text}  [bold]{format_seconds(took)}[/]{note}", soft_wrap=True
+    )
 
 
 def format_seconds(length: float) -> str:
@@ -154,8 +156,8 @@ def print_facts(rows: Mapping[str, object], title: str = "") -> None:
     table.add_column(style="dim")
     table.add_column()
     for name, value in rows.items():
-        table.add_row(name, _cell(value))
-    out().print(table)
+        table.add_row(name, _format_cell(value))
+    result_console().print(table)
 
 
 def print_table(
@@ -175,13 +177,15 @@ def print_table(
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left")
     for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row))
-    out().print(table)
+        table.add_row(
+            *(f"{value:,}" if isinstance(value, int) else _format_cell(value) for value in row)
+        )
+    result_console().print(table)
     if more > 0:
-        out().print(f"… and {more:,} more: increase --limit to list them.")
+        result_console().print(f"… and {more:,} more: increase --limit to list them.")
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """Return a value as text that rich shows unchanged, even if it looks like markup."""
     if value is None:
         return NONE

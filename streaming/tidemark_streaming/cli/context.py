@@ -7,7 +7,7 @@ import typer
 from tidemark.base.errors import DataError, DefinitionError, EngineError, EngineLostError
 from tidemark.base.instants import BEGINNING, format_instant, parse_instant
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import step
+from tidemark_streaming.cli.console import report_step
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -77,29 +77,29 @@ class Home:
         self.settings = Settings()
 
     @property
-    def known(self) -> "Domains":
+    def definitions(self) -> "Domains":
         """The definitions of all domains."""
         from tidemark_streaming.home import domains
 
         return domains.load_domains(self.settings.domains)
 
-    def asset(self, name: str) -> "Definition":
+    def find_asset(self, name: str) -> "Definition":
         """Return the asset with a name, or raise a DefinitionError that lists all assets."""
         from tidemark_streaming.home import domains
 
-        return domains.find_object(self.settings, "asset", name, self.known.transforms)
+        return domains.find_object(self.settings, "asset", name, self.definitions.transforms)
 
-    def source(self, name: str) -> "Source":
+    def find_source(self, name: str) -> "Source":
         """Return the source with a name, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
-        return domains.find_object(self.settings, "source", name, self.known.sources)
+        return domains.find_object(self.settings, "source", name, self.definitions.sources)
 
-    def asset_or_source(self, name: str) -> "Definition | Source":
+    def find_asset_or_source(self, name: str) -> "Definition | Source":
         """Return the asset or source with a name, or raise a DefinitionError that lists all."""
         from tidemark_streaming.home import domains
 
-        loaded = self.known
+        loaded = self.definitions
         objects = {**loaded.sources, **loaded.transforms}
         return domains.find_object(self.settings, "asset or source", name, objects)
 
@@ -107,24 +107,24 @@ class Home:
         """Return the derived source with a name; None if there is none."""
         from tidemark.define.derived.derived_source import DerivedSource
 
-        source = self.known.sources.get(name)
+        source = self.definitions.sources.get(name)
         return source if isinstance(source, DerivedSource) else None
 
-    def ingestion(self, source: str) -> "Ingestion":
+    def find_ingestion(self, source: str) -> "Ingestion":
         """Return the ingestion of a source, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
-        return domains.find_object(self.settings, "source", source, self.known.ingestions)
+        return domains.find_object(self.settings, "source", source, self.definitions.ingestions)
 
     def find_damage(self) -> "list[Damage]":
         """Return the tables that lack a commit or a data file."""
         from tidemark.store import integrity
 
-        domains = self.known
+        domains = self.definitions
         folder = f"{self.settings.warehouse}/{self.settings.database}"
         return integrity.find_damage(folder, domains.all_sources(), domains.transforms.values())
 
-    def snapshot(self, *transforms: "Definition") -> "Snapshot":
+    def open_snapshot(self, *transforms: "Definition") -> "Snapshot":
         """Return a reader of the tables that does not need the engine.
 
         Args:
@@ -134,7 +134,9 @@ class Home:
 
         return Snapshot(self.settings, transforms)
 
-    def warehouse(self, session_id: str | None = None, *, validates: bool = False) -> "Warehouse":
+    def open_warehouse(
+        self, session_id: str | None = None, *, validates: bool = False
+    ) -> "Warehouse":
         """Return the warehouse with a session of the engine, which is started if necessary.
 
         Args:
@@ -147,8 +149,10 @@ class Home:
         from tidemark.store.warehouse import Warehouse
 
         settings = self.settings
-        with step("engine") as work:
-            engine.ensure_engine(settings, work.show, gx.import_library if validates else None)
+        with report_step("engine") as work:
+            engine.ensure_engine(
+                settings, work.show_activity, gx.import_library if validates else None
+            )
             try:
                 spark = engine.connect_session(settings, session_id)
             except EngineError as error:

@@ -50,24 +50,24 @@ class _Interrupt:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         pressed_at = time.monotonic()
         self._since = pressed_at if self._since is None else self._since
-        if not _own(frame) and pressed_at - self._since < _PATIENCE:
+        if not _runs_own_code(frame) and pressed_at - self._since < _PATIENCE:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             return
         self._since = None
         raise KeyboardInterrupt
 
 
-def _own(frame: FrameType | None) -> bool:
+def _runs_own_code(frame: FrameType | None) -> bool:
     """Return whether the frame runs this project's own code, and not during a request to the
     engine."""
-    if frame is None or not _name(frame).startswith(_OWN):
+    if frame is None or not _module_name(frame).startswith(_OWN):
         return False
     while frame is not None:
-        if _name(frame).startswith(_CLIENT):
+        if _module_name(frame).startswith(_CLIENT):
             return False
         frame = frame.f_back
     return True
 
 
-def _name(frame: FrameType) -> str:
+def _module_name(frame: FrameType) -> str:
     return frame.f_globals.get("__name__", "")

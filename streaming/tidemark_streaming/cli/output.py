@@ -69,10 +69,10 @@ def as_json(value: object, indent: int | None = None) -> str:
     in Spark. Instants become ISO 8601, and bytes Base64. Values of other types that JSON lacks,
     such as decimals, become strings.
     """
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+    return json.dumps(_to_plain(value), indent=indent, allow_nan=False)
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
+def _to_plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
     match value:
         case float() if math.isnan(value):
             return "NaN"
@@ -88,10 +88,10 @@ def _plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
             return base64.b64encode(value).decode()
         case Mapping():
             return {
-                name if isinstance(name, str) else as_json(name): _plain(part)
+                name if isinstance(name, str) else as_json(name): _to_plain(part)
                 for name, part in value.items()
             }
         case list() | tuple() | set() | frozenset():
-            return [_plain(part) for part in value]
+            return [_to_plain(part) for part in value]
         case _:
             return str(value)

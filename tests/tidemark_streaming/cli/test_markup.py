@@ -25,23 +25,23 @@ def window() -> dict[str, Any]:
 
 
 def test_quarantined_windows_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    quarantine._show(PER_MINUTE, [window()])
+    quarantine._print_windows(PER_MINUTE, [window()])
     keys, values = len(PER_MINUTE.keys), len(PER_MINUTE.aggregates)
     assert capsys.readouterr().out.count(ODD) == keys + values + 3
 
 
 def test_results_of_a_scenario_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     scenario: Any = SimpleNamespace(name="odd")
-    scenarios._show(scenario, {"windows": [{"k": ODD}], "panes": [{"k": None}], "late": []})
+    scenarios._print_result(scenario, {"windows": [{"k": ODD}], "panes": [{"k": None}], "late": []})
     assert capsys.readouterr().out.count(ODD) == 1
 
 
 def test_windows_in_the_live_view_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.table import Table
 
-    from tidemark_streaming.cli.console import out
+    from tidemark_streaming.cli.console import result_console
 
     table = Table("key")
-    table.add_row(live._text(ODD))
-    out().print(table)
+    table.add_row(live._format_cell(ODD))
+    result_console().print(table)
     assert capsys.readouterr().out.count(ODD) == 1

@@ -10,7 +10,7 @@ from rich.table import Table
 from tidemark.base.instants import as_datetime, format_duration
 from tidemark.base.settings import Settings
 from tidemark.quality.results import CheckResult
-from tidemark_streaming.cli.console import out, step
+from tidemark_streaming.cli.console import report_step, result_console
 from tidemark_streaming.snapshot.check_results import results_since
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.snapshot.tables import Tables
@@ -42,16 +42,18 @@ def show_results(
     settings: Settings,
 ) -> None:
     """Print the results and draw the charts."""
-    with step("draw two charts"):
-        pictures = _draw(store, transform, streamed, settings.home / "pictures")
+    with report_step("draw two charts"):
+        pictures = _draw_charts(store, transform, streamed, settings.home / "pictures")
     hours = _read_published(settings, transform)
     loss = _loss_table(settings, transform)
     validated = _expectations_table(settings, transform)
-    out().print(
+    result_console().print(
         "", _airports_table(hours), "", _worst_hours_table(hours), "", loss, "", validated, ""
     )
     for text, path in pictures:
-        out().print(f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True)
+        result_console().print(
+            f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True
+        )
 
 
 def print_next_steps(settings: Settings) -> None:
@@ -62,10 +64,10 @@ def print_next_steps(settings: Settings) -> None:
     url = services.webserver_url(settings)
     # In a checkout, `tidemark` is not on PATH; an installed package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
-    out().print("\n[bold]Where to look next[/]")
+    result_console().print("\n[bold]Where to look next[/]")
     for purpose, page in _PAGES.items():
-        out().print(f"  {purpose}: {url}/{page}", soft_wrap=True)
-    out().print(
+        result_console().print(f"  {purpose}: {url}/{page}", soft_wrap=True)
+    result_console().print(
         "\nThe results of the stream appear there within a minute; the launched runs take another "
         f"minute. [bold]{program} demo[/] streams the next days; [bold]{program} down[/] stops "
         "everything, including the engine.",
@@ -73,7 +75,7 @@ def print_next_steps(settings: Settings) -> None:
     )
 
 
-def _draw(
+def _draw_charts(
     store: "Warehouse", transform: "WindowedTransform", streamed: Sequence["Arrival"], folder: Path
 ) -> list[tuple[str, Path]]:
     from tidemark.charts import picture, picture_data

@@ -19,7 +19,14 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import as_datetime, format_instant, parse_duration
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import err, format_seconds, out, print_done, print_error, step
+from tidemark_streaming.cli.console import (
+    format_seconds,
+    message_console,
+    print_done,
+    print_error,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import Home
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ _OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
 """The assets that the marts read in addition to `ASSET`."""
 
 
-def command(
+def run_demo(
     serve: Annotated[bool, typer.Option(help="Leave the web interface running.")] = True,
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Stream the days through a Kafka topic, not files.")
@@ -75,7 +82,7 @@ def command(
     from tidemark.base import extras
     from tidemark.define.rollup import base_transform
     from tidemark_streaming.cli.getting_started import closing
-    from tidemark_streaming.cli.getting_started.services import up
+    from tidemark_streaming.cli.getting_started.services import start_platform
     from tidemark_streaming.cli.marts.dbt import build_marts
     from tidemark_streaming.home import orchestrator, services
 
@@ -84,29 +91,29 @@ def command(
     home = Home()
     length = SMALL if small else USUAL
     settings = home.settings
-    ingestion = home.ingestion(SOURCE)
-    transform = home.asset(ASSET)
-    store = home.warehouse(validates=True)
-    _load(store, ingestion, settings, length.bulk)
+    ingestion = home.find_ingestion(SOURCE)
+    transform = home.find_asset(ASSET)
+    store = home.open_warehouse(validates=True)
+    _load_bulk(store, ingestion, settings, length.bulk)
     _catch_up(store, transform)
     if kafka:
         play = _play_kafka(store, ingestion, settings)
     else:
         play = _play_files(store, ingestion, settings)
-    streamed = _stream(store, transform, play, settings, length.streamed)
+    streamed = _stream_days(store, transform, play, settings, length.streamed)
     check_parity(store, transform)
     for name in _OTHER_SOURCES:
-        _ingest_until(store, home.ingestion(name), settings, streamed[-1].arrived_at)
+        _ingest_until(store, home.find_ingestion(name), settings, streamed[-1].arrived_at)
     for name in _OTHER_ASSETS:
-        other_asset = home.asset(name)
+        other_asset = home.find_asset(name)
         _catch_up(store, other_asset)
         if span := _quarantined_span(store, other_asset):
             check_parity(store, other_asset, *span)
     build_marts()
     closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:
-        up()
-        with step("launch Dagster runs that update the other assets") as work:
+        start_platform()
+        with report_step("launch Dagster runs that update the other assets") as work:
             try:
                 for domain in _DOMAINS:
                     services.launch_job(settings, domain, orchestrator.catch_up(domain))
@@ -115,7 +122,7 @@ def command(
                 # The demo's results do not depend on these runs.
                 work.note = str(error)
         closing.print_next_steps(settings)
-    out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
+    result_console().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
 
 
 def check_parity(
@@ -134,7 +141,7 @@ def check_parity(
     from tidemark_streaming.cli.inspection.parity import print_report
 
     windows = "all windows" if start is None else "quarantined windows"
-    with step(f"parity: compare {windows} with a bounded computation") as work:
+    with report_step(f"parity: compare {windows} with a bounded computation") as work:
         report = parity(store, transform, start, end)
         work.note = format_count(report.windows, "row")
     record.append(store, report, start, end)
@@ -161,7 +168,7 @@ def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int,
     return None
 
 
-def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: int) -> None:
+def _load_bulk(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: int) -> None:
     """Load the first days in bulk, unless the event log has them."""
     from tidemark.store.event_log.log import Log
     from tidemark_streaming.connector import Excerpt
@@ -175,11 +182,11 @@ def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: 
         loaded = (last.arrived_at - first.arrived_at) / parse_duration("1 day")
         if loaded >= days - 1:
             until = as_datetime(last.arrived_at)
-            err().print(
+            message_console().print(
                 f"[green]✓[/] the event log of {SOURCE} is complete until {until:%B %-d, %Y}"
             )
             return
-    with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
+    with report_step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
         landing = settings.landing_of(SOURCE)
         part = Excerpt(days=days, span=SPAN)
         commits = list(play(store, ingestion, landing, part, batch=None))
@@ -196,7 +203,7 @@ def _ingest_until(
     from tidemark_streaming.ingest.play import play
 
     name = ingestion.source.name
-    with step(f"ingest the {name} up to the same time") as work:
+    with report_step(f"ingest the {name} up to the same time") as work:
         part = Excerpt(end=format_instant(until), span=SPAN)
         commits = list(play(store, ingestion, settings.landing_of(name), part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
@@ -207,7 +214,7 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
     from tidemark.run import runner as run
 
     if not store.has_table(transform.state_table):
-        with step(f"backfill {transform.name}") as work:
+        with report_step(f"backfill {transform.name}") as work:
             facts = run.backfill(store, transform)
             work.note = (
                 f"{format_count(facts.events, 'event')}, {facts.late:,} late, "
@@ -219,7 +226,7 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
                     f"{facts.quarantined:,} quarantined"
                 )
         return
-    with step(f"run {transform.name}") as work:
+    with report_step(f"run {transform.name}") as work:
         facts = run.incremental(store, transform)
         work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
 
@@ -239,14 +246,14 @@ def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
     from tidemark_streaming.kafka import broker, play
 
     if settings.kafka_servers == broker.address(settings):
-        with step("Kafka broker") as work:
-            broker.start(settings, work.show)
+        with report_step("Kafka broker") as work:
+            broker.start(settings, work.show_activity)
             work.note = settings.kafka_servers
     stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
     return lambda part: play.play(store, ingestion, stage, part)
 
 
-def _stream(
+def _stream_days(
     store: "Warehouse", transform: "Definition", play: "Play", settings: Settings, days: int
 ) -> list["Arrival"]:
     """Ingest the next days arrival by arrival, while a streaming query publishes them."""
@@ -261,14 +268,17 @@ def _stream(
     total = int(days * parse_duration("1 day") / parse_duration(SPAN))
     began = time.monotonic()
     view = View(settings, transform, expected=total)
-    with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
+    with (
+        _start_query(settings, transform) as query,
+        _ingest_in_thread(play, begin, days) as feeding,
+    ):
         period = "day" if days == 1 else f"{days} days"
-        err().print(f"streaming the next {period}, one arrival at a time …")
+        message_console().print(f"streaming the next {period}, one arrival at a time …")
         follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
     streamed = log.read_timeline(after_arrival=before)
     if not streamed:
-        err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
+        message_console().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
         return log.read_timeline()[-total:]
     until = as_datetime(streamed[-1].arrived_at)
     print_done(
@@ -280,7 +290,7 @@ def _stream(
 
 
 @contextmanager
-def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQuery"]:
+def _start_query(settings: Settings, transform: "Definition") -> Iterator["StreamingQuery"]:
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.streams import continuous
@@ -291,7 +301,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     query = continuous.find(store, transform)
     ours = query is None
     if query is None:
-        with step("start a streaming query"):
+        with report_step("start a streaming query"):
             query = continuous.start(store, transform, watched=True)
     try:
         yield query
@@ -301,7 +311,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
 
 @contextmanager
-def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
+def _ingest_in_thread(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
     from tidemark_streaming.connector import Excerpt
 
     stopped = Event()

@@ -3,7 +3,7 @@
 import typer
 
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import err, out, step
+from tidemark_streaming.cli.console import message_console, report_step, result_console
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,10 +26,10 @@ def start_broker() -> None:
     from tidemark_streaming.kafka import broker
 
     settings = Settings()
-    with step("Kafka broker") as work:
-        broker.start(settings, work.show)
+    with report_step("Kafka broker") as work:
+        broker.start(settings, work.show_activity)
         work.note = broker.address(settings)
-    out().print("`tidemark dev kafka down` stops the broker.")
+    result_console().print("`tidemark dev kafka down` stops the broker.")
 
 
 @kafka.command("down")
@@ -42,7 +42,7 @@ def stop_broker() -> None:
 
     process = broker.broker_process(Settings())
     if process.find_running() is None:
-        err().print("No broker is running.")
+        message_console().print("No broker is running.")
         return
-    with step("stop Kafka broker"):
+    with report_step("stop Kafka broker"):
         process.stop()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import out, print_error
+from tidemark_streaming.cli.console import print_error, result_console
 
 if TYPE_CHECKING:
     from tidemark_streaming.starter.sample import Sample
 
 
-def command(
+def create_project(
     name: Annotated[
         str | None,
         typer.Argument(
@@ -88,7 +88,7 @@ def command(
         raise DefinitionError("A project needs a name, for example `tidemark new shop`.")
 
     def say(answer: str | None, subject: str, default: str, check: Callable[[str], None]) -> str:
-        return answer or (_ask(subject, default, check) if asks else default)
+        return answer or (_ask_user(subject, default, check) if asks else default)
 
     name = say(name, "Name of the project", chosen.TEMPLATE["domain"], chosen.check_domain)
     chosen.check_domain(name)
@@ -105,7 +105,7 @@ def command(
         (value, "the number to sum", "value"),
     ):
         check = _check_for(field, sample)
-        columns.append(say(answer, f"Column of {subject}", _default(field, sample), check))
+        columns.append(say(answer, f"Column of {subject}", _default_column(field, sample), check))
         check(columns[-1])
     choices = chosen.Choices(name, events, *columns, kind="kafka" if kafka else "files")
     if sample is not None:
@@ -132,10 +132,10 @@ def command(
                 f"{like} has {misfits}: `tidemark ingest` will write them to the dead letters"
             )
     lines += ["", f"cd {folder.name}", begin]
-    out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
+    result_console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 
 
-def _default(field: str, sample: "Sample | None") -> str:
+def _default_column(field: str, sample: "Sample | None") -> str:
     from tidemark_streaming.starter.choices import TEMPLATE
 
     if sample is None:
@@ -163,7 +163,7 @@ def _check_kind(kind: str) -> None:
         raise DefinitionError(f"Events must be read from 'files' or from 'kafka' (got '{kind}').")
 
 
-def _ask(question: str, default: str, check: Callable[[str], None]) -> str:
+def _ask_user(question: str, default: str, check: Callable[[str], None]) -> str:
     while True:
         answer: str = typer.prompt(question, default=default, err=True)
         try:

@@ -9,7 +9,13 @@ from rich.table import Table
 from tidemark.base.counts import format_count
 from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
+from tidemark_streaming.cli.console import (
+    NONE,
+    message_console,
+    print_warning,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ _BROKER = {"kafka": "Kafka broker"}
 """The broker of `tidemark dev kafka up`, listed if it was started."""
 
 
-def up() -> None:
+def start_platform() -> None:
     """Start the engine, Dagster's web interface and daemon, and the live page with the metrics, on
     this machine only.
 
@@ -64,22 +70,22 @@ def up() -> None:
             "The marts are not available, because dbt is not installed: `pip install "
             "'tidemark[marts]'`."
         )
-    with step("Spark engine") as work:
-        engine.ensure_engine(settings, work.show)
+    with report_step("Spark engine") as work:
+        engine.ensure_engine(settings, work.show_activity)
         work.note = engine.read_status(settings).address
     services.start_orchestrator(settings, workspace)
     services.start_watch(settings)
     for name, title in _NAMES.items():
-        with step(title) as work:
+        with report_step(title) as work:
             work.note = services.await_ready(settings, name)
-    out().print(
+    result_console().print(
         f"\nTidemark is up: [bold]{services.webserver_url(settings)}[/], live page "
         f"[bold]{services.watch_url(settings)}[/]\n`tidemark status` shows the addresses, "
         "`tidemark down` stops everything."
     )
 
 
-def down() -> None:
+def stop_platform() -> None:
     """Stop everything that `tidemark up` started, and all streaming queries and
     pipelines of extras. Data stays.
 
@@ -94,7 +100,7 @@ def down() -> None:
         s for n in reversed(_NAMES) if (s := services.find_service(settings, n)).find_running()
     ]
     for process in running:
-        with step(f"stop {_NAMES[process.name]}"):
+        with report_step(f"stop {_NAMES[process.name]}"):
             process.stop()
     pipelines = {
         f"{extra.name} {name}": engine_settings
@@ -102,23 +108,23 @@ def down() -> None:
         for name, engine_settings in extra.engines(settings).items()
     }
     for name, engine_settings in pipelines.items():
-        with step(f"stop {name}"):
+        with report_step(f"stop {name}"):
             engine.stop_engine(engine_settings)
     spark = engine.read_status(settings)
     if spark.pid is not None:
-        with step("stop Spark engine"):
+        with report_step("stop Spark engine"):
             engine.stop_engine(settings)
         if services.make_archive(settings):
-            err().print(
+            message_console().print(
                 "The archive of the engine's classes (270 MB) is built once, in the background, "
                 "in about a minute. Engines then start faster."
             )
     elif not (running or pipelines):
-        err().print("Nothing is running.")
+        message_console().print("Nothing is running.")
 
 
 @with_json
-def status() -> Output:
+def show_status() -> Output:
     """Show services, the progress of each source and asset, and what needs attention.
 
     The command reads the tables without the engine, so it works if nothing is running. If a module
@@ -132,7 +138,7 @@ def status() -> Output:
     from tidemark_streaming.findings.listing import list_findings
 
     settings = Settings()
-    processes = _processes(settings)
+    processes = _list_processes(settings)
     state = HomeReader(settings, wait_seconds=BROKERS_SECONDS).read()
     assets = [asset.snapshot for asset in state.assets.values()]
     data = {
@@ -141,18 +147,20 @@ def status() -> Output:
         "assets": [
             asdict(asset) | {"watermark": format_instant(asset.watermark)} for asset in assets
         ],
-        "streams": _streams(settings, state.services.streams),
+        "streams": _list_streams(settings, state.services.streams),
         "findings": [finding.to_json() for finding in list_findings(state)],
     }
-    return Output(data, lambda: _show_status(settings, data, assets))
+    return Output(data, lambda: _print_status(settings, data, assets))
 
 
-def _show_status(
+def _print_status(
     settings: Settings, data: "Mapping[str, list[Any]]", progress: "Iterable[AssetSnapshot]"
 ) -> None:
     processes = data["processes"]
     _show_processes(processes)
-    out().print(_table("sources", data["sources"]), _table("assets", data["assets"]))
+    result_console().print(
+        _make_table("sources", data["sources"]), _make_table("assets", data["assets"])
+    )
     assets = {asset["asset"] for asset in data["assets"]}
     for source in data["sources"]:
         _show_source_notes(source, assets)
@@ -164,13 +172,13 @@ def _show_status(
             _show_note(f"The stream of [bold]{stream['asset']}[/] {activity}.")
     _show_findings(data["findings"])
     if any(process["running"] for process in processes):
-        err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
+        message_console().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
-        err().print("Nothing is running. `tidemark up` starts Tidemark.")
+        message_console().print("Nothing is running. `tidemark up` starts Tidemark.")
 
 
 def _show_note(text: str) -> None:
-    out().print(text, soft_wrap=True)
+    result_console().print(text, soft_wrap=True)
 
 
 def _show_processes(processes: "Sequence[Mapping[str, Any]]") -> None:
@@ -180,7 +188,7 @@ def _show_processes(processes: "Sequence[Mapping[str, Any]]") -> None:
     for process in processes:
         state = "[green]running[/]" if process["running"] else "[red]not running[/]"
         table.add_row(process["name"], state, process["address"])
-    out().print(table)
+    result_console().print(table)
     spark = processes[0]
     if spark["pages"]:
         _show_note(f"Spark's own pages: {spark['pages']}")
@@ -222,7 +230,7 @@ def _show_asset_notes(asset: "AssetSnapshot") -> None:
     """Print what an asset has not processed, if anything."""
     name = asset.asset
     if asset.limited_by is not None:
-        out().print(f"[bold]{name}[/]: {asset.waiting}.")
+        result_console().print(f"[bold]{name}[/]: {asset.waiting}.")
     if asset.unfollowed is not None:
         _show_note(
             f"[bold]{name}[/] has not processed all runs of {asset.unfollowed}: use `tidemark run "
@@ -241,13 +249,13 @@ def _show_findings(findings: "Iterable[Mapping[str, Any]]") -> None:
     """Print what needs attention, errors first."""
     for number, finding in enumerate(findings):
         if number == 0:
-            out().print("\n[bold]what needs attention[/]")
+            result_console().print("\n[bold]what needs attention[/]")
         style = "bold red" if finding["level"] == "error" else "yellow"
         message = escape(f"{finding['cause']} {finding['remedy']}")
-        out().print(f"[{style}]{message}[/]", soft_wrap=True)
+        result_console().print(f"[{style}]{message}[/]", soft_wrap=True)
 
 
-def _streams(settings: Settings, states: "Mapping[str, StreamState]") -> list[dict[str, Any]]:
+def _list_streams(settings: Settings, states: "Mapping[str, StreamState]") -> list[dict[str, Any]]:
     """Return the streams that run or should run, with their states."""
     from tidemark_streaming.streams import queries
     from tidemark_streaming.streams.stream_states import UNKNOWN
@@ -268,7 +276,7 @@ def _streams(settings: Settings, states: "Mapping[str, StreamState]") -> list[di
     ]
 
 
-def _processes(settings: Settings) -> list[dict[str, Any]]:
+def _list_processes(settings: Settings) -> list[dict[str, Any]]:
     from tidemark import engine
     from tidemark_streaming.base.extra import find_extras
     from tidemark_streaming.home import services
@@ -294,7 +302,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
             {
                 "name": title,
                 "running": record is not None,
-                "address": _address(settings, name, record),
+                "address": _find_address(settings, name, record),
                 "pid": None if record is None else record.pid,
                 "log": str(process.log),
             }
@@ -314,7 +322,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def _address(settings: Settings, name: str, record: "Record | None") -> str | None:
+def _find_address(settings: Settings, name: str, record: "Record | None") -> str | None:
     from tidemark_streaming.home import services
 
     if name == "webserver":
@@ -335,7 +343,7 @@ def _source_row(source: "SourceSnapshot") -> dict[str, Any]:
     }
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(
         title=f"\n{title}", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
     )
@@ -343,11 +351,11 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
         if name not in _HIDDEN:
             table.add_column(name.replace("_", " "), no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(v) for k, v in row.items() if k not in _HIDDEN))
+        table.add_row(*(_format_cell(v) for k, v in row.items() if k not in _HIDDEN))
     return table
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if value is None:

@@ -11,12 +11,12 @@ from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import (
-    err,
     format_seconds,
+    message_console,
     print_facts,
     print_status,
     print_warning,
-    step,
+    report_step,
 )
 from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.output import Output
@@ -42,21 +42,21 @@ class _Totals:
         self.first: Arrival | None = None
         self.last: Arrival | None = None
 
-    def add(self, arrivals: "Sequence[Arrival]") -> None:
+    def add_arrivals(self, arrivals: "Sequence[Arrival]") -> None:
         self.first = self.first or arrivals[0]
         self.last = arrivals[-1]
         self.arrivals += len(arrivals)
         self.events += sum(arrival.rows for arrival in arrivals)
         self.dead_letters += sum(arrival.dead_letters for arrival in arrivals)
 
-    def describe(self) -> str:
+    def describe_totals(self) -> str:
         """Return the totals in words, for the progress line."""
         parts = [format_count(self.arrivals, "arrival"), format_count(self.events, "event")]
         if self.dead_letters:
             parts.append(format_count(self.dead_letters, self._source.dead_letter_noun))
         return ", ".join(parts)
 
-    def result(self, seconds: float) -> dict[str, object]:
+    def to_json(self, seconds: float) -> dict[str, object]:
         """Return the totals as values of JSON."""
         return {
             "source": self._source.name,
@@ -69,7 +69,7 @@ class _Totals:
             "seconds": round(seconds, 1),
         }
 
-    def facts(self, seconds: float) -> dict[str, str | None]:
+    def list_facts(self, seconds: float) -> dict[str, str | None]:
         """Return the totals for a reader; none if nothing arrived."""
         if self.first is None or self.last is None:
             return {}
@@ -143,23 +143,23 @@ def ingest_and_report(
     # An interrupted ingest is closed here. Otherwise the interpreter would close it while it exits,
     # when neither errors nor requests to the engine are possible any more.
     with (
-        step(f"ingest {name}") as work,
+        report_step(f"ingest {name}") as work,
         suppress(*([KeyboardInterrupt] if following else [])),
         closing(commits),
     ):
         for commit in commits:
-            totals.add(commit.arrivals)
+            totals.add_arrivals(commit.arrivals)
             warnings.print_for(commit.arrivals)
             if logs.is_structured():
-                _log(store, source, commit.arrivals)
-            work.at(commit.done, commit.pending)
-            work.note = totals.describe()
+                _log_arrivals(store, source, commit.arrivals)
+            work.show_count(commit.done, commit.pending)
+            work.note = totals.describe_totals()
             if following:
                 line = f"follow {name}: {work.note}"
-                work.show(f"{line}{describe_runs()}")
+                work.show_activity(f"{line}{describe_runs()}")
                 # A terminal shows the line in place. A file or a pipe needs a line per commit.
-                if not err().is_terminal and not logs.is_structured():
-                    err().print(line, soft_wrap=True, highlight=False)
+                if not message_console().is_terminal and not logs.is_structured():
+                    message_console().print(line, soft_wrap=True, highlight=False)
     seconds = time.monotonic() - began
     newest = totals.last or next(reversed(Snapshot(settings).timeline(name)), None)
     has_ended = newest is not None and newest.ends_source
@@ -170,12 +170,12 @@ def ingest_and_report(
         )
 
     def show() -> None:
-        if facts := totals.facts(seconds):
+        if facts := totals.list_facts(seconds):
             print_facts(facts)
         elif not has_ended:
             print_status(f"No new arrivals for '{name}'.{_say_what_fills(source)}")
 
-    return Output(totals.result(seconds), show)
+    return Output(totals.to_json(seconds), show)
 
 
 def _say_what_fills(source: "Source") -> str:
@@ -226,7 +226,7 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
             )
 
 
-def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
+def _log_arrivals(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
     from tidemark.store.commits.conditions import number_in
 
     for a in arrivals:

@@ -2,13 +2,13 @@
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import format_instant
-from tidemark_streaming.cli.console import confirm, print_facts, print_status, step
+from tidemark_streaming.cli.console import ask_confirmation, print_facts, print_status, report_step
 from tidemark_streaming.cli.context import Home, SourceName, Yes
 from tidemark_streaming.cli.output import Output, with_json
 
 
 @with_json
-def command(source: SourceName, yes: Yes = False) -> Output:
+def close_source(source: SourceName, yes: Yes = False) -> Output:
     """Close a source: no more events are expected, and every window closes.
 
     The command adds an arrival without rows, after which the watermark is infinite. The next run of
@@ -20,8 +20,8 @@ def command(source: SourceName, yes: Yes = False) -> Output:
     from tidemark_streaming.ingest.ingest import end
 
     home = Home()
-    ended = home.source(source)
-    arrivals = home.snapshot().timeline(source)
+    ended = home.find_source(source)
+    arrivals = home.open_snapshot().timeline(source)
     if not arrivals:
         raise DataError(
             f"Nothing has arrived for '{source}' yet, so it can't be closed: run `tidemark ingest "
@@ -32,14 +32,14 @@ def command(source: SourceName, yes: Yes = False) -> Output:
         print_status(f"The source '{source}' has already ended, with arrival {last.arrival}.")
     else:
         if not yes:
-            confirm(
+            ask_confirmation(
                 f"close the source '{source}'",
                 f"Close the source '{source}'? It will accept no more events, and this can't be "
                 "undone.",
                 "The source was not closed.",
             )
-        store = home.warehouse()
-        with step(f"close {source}") as work:
+        store = home.open_warehouse()
+        with report_step(f"close {source}") as work:
             last = end(store, ended)
             work.note = f"arrival {last.arrival}"
     result = {"source": source, "arrival": last.arrival, "watermark": format_instant(last.after)}

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.cli.console import err, print_facts, print_table, step
+from tidemark_streaming.cli.console import message_console, print_facts, print_table, report_step
 from tidemark_streaming.cli.context import Home, SourceName
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 @app.command("list")
 @with_json
-def list_(source: SourceName) -> Output:
+def list_dead_letters(source: SourceName) -> Output:
     """Count the dead letters of a source by day, topic and reason.
 
     For a join, the command counts the rows of its bases that take no part in it, because they are
@@ -59,14 +59,14 @@ def list_(source: SourceName) -> Output:
 
     Example: `tidemark dead-letters list clicks`
     """
-    base = Home().ingestion(source).source
-    rows = _count(_read_current(base, content=False))
-    return Output(rows, lambda: _list(base, rows))
+    base = Home().find_ingestion(source).source
+    rows = _count_letters(_read_current(base, content=False))
+    return Output(rows, lambda: _print_counts(base, rows))
 
 
-def _list(source: "Source", rows: list[dict[str, Any]]) -> None:
+def _print_counts(source: "Source", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        err().print(f"'{source.name}' has no {source.dead_letter_noun}s.")
+        message_console().print(f"'{source.name}' has no {source.dead_letter_noun}s.")
         return
     total = sum(row["letters"] for row in rows)
     columns = ("day", "topic", "reason", "letters", "came back", "first")
@@ -79,7 +79,7 @@ def _list(source: "Source", rows: list[dict[str, Any]]) -> None:
 
 @app.command("show")
 @with_json
-def show(
+def show_dead_letters(
     source: SourceName,
     letters: _Letters = None,
     reason: _Reason = None,
@@ -93,12 +93,12 @@ def show(
 
     Example: `tidemark dead-letters show clicks 3:17`
     """
-    chosen = _select(source, letters, reason)
-    rows = [_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
+    chosen = _select_letters(source, letters, reason)
+    rows = [_to_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
 
     def print_rows() -> None:
         if not rows:
-            err().print(f"'{source}' has no such dead letters.")
+            message_console().print(f"'{source}' has no such dead letters.")
         for row in rows:
             title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
             print_facts({name: value for name, value in row.items() if value is not None}, title)
@@ -108,7 +108,7 @@ def show(
 
 @app.command("replay")
 @with_json
-def replay(
+def replay_dead_letters(
     source: SourceName,
     letters: _Letters = None,
     reason: _Reason = None,
@@ -149,20 +149,20 @@ def replay(
     from tidemark_streaming.ingest import dead_letters
 
     home = Home()
-    ingestion = home.ingestion(source)
-    chosen = _select(source, letters, reason)
+    ingestion = home.find_ingestion(source)
+    chosen = _select_letters(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
-        replays = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
+        replays = {_name_letter(row): row["replayed_by"] for row in chosen.to_pylist()}
         arrivals_by_letter = ", ".join(
             f"{letter} by arrival {arrival}" for letter, arrival in replays.items()
         )
         raise DataError(
             f"These dead letters of '{source}' were already ingested: {arrivals_by_letter}."
         )
-    fixed = _fix(waiting, file, command)
-    store = home.warehouse()
-    with step(f"replay dead letters of {source}") as work:
+    fixed = _fix_content(waiting, file, command)
+    store = home.open_warehouse()
+    with report_step(f"replay dead letters of {source}") as work:
         result = dead_letters.replay(
             store, ingestion.connector(home.settings.landing_of(source)), fixed
         )
@@ -172,7 +172,7 @@ def replay(
 
     def print_refused() -> None:
         for letter, why in list(refused.items())[:_SHOWN]:
-            err().print(f"{letter}: {why}", markup=False)
+            message_console().print(f"{letter}: {why}", markup=False)
 
     return Output(
         {"source": source, "letters": result.brought, "arrivals": arrivals, "refused": refused},
@@ -186,10 +186,10 @@ def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
     from tidemark_streaming.ingest import dead_letters
 
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
-    return dead_letters.read_dead_letters(Home().snapshot(), source, columns)
+    return dead_letters.read_dead_letters(Home().open_snapshot(), source, columns)
 
 
-def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
+def _select_letters(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
     """Return the dead letters of a source.
 
     Args:
@@ -200,7 +200,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
     from tidemark_streaming.ingest.dead_letters import places
 
-    candidates = _read_current(Home().ingestion(source).source)
+    candidates = _read_current(Home().find_ingestion(source).source)
     if reason is not None:
         candidates = candidates.filter(
             pa.array([reason in text for text in candidates["reason"].to_pylist()], pa.bool_())
@@ -223,7 +223,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
     )
 
 
-def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
+def _fix_content(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
     """Return the dead letters with their bytes replaced by the user's file or command, if given."""
     import pyarrow as pa
 
@@ -239,7 +239,7 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise DataError(f"File '{file}' can't be read: {why}.") from None
-    names = [_name(row) for row in letters.select(["arrival", "position"]).to_pylist()]
+    names = [_name_letter(row) for row in letters.select(["arrival", "position"]).to_pylist()]
     for name, value in zip(names, content, strict=True):
         if value is None:
             raise DataError(
@@ -265,7 +265,7 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
     return process.stdout
 
 
-def _count(letters: "pa.Table") -> list[dict[str, Any]]:
+def _count_letters(letters: "pa.Table") -> list[dict[str, Any]]:
     groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
     for row in letters.to_pylist():
         groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
@@ -276,7 +276,7 @@ def _count(letters: "pa.Table") -> list[dict[str, Any]]:
             "reason": reason,
             "letters": len(rows),
             "replayed": sum(row["replayed_by"] is not None for row in rows),
-            "first": _name(rows[0]),
+            "first": _name_letter(rows[0]),
         }
         for (day, topic, reason), rows in groups.items()
     ]
@@ -291,15 +291,15 @@ def _parse_place(letter: str) -> tuple[int, int]:
     return int(arrival), int(position)
 
 
-def _name(row: dict[str, Any]) -> str:
+def _name_letter(row: dict[str, Any]) -> str:
     return f"{row['arrival']}:{row['position']}"
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _to_plain(row: dict[str, Any]) -> dict[str, Any]:
     fields = {name: value for name, value in row.items() if name not in ("arrival", "position")}
     headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
     return {
-        "letter": _name(row),
+        "letter": _name_letter(row),
         **fields,
         "arrived_at": row["arrived_at"].isoformat(),
         "timestamp": row["timestamp"] and row["timestamp"].isoformat(),

@@ -10,7 +10,7 @@ import typer
 from tidemark.base.addresses import is_address
 from tidemark.base.errors import DataError, DefinitionError, TidemarkError
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import err, format_seconds, print_warning
+from tidemark_streaming.cli.console import format_seconds, message_console, print_warning
 from tidemark_streaming.cli.context import (
     ArrivalsPerRun,
     Bulk,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @with_json
-def command(
+def ingest_source(
     source: SourceName,
     bulk: Bulk = False,
     following: Annotated[
@@ -109,20 +109,20 @@ def command(
     home = Home()
     if following:
         logs.begin(home.settings, "ingest")
-    ingestion = home.ingestion(source)
+    ingestion = home.find_ingestion(source)
     landing = home.settings.landing_of(source)
     connector = ingestion.connector(landing)
     if accept_loss:
-        connector = _accept(connector, "loss")
+        connector = _accept_risk(connector, "loss")
     if accept_change:
-        connector = _accept(connector, "change")
+        connector = _accept_risk(connector, "change")
     if ingestion.play is not None and not is_address(landing) and not Path(landing).is_dir():
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark ingest {source} --recorded` loads "
             "its recording."
         )
     if following:
-        return _follow(home, ingestion, connector, run or [], admission)
+        return _follow_source(home, ingestion, connector, run or [], admission)
     return _ingest_pending(home, ingestion, connector, bulk=bulk)
 
 
@@ -153,7 +153,7 @@ def _ingest_pending(
     from tidemark_streaming.derived import DerivedConnector
     from tidemark_streaming.ingest.ingest import furnish, ingest
 
-    store = home.warehouse()
+    store = home.open_warehouse()
     furnish(store, ingestion)
     # Each commit of a derived source runs a query, so its arrivals share a commit.
     has_one_commit = bulk or isinstance(connector, DerivedConnector)
@@ -162,7 +162,7 @@ def _ingest_pending(
     return ingest_and_report(store, ingestion.source, commits, home.settings)
 
 
-def _follow(
+def _follow_source(
     home: Home,
     ingestion: "Ingestion",
     connector: "Connector",
@@ -187,14 +187,14 @@ def _follow(
         return "".join(f"; {_describe_run(facts)}" for facts in facts_by_asset.values())
 
     outage = Outage(print_warning)
-    store = outage.survive(home.warehouse)
+    store = outage.survive(home.open_warehouse)
     try:
         store, on_commit = prepare(store)
     except TidemarkError as error:
-        store, on_commit = outage.retry(error, lambda: prepare(home.warehouse()))
+        store, on_commit = outage.retry(error, lambda: prepare(home.open_warehouse()))
     outage.end()
     commits = follow(
-        store, connector, on_commit=on_commit, reopen=home.warehouse, on_progress=print_warning
+        store, connector, on_commit=on_commit, reopen=home.open_warehouse, on_progress=print_warning
     )
     with foreground.running(home.settings, foreground.INGEST, source.name, tuple(assets)):
         return ingest_and_report(
@@ -221,17 +221,17 @@ def _run_on_commit(
     """
     from tidemark_streaming.streams.direct import Direct, check
 
-    transforms = [home.asset(asset) for asset in dict.fromkeys(assets)]
+    transforms = [home.find_asset(asset) for asset in dict.fromkeys(assets)]
     check(home.settings, source, transforms)
 
     def on_run(facts: "RunFacts") -> None:
         facts_by_asset[facts.asset] = facts
         if logs.is_structured():
             logs.log("ran", **logs.of_run(asdict(facts)))
-        elif not err().is_terminal:
-            err().print(_describe_run(facts), soft_wrap=True)
+        elif not message_console().is_terminal:
+            message_console().print(_describe_run(facts), soft_wrap=True)
 
-    return Direct(transforms, home.warehouse, on_run, admission)
+    return Direct(transforms, home.open_warehouse, on_run, admission)
 
 
 def _describe_run(facts: "RunFacts") -> str:
@@ -241,7 +241,7 @@ def _describe_run(facts: "RunFacts") -> str:
     )
 
 
-def _accept(connector: "Connector", risk: str) -> "Connector":
+def _accept_risk(connector: "Connector", risk: str) -> "Connector":
     """Return a copy of the connector that accepts data loss or unusable rows.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import err
+from tidemark_streaming.cli.console import message_console
 from tidemark_streaming.cli.context import Home, parse_range
 from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
 from tidemark_streaming.cli.output import Output
@@ -99,7 +99,7 @@ def ingest_recording(source: str, options: RecordingOptions, *, bulk: bool) -> O
     if bulk and options.speed is not None:
         raise DefinitionError("--bulk loads everything at once, and can't be used with --speed.")
     home = Home()
-    ingestion = home.ingestion(source)
+    ingestion = home.find_ingestion(source)
     excerpt = Excerpt(
         start=begin,
         end=end,
@@ -109,9 +109,9 @@ def ingest_recording(source: str, options: RecordingOptions, *, bulk: bool) -> O
     )
     if ingestion.play is None:
         raise no_recording(ingestion.source)
-    store = home.warehouse()
+    store = home.open_warehouse()
     if end is None and options.days is None:
-        err().print(
+        message_console().print(
             "The whole recording is loaded by default: use --days or --arrived-to to load a part."
         )
     landing = home.settings.landing_of(source)

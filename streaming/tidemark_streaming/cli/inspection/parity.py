@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.cli.console import format_keys, out, print_table, step
+from tidemark_streaming.cli.console import format_keys, print_table, report_step, result_console
 from tidemark_streaming.cli.context import (
     AssetOrDerived,
     From,
@@ -32,7 +32,7 @@ _MEANING = {
 
 
 @with_json
-def command(
+def compare_tables(
     asset: AssetOrDerived,
     begin: From = None,
     end: To = None,
@@ -60,10 +60,10 @@ def command(
                 f"'{asset}' is a derived source, which has no windows: leave out --from and --to."
             )
         return _compare_with_bases(home, derived, limit)
-    transform = home.asset(asset)
-    store = home.warehouse()
+    transform = home.find_asset(asset)
+    store = home.open_warehouse()
     start, stop = resolve_windows(store, transform, first, last)
-    with step(f"parity {asset}") as work:
+    with report_step(f"parity {asset}") as work:
         wait_for_rewrite(store, transform.source)
         compared = Asset(store, transform)
         report = parity(store, transform, start, stop)
@@ -86,15 +86,15 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
     from tidemark.store.log_rewrite import wait_for_rewrite
     from tidemark.verify.derived_parity import derived_parity
 
-    store = home.warehouse()
-    with step(f"parity {source.name}") as work:
+    store = home.open_warehouse()
+    with report_step(f"parity {source.name}") as work:
         wait_for_rewrite(store, source)
         report = derived_parity(store, source)
         work.note = format_count(report.rows, "row")
 
     def show() -> None:
         if report.equal:
-            out().print(
+            result_console().print(
                 f"[green]equal[/]: {format_count(report.rows, 'row')} of '{source.name}', compared "
                 f"with one pass over its bases through arrival {report.as_of:,}."
             )
@@ -112,7 +112,7 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
 def print_report(report: "ParityReport", limit: int = 20) -> None:
     """Print the result of a comparison, with at most `limit` differences."""
     if report.equal:
-        out().print(
+        result_console().print(
             f"[green]equal[/]: {format_count(report.windows, 'row')} of '{report.asset}', compared "
             f"with a bounded computation through arrival {report.as_of:,}."
         )
@@ -127,7 +127,7 @@ def print_report(report: "ParityReport", limit: int = 20) -> None:
     )
     print_table(columns, rows, title, more=report.total - limit)
     for kind in report.kinds:
-        out().print(f"[bold]{kind}[/]: {_MEANING[kind]}")
+        result_console().print(f"[bold]{kind}[/]: {_MEANING[kind]}")
     _print_quarantined(report)
 
 
@@ -135,7 +135,7 @@ def _print_quarantined(report: "ParityReport") -> None:
     if report.quarantined:
         are = "is" if report.quarantined == 1 else "are"
         failed = [f"{escape(name)} ({count:,})" for name, count in report.quarantined_by.items()]
-        out().print(
+        result_console().print(
             f"Of these, {report.quarantined:,} {are} [bold]in quarantine[/] and not published, "
             f"because of expectation {', '.join(failed)}. `tidemark quarantine list "
             f"{report.asset}` shows why."

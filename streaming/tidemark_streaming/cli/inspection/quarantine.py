@@ -12,7 +12,14 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import NONE, err, format_time, out, print_table, step
+from tidemark_streaming.cli.console import (
+    NONE,
+    format_time,
+    message_console,
+    print_table,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -40,7 +47,7 @@ app = typer.Typer(
 
 @app.command("list")
 @with_json
-def list_(
+def list_quarantined(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -55,19 +62,19 @@ def list_(
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=discarded)
-    return Output(rows, lambda: _list(transform, rows, limit))
+    return Output(rows, lambda: _print_list(transform, rows, limit))
 
 
-def _list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> None:
+def _print_list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> None:
     if not rows:
-        err().print(f"No window of '{transform.name}' is in quarantine.")
+        message_console().print(f"No window of '{transform.name}' is in quarantine.")
         return
     cells = [
         (
             format_time(row["window_start"]),
             *(None if row[k] is None else str(row[k]) for k in transform.keys),
             row["events"],
-            "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)),
+            "\n".join(f"{f['expectation']}: {f['observed']}" for f in _list_errors(row)),
             row["quarantine_status"],
         )
         for row in rows[:limit]
@@ -76,7 +83,7 @@ def _list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> No
     title = f"{transform.name}: {format_count(len(rows), 'window')} in quarantine"
     print_table(columns, cells, title)
     if len(rows) > limit:
-        err().print(
+        message_console().print(
             f"Only the first {format_count(limit, 'window')}: increase --limit to show more."
         )
     if len(rows) > 1:
@@ -85,18 +92,18 @@ def _list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> No
 
 @app.command("show")
 @with_json
-def show(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> Output:
+def show_quarantined(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> Output:
     """Show quarantined windows with their values and the result of each expectation.
 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=True)
-    return Output(rows, lambda: _show(transform, rows))
+    return Output(rows, lambda: _print_windows(transform, rows))
 
 
-def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
+def _print_windows(transform: "Definition", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        err().print(f"No such window of '{transform.name}' is in quarantine.")
+        message_console().print(f"No such window of '{transform.name}' is in quarantine.")
     for row in rows:
         keys = escape(" ".join(f"{k}={row[k]}" for k in transform.keys))
         title = f"{format_time(row['window_start'])} {keys}  [dim]{row['quarantine_status']}[/]"
@@ -108,12 +115,12 @@ def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
             failed = f"[bold]{escape(f['expectation'])}[/] ({f['level']})"
             table.add_row(failed, escape(f"expected {f['expected']}"))
             table.add_row("", escape(f"observed {f['observed']}"))
-        out().print(table)
+        result_console().print(table)
 
 
 @app.command("release")
 @with_json
-def release(
+def release_windows(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -128,14 +135,14 @@ def release(
     """
     from tidemark.quality import quarantine
 
-    return _decide(
+    return _apply_decision(
         asset, "release", quarantine.release, (begin, end), key, has_no_choice=all_windows
     )
 
 
 @app.command("discard")
 @with_json
-def discard(
+def discard_windows(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -148,12 +155,12 @@ def discard(
     """
     from tidemark.quality import quarantine
 
-    return _decide(
+    return _apply_decision(
         asset, "discard", quarantine.discard, (begin, end), key, has_no_choice=all_windows
     )
 
 
-def _decide(
+def _apply_decision(
     asset: str,
     verb: str,
     action: "Callable[[Warehouse, Definition, Choice], list[int]]",
@@ -170,9 +177,9 @@ def _decide(
         raise DefinitionError(
             f"Specify which windows to {verb}: --from and --to, --key, or --all alone."
         )
-    transform = home.asset(asset)
-    store = home.warehouse()
-    with step(f"{verb} windows of {asset}") as work:
+    transform = home.find_asset(asset)
+    store = home.open_warehouse()
+    with report_step(f"{verb} windows of {asset}") as work:
         count = len(action(store, transform, chosen))
         work.note = format_count(count, "window")
     return Output({"asset": asset, "action": verb, "windows": count}, lambda: None)
@@ -186,8 +193,8 @@ def _read_quarantine(
 
     home = Home()
     chosen = Choice(*parse_range(begin, end), parse_keys(key))
-    transform = home.asset(asset)
-    rows = read_quarantine(home.snapshot(), transform, chosen)
+    transform = home.find_asset(asset)
+    rows = read_quarantine(home.open_snapshot(), transform, chosen)
     return transform, [r for r in rows if discarded or r["quarantine_status"] == "quarantined"]
 
 
@@ -204,7 +211,7 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
     """Print a table of failed windows by expectation, the most frequent first."""
     by_expectation: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        for name in dict.fromkeys(f["expectation"] for f in _errors(row)):
+        for name in dict.fromkeys(f["expectation"] for f in _list_errors(row)):
             by_expectation.setdefault(name, []).append(row)
     cells = list[tuple[object, ...]]()
     for name, failing in sorted(by_expectation.items(), key=lambda item: -len(item[1])):
@@ -214,5 +221,5 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
     print_table(("failed", "windows", "events", "from", "to"), cells, "by expectation")
 
 
-def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_errors(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [f for f in row["failed_expectations"] if f["level"] == "error"]

@@ -11,7 +11,13 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, TidemarkError
-from tidemark_streaming.cli.console import err, out, print_done, print_error, waiting
+from tidemark_streaming.cli.console import (
+    message_console,
+    print_done,
+    print_error,
+    result_console,
+    show_progress,
+)
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Json, print_json
 
@@ -27,7 +33,7 @@ _SIDE_BY_SIDE = 2
 """Number of scenarios that run at the same time; each mostly waits for the engine."""
 
 
-def command(
+def run_scenarios(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE...")],
     mode: Annotated[
         Literal["batch", "stream", "both"],
@@ -56,7 +62,7 @@ def command(
     """
     from tidemark_streaming.scenario.draw.text import draw_text
 
-    scenarios, refused = _load(files)
+    scenarios, refused = _load_scenarios(files)
     if not scenarios:
         raise typer.Exit(_INVALID)
     ways = list[int | None]()
@@ -64,10 +70,10 @@ def command(
         ways.append(None)
     if mode != "batch":
         ways.append(arrivals_per_run)
-    store = Home().warehouse()
+    store = Home().open_warehouse()
     results: list[dict[str, Any]] = []
     failed = 0
-    for scenario, trial in _simulate(store, scenarios, ways):
+    for scenario, trial in _run_in_parallel(store, scenarios, ways):
         if trial.error is not None:
             failed += 1
             print_error(f"{scenario.name}: {trial.error}")
@@ -75,13 +81,13 @@ def command(
             continue
         first = trial.results[0]
         results.append(first)
-        failed += not _right(scenario, trial.results)
+        failed += not _has_passed(scenario, trial.results)
         if svg is not None:
-            _draw(scenario, first, svg)
+            _write_drawing(scenario, first, svg)
         if draw and not json:
             typer.echo(draw_text(scenario, first))
         elif not json:
-            _show(scenario, first)
+            _print_result(scenario, first)
     if json:
         print_json([*results, *refused])
     if failed:
@@ -94,7 +100,7 @@ def command(
         raise typer.Exit(_FAILED)
 
 
-def _load(files: list[Path]) -> tuple[list["Scenario"], list[dict[str, str]]]:
+def _load_scenarios(files: list[Path]) -> tuple[list["Scenario"], list[dict[str, str]]]:
     """Return the scenarios in the files, and the errors of the files that have none, which are
     printed."""
     from tidemark_streaming.scenario.read.parse import load_scenario
@@ -125,7 +131,7 @@ class _Trial:
     error: TidemarkError | None = None
 
 
-def _simulate(
+def _run_in_parallel(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", _Trial]]:
     """Yield each scenario, in order, with its outcome. Several scenarios run in parallel.
@@ -148,7 +154,7 @@ def _simulate(
     try:
         running = [pool.submit(run, scenario) for scenario in scenarios]
         for scenario, result in zip(scenarios, running, strict=True):
-            with waiting(scenario.name):
+            with show_progress(scenario.name):
                 trial = result.result()
             if trial.error is None:
                 print_done(scenario.name, trial.seconds)
@@ -157,7 +163,7 @@ def _simulate(
         pool.shutdown(cancel_futures=True)
 
 
-def _right(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
+def _has_passed(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
     from tidemark_streaming.scenario.run.compare import (
         compare_results,
         find_differences,
@@ -167,15 +173,19 @@ def _right(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
     differing = compare_results(results[0], results[-1], scenario.slack)
     if differing:
         title = f"{scenario.name}: batch and stream differ"
-        err().print(tabulate_differences(differing, title=title, sides=("batch", "stream")))
+        message_console().print(
+            tabulate_differences(differing, title=title, sides=("batch", "stream"))
+        )
     expected = scenario.expect
     missed = [] if expected is None else find_differences(expected, results[0], scenario.slack)
     if missed:
-        err().print(tabulate_differences(missed, title=f"{scenario.name}: not as expected"))
+        message_console().print(
+            tabulate_differences(missed, title=f"{scenario.name}: not as expected")
+        )
     return not differing and not missed
 
 
-def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
+def _write_drawing(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
     from tidemark_streaming.scenario.draw.svg import draw_svg
 
     path = folder / f"{scenario.path.stem}.svg"
@@ -185,10 +195,10 @@ def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DataError(f"The drawing '{path}' can't be written: {reason}.") from None
-    err().print(f"drawn: {path}", soft_wrap=True)
+    message_console().print(f"drawn: {path}", soft_wrap=True)
 
 
-def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
+def _print_result(scenario: "Scenario", result: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -197,10 +207,10 @@ def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
     for part, rows in rows_by_part(result).items():
         table = Table(title=f"{scenario.name}: {part}", title_justify="left")
         if not rows:
-            out().print(f"{scenario.name}: no {part}")
+            result_console().print(f"{scenario.name}: no {part}")
             continue
         for column in rows[0]:
             table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*("" if v is None else escape(str(v)) for v in row.values()))
-        out().print(table)
+        result_console().print(table)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError, describe_unknown
-from tidemark_streaming.cli.console import NONE, err, format_time, out
+from tidemark_streaming.cli.console import NONE, format_time, message_console, result_console
 from tidemark_streaming.cli.context import AssetOrSource, From, Home, To, parse_range
 from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
 from tidemark_streaming.cli.output import as_json, print_json
@@ -41,7 +41,7 @@ class _Choice:
     late: bool
 
 
-def command(
+def show_rows(
     name: AssetOrSource,
     begin: From = None,
     end: To = None,
@@ -80,7 +80,7 @@ def command(
         raise DefinitionError("Use either --json or --csv, not both.")
     choice = _Choice(parse_range(begin, end), parse_keys(key), limit, final=final, late=late)
     home = Home()
-    source_or_asset = home.asset_or_source(name)
+    source_or_asset = home.find_asset_or_source(name)
     tables = Tables.of(home.settings)
     if isinstance(source_or_asset, Source):
         existing, rows, columns = _read_events(tables, source_or_asset, choice)
@@ -93,14 +93,14 @@ def command(
         else:
             _print_csv(existing, shown)
     elif rows is not None:
-        _draw(rows, columns, limit)
+        _print_table(rows, columns, limit)
 
 
 def _print_csv(columns: list[str], rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        fields = {name: _field(value) for name, value in row.items()}
+        fields = {name: _format_field(value) for name, value in row.items()}
         writer.writerow(fields)
 
 
@@ -119,10 +119,10 @@ def _read_asset(
     table = _late_table(transform) if late else transform.published_table
     existing = list(tables.types(table))
     if not existing:
-        err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
+        message_console().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
     Choice(keys=keys).check(transform)
     with_keys = key_condition(keys, tables.types(table), asset) if existing else None
-    chosen = _condition(choice, "window_start", with_keys)
+    chosen = _combine_conditions(choice, "window_start", with_keys)
     order_column = "arrival" if late else "window_start"
     further_columns = ["position"] if late else tables.existing_columns(table, transform.keys)
     rows = (
@@ -170,10 +170,10 @@ def _read_events(
                 f"'{name}' has no event since its column '{column}' was declared: omit --key."
             )
     with_keys = key_condition(keys, types, name) if types else None
-    chosen = _condition(choice, source.event_time, with_keys)
+    chosen = _combine_conditions(choice, source.event_time, with_keys)
     rows = newest_rows(tables, source, table, chosen, choice.limit)
     if rows is None:
-        err().print(f"'{name}' has no events yet: `tidemark ingest {name}` adds them.")
+        message_console().print(f"'{name}' has no events yet: `tidemark ingest {name}` adds them.")
     standard = ["arrival", "position"]
     further_columns = ["reason", "bytes", "read_from"] if late else [*source.columns]
     return [*types], rows, [*standard, *further_columns]
@@ -191,7 +191,7 @@ def _late_table(transform: "Definition") -> str:
     return base.late_table
 
 
-def _condition(
+def _combine_conditions(
     choice: "_Choice", time: str, with_keys: "ds.Expression | None"
 ) -> "ds.Expression | None":
     """Return the filter of the rows to show; None to show all rows.
@@ -230,24 +230,26 @@ def _late_columns(transform: "Definition") -> list[str]:
     return [*transform.source.columns, *standard]
 
 
-def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
+def _print_table(rows: "pa.Table", columns: list[str], limit: int) -> None:
     from tidemark.store.rows import to_display
 
     if not rows.num_rows:
-        err().print("No rows found.")
+        message_console().print("No rows found.")
         return
     shown = [name for name in columns if name in rows.column_names]
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for name in shown:
         table.add_column(name, overflow="fold", no_wrap=name == "window_start")
     for row in to_display(rows.select(shown)):
-        table.add_row(*(escape(_text(value)) for value in row.values()))
-    out().print(table)
+        table.add_row(*(escape(_format_cell(value)) for value in row.values()))
+    result_console().print(table)
     if rows.num_rows == limit:
-        err().print(f"Only the newest {format_count(limit, 'row')}: increase --limit to show more.")
+        message_console().print(
+            f"Only the newest {format_count(limit, 'row')}: increase --limit to show more."
+        )
 
 
-def _text(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return NONE
     if isinstance(value, bytes):
@@ -261,7 +263,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _field(value: object) -> object:
+def _format_field(value: object) -> object:
     """Return a value as a CSV field.
 
     Arrays, maps and structs become JSON, instants ISO 8601, and bytes text.

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.cli.console import NONE, err, out, print_facts
+from tidemark_streaming.cli.console import NONE, message_console, print_facts, result_console
 from tidemark_streaming.cli.context import AssetOrSource, Home
 from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.output import as_json, print_json
@@ -42,7 +42,7 @@ class _Choice:
     json: bool
 
 
-def command(
+def tap_rows(
     name: AssetOrSource,
     step: Annotated[
         str | None,
@@ -89,7 +89,7 @@ def command(
     if following and (commit_number is not None or arrival is not None):
         raise DefinitionError("--follow can't be used with --commit-number or --arrival.")
     home = Home()
-    tapped = home.asset_or_source(name)
+    tapped = home.find_asset_or_source(name)
     if isinstance(tapped, Source):
         if commit_number is not None:
             raise DefinitionError(
@@ -113,20 +113,20 @@ def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
 
     if choice.step is None:
         steps = {step.name: step.meaning for step in list_steps(transform)}
-        _list(steps, json=choice.json)
+        _print_steps(steps, json=choice.json)
         return
     step = find_step(transform, choice.step)
     # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
-    runs = _runs(home, transform, choice.number, following=choice.following)
-    store = home.warehouse()
+    runs = _find_runs(home, transform, choice.number, following=choice.following)
+    store = home.open_warehouse()
     with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for row in runs:
             result = tap(store, transform, step, row["commit_number"], choice.limit)
             if choice.json:
                 commit = {"run": row["run"], "commit_number": row["commit_number"]}
-                _lines(commit, step.name, result.rows)
+                _print_json_lines(commit, step.name, result.rows)
             else:
-                _show(_describe_run(row, step.name), result.rows, more=result.more)
+                _print_rows(_describe_run(row, step.name), result.rows, more=result.more)
 
 
 def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
@@ -140,7 +140,9 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
     from tidemark_streaming.snapshot.tables import Tables
 
     if choice.step is None:
-        _list({step.name: step.meaning for step in list_source_steps(source)}, json=choice.json)
+        _print_steps(
+            {step.name: step.meaning for step in list_source_steps(source)}, json=choice.json
+        )
         return
     step = find_source_step(source, choice.step)
     tables = Tables.of(home.settings)
@@ -153,9 +155,9 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
         for arrival in arrivals:
             rows, more = read_step(tables, source, step, arrival, choice.limit)
             if choice.json:
-                _lines({"arrival": arrival.arrival}, step.name, rows)
+                _print_json_lines({"arrival": arrival.arrival}, step.name, rows)
             else:
-                _show(f"[bold]arrival {arrival.arrival}[/], {step.name}", rows, more=more)
+                _print_rows(f"[bold]arrival {arrival.arrival}[/], {step.name}", rows, more=more)
 
 
 def _follow_arrivals(tables: "Tables", source: "Source") -> "Iterator[Arrival]":
@@ -170,19 +172,19 @@ def _follow_arrivals(tables: "Tables", source: "Source") -> "Iterator[Arrival]":
         time.sleep(_LOOK_EVERY)
 
 
-def _list(steps: Mapping[str, str], *, json: bool) -> None:
+def _print_steps(steps: Mapping[str, str], *, json: bool) -> None:
     if json:
         print_json([{"step": name, "meaning": meaning} for name, meaning in steps.items()])
     else:
         print_facts(steps)
 
 
-def _runs(
+def _find_runs(
     home: Home, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
     from tidemark_streaming.snapshot.snapshot import NewRuns
 
-    snapshot = home.snapshot()
+    snapshot = home.open_snapshot()
     asset = transform.name
     if following:
         newer = NewRuns(snapshot, asset)
@@ -206,7 +208,9 @@ def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
         time.sleep(_LOOK_EVERY)
 
 
-def _lines(commit: Mapping[str, Any], step: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_json_lines(
+    commit: Mapping[str, Any], step: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
     for row in rows:
         typer.echo(as_json({**commit, "step": step, "row": row}))
 
@@ -218,18 +222,18 @@ def _describe_run(run: Mapping[str, Any], step: str) -> str:
     return f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}"
 
 
-def _show(title: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
+def _print_rows(title: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
     count = format_count(len(rows), "row")
-    console = out()
+    console = result_console()
     console.print(f"{title}: {'the first ' if more else ''}{count}")
     for row in rows:
-        pairs = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
+        pairs = (f"[dim]{name}=[/]{escape(_format_value(value))}" for name, value in row.items())
         console.print("  " + " ".join(pairs), soft_wrap=True)
     if more:
-        err().print("There are more rows: increase --limit to show them.")
+        message_console().print("There are more rows: increase --limit to show them.")
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bytes):
         return f"({format_count(len(value), 'byte')})"
     if isinstance(value, datetime):

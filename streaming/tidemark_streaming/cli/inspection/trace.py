@@ -12,7 +12,14 @@ from rich.tree import Tree
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, format_instant
-from tidemark_streaming.cli.console import NONE, err, format_keys, format_time, out, step
+from tidemark_streaming.cli.console import (
+    NONE,
+    format_keys,
+    format_time,
+    message_console,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -32,7 +39,7 @@ _SHOWN = 3
 
 
 @with_json
-def command(
+def trace_event(
     correlation_id: Annotated[str, typer.Argument(help="The `correlation_id` of the event.")],
     source: Annotated[
         str | None, typer.Option(help="Search only this source's event log; all if omitted.")
@@ -52,8 +59,8 @@ def command(
     from tidemark_streaming.snapshot.tables import Tables
 
     home = Home()
-    domains = home.known
-    sources = [home.source(source)] if source else [*domains.sources.values()]
+    domains = home.definitions
+    sources = [home.find_source(source)] if source else [*domains.sources.values()]
     named = {any_source.name: any_source for any_source in domains.all_sources()}
     names = ", ".join(f"'{searched.name}'" for searched in sources)
     unknown = DataError(
@@ -62,33 +69,35 @@ def command(
     # Without a match, the engine need not start.
     if not has_correlation_id(Tables.of(home.settings), sources, correlation_id):
         raise unknown
-    store = home.warehouse()
-    with step(f"find {correlation_id}") as work:
+    store = home.open_warehouse()
+    with report_step(f"find {correlation_id}") as work:
         events = [
             event
             for searched in sources
             for event in islice(trace.find_events(store, searched, correlation_id), _MOST + 1)
         ]
         if source is None:
-            events = _follow(store, domains, named, events)
+            events = _follow_events(store, domains, named, events)
         work.note = f"{len(events)} found" if len(events) <= _MOST else f"more than {_MOST}"
     if not events:
         raise unknown
     if len(events) > _MOST:
-        err().print(f"More than {_MOST} events have this id: only the first {_MOST} are traced.")
+        message_console().print(
+            f"More than {_MOST} events have this id: only the first {_MOST} are traced."
+        )
     traces = list[dict[str, Any]]()
     trees = list[Tree]()
     for event in events[:_MOST]:
-        with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
+        with report_step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             event = trace.add_origins(store, named[event.source], event)
             fates = trace.find_fates(store, [*domains.transforms.values()], event)
-            rows = _marts(home, store, domains.transforms, fates)
-        traces.append(_plain(event, fates, rows))
+            rows = _find_mart_rows(home, store, domains.transforms, fates)
+        traces.append(_to_plain(event, fates, rows))
         trees.append(_draw_tree(event, fates, rows))
-    return Output(traces, lambda: out().print(*trees))
+    return Output(traces, lambda: result_console().print(*trees))
 
 
-def _follow(
+def _follow_events(
     store: "Warehouse",
     domains: "Domains",
     named: Mapping[str, "Source"],
@@ -117,7 +126,7 @@ def _follow(
     return [*reached.values()]
 
 
-def _marts(
+def _find_mart_rows(
     home: Home,
     store: "Warehouse",
     transforms: Mapping[str, "Definition"],
@@ -144,7 +153,7 @@ def _marts(
     }
 
 
-def _plain(
+def _to_plain(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> dict[str, Any]:
     return _plain_event(event) | {
@@ -194,13 +203,13 @@ def _draw_tree(
         follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
         branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
         if not fate.places:
-            branch.add(_absence(fate))
+            branch.add(_explain_absence(fate))
         for n, membership in enumerate(fate.places):
-            where = branch.add(_heading(membership))
-            for line in _lines(fate, membership):
+            where = branch.add(_describe_membership(membership))
+            for line in _describe_rows(fate, membership):
                 where.add(line)
             for mart in marts.get((fate.asset, n), []):
-                where.add(_mart(mart))
+                where.add(_describe_mart(mart))
     return tree
 
 
@@ -213,7 +222,7 @@ def _add_origin(tree: Tree, event: "Event") -> None:
     origin.add(f"[dim]arrived[/] {format_instant(came.arrived_at)}")
     origin.add(f"[dim]watermark before its arrival[/] {format_instant(came.before) or '-infinity'}")
     if event.dead_letter is None:
-        origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
+        origin.add(f"[dim]event[/] {escape(_format_values(event.columns))}")
     elif event.origins:
         origin.add(f"[red]takes no part[/]: {escape(event.dead_letter)}")
     else:
@@ -226,7 +235,7 @@ def _add_origin(tree: Tree, event: "Event") -> None:
         _add_origin(origin.add("[dim]computed from[/]"), base_event)
 
 
-def _absence(fate: "Fate") -> str:
+def _explain_absence(fate: "Fate") -> str:
     from tidemark.verify import trace
 
     sentences = {
@@ -239,7 +248,7 @@ def _absence(fate: "Fate") -> str:
     return sentences[fate.state]
 
 
-def _heading(membership: "WindowMembership") -> str:
+def _describe_membership(membership: "WindowMembership") -> str:
     keys = format_keys(membership.keys)
     colour = {"on_time": "green", "late": "yellow"}.get(membership.verdict, "red")
     verdict = f"[{colour}]{membership.verdict.replace('_', ' ')}[/]"
@@ -253,7 +262,7 @@ def _heading(membership: "WindowMembership") -> str:
     return f"{span} {escape(keys)}: {verdict}"
 
 
-def _lines(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
+def _describe_rows(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
     if membership.late is not None:
         lag = membership.late["lateness_seconds"]
         behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
@@ -271,7 +280,7 @@ def _lines(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
         quality = f", {row['quality']}" if row["quality"] else ""
         yield (
             f"published {absence}revision {row['revision']}, {row['timing']}, {final}{quality}: "
-            + escape(_values(_measures(membership, row)))
+            + escape(_format_values(_select_measures(membership, row)))
         )
     elif membership.counts and membership.quarantined is None:
         mark = format_instant(fate.watermark) or "-infinity"
@@ -290,7 +299,7 @@ def _lines(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
         yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
 
 
-def _measures(membership: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
+def _select_measures(membership: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a published row to show: its columns without the window, the keys, and
     most of the columns that Tidemark adds."""
     hidden = {
@@ -307,26 +316,27 @@ def _measures(membership: "WindowMembership", row: Mapping[str, Any]) -> dict[st
     }
 
 
-def _mart(mart_rows: "MartRows") -> str:
+def _describe_mart(mart_rows: "MartRows") -> str:
     mart = f"mart [bold]{mart_rows.mart}[/]"
     if mart_rows.by is None:
         return f"{mart} reads this table"
-    values = escape(_values(mart_rows.by))
+    values = escape(_format_values(mart_rows.by))
     if not mart_rows.rows:
         return f"{mart} has no row of {values} yet: `tidemark dbt build {mart_rows.mart}`"
     if len(mart_rows.rows) > _SHOWN:
         return f"{mart}: {format_count(len(mart_rows.rows), 'row')} of {values}"
     rows = "; ".join(
-        _values({k: v for k, v in row.items() if k not in mart_rows.by}) for row in mart_rows.rows
+        _format_values({k: v for k, v in row.items() if k not in mart_rows.by})
+        for row in mart_rows.rows
     )
     return f"{mart}, {values}: {escape(rows)}"
 
 
-def _values(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_text(value)}" for name, value in row.items())
+def _format_values(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_format_value(value)}" for name, value in row.items())
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if value is None:

@@ -11,7 +11,13 @@ from typer.core import TyperGroup
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, describe_unknown
 from tidemark.base.files import atomic
-from tidemark_streaming.cli.console import err, format_seconds, out, print_table, step
+from tidemark_streaming.cli.console import (
+    format_seconds,
+    message_console,
+    print_table,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -79,20 +85,22 @@ def build_marts(
         raise DefinitionError(
             f"There is no mart '{unknown[0]}'. Available: {', '.join(available)}."
         )
-    store = home.warehouse()
+    store = home.open_warehouse()
     missing = project.find_missing_tables(store.has_table)
     buildable = [name for name in available if name not in missing]
     builder.raise_if_any(
         builder.describe_missing_table(missing, selected or ([] if buildable else available))
     )
     chosen = selected or buildable
-    with step(f"build {', '.join(chosen)}") as work:
+    with report_step(f"build {', '.join(chosen)}") as work:
         address = engine.ensure_engine(home.settings)
         outcomes = project.build_marts(store, address, chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in outcomes if o.kind == "test")
         work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
     for name in sorted(set(available) - set(chosen)) if not selected else ():
-        err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
+        message_console().print(
+            f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]"
+        )
     failed = builder.describe_failure(outcomes)
     shown = (o for o in outcomes if o.kind == "model" or not o.has_passed)
     rows = ((o.name, o.status, format_seconds(o.seconds)) for o in shown)
@@ -128,8 +136,8 @@ def generate_sources(
     home = Home()
     path = Marts(home.settings).folder / sources.PLACE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    derived = {s.name: s for s in home.known.all_sources() if isinstance(s, DerivedSource)}
-    available = {**derived, **home.known.transforms}
+    derived = {s.name: s for s in home.definitions.all_sources() if isinstance(s, DerivedSource)}
+    available = {**derived, **home.definitions.transforms}
     for asset in assets or ():
         if asset not in available:
             raise DefinitionError(describe_unknown("asset", asset, available))
@@ -142,10 +150,10 @@ def generate_sources(
     names = dict.fromkeys([*before, *(assets or ())] if before or assets else available)
     generated = sources.generate_sources(available[name] for name in names if name in available)
     if generated == text:
-        out().print(f"{path} matches the definitions.", soft_wrap=True)
+        result_console().print(f"{path} matches the definitions.", soft_wrap=True)
     elif check:
         message = f"{path} does not match the definitions: `tidemark dbt sources` updates it."
-        out().print(message, soft_wrap=True)
+        result_console().print(message, soft_wrap=True)
         raise typer.Exit(_DIFFERS)
     else:
         try:
@@ -155,10 +163,10 @@ def generate_sources(
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None
         updated = ", ".join(name for name in names if name in available)
-        out().print(f"{path}: {updated}", soft_wrap=True)
+        result_console().print(f"{path}: {updated}", soft_wrap=True)
     for name in before:
         if name not in available:
-            out().print(f"[dim]'{name}' is not defined any more.[/]")
+            result_console().print(f"[dim]'{name}' is not defined any more.[/]")
 
 
 @app.command(
@@ -186,6 +194,6 @@ def run_dbt(
     variables = dict[str, str]()
     # Help and the version need no engine.
     if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
-        home.warehouse().register_missing_tables()
+        home.open_warehouse().register_missing_tables()
         variables = project.environment_variables(engine.ensure_engine(home.settings))
     os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidemark_streaming.cli.console import print_table, step
+from tidemark_streaming.cli.console import print_table, report_step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -42,19 +42,19 @@ def engine_check() -> Output:
     from tidemark_streaming.home.engine_check import check_engine
 
     home = Home()
-    warehouse = home.warehouse()
-    with step("check the engine") as work:
+    warehouse = home.open_warehouse()
+    with report_step("check the engine") as work:
         differences = [*check_engine(warehouse, home.settings.domains)]
         work.note = f"{len(differences)} differences" if differences else "it fits"
     required = any(difference.required for difference in differences)
     return Output(
         [asdict(difference) for difference in differences],
-        lambda: _show(differences),
+        lambda: _print_differences(differences),
         typer.Exit(_DIFFERENT) if required else None,
     )
 
 
-def _show(differences: "list[Difference]") -> None:
+def _print_differences(differences: "list[Difference]") -> None:
     if differences:
         rows = (
             (difference.part, "yes" if difference.required else "no", difference.problem)

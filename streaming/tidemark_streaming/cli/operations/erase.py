@@ -8,12 +8,12 @@ import typer
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark_streaming.cli.console import (
-    confirm,
-    err,
+    ask_confirmation,
     format_keys,
-    out,
+    message_console,
     print_table,
-    step,
+    report_step,
+    result_console,
 )
 from tidemark_streaming.cli.context import Home, SourceName, Yes
 from tidemark_streaming.cli.output import Output, with_json
@@ -25,7 +25,7 @@ _LISTED = 20
 
 
 @with_json
-def command(
+def erase_events(
     source: SourceName,
     where: Annotated[
         str,
@@ -63,7 +63,9 @@ def command(
     from tidemark_streaming.home.erasure import ErasureRequest, erase_everywhere
 
     home = Home()
-    request = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
+    request = ErasureRequest(
+        home.find_source(source), where, tuple(containing or ()), dry_run, vacuum
+    )
     if any(not text for text in request.texts):
         raise DefinitionError(
             "--dead-letters-containing must not be empty: every dead letter contains the empty "
@@ -71,19 +73,19 @@ def command(
         )
     if not (dry_run or yes):
         question = f"Permanently delete these events of '{source}'?"
-        confirm(f"delete events of '{source}'", question, "Nothing was deleted.")
-    store = home.warehouse(validates=True)
-    domains = home.known
+        ask_confirmation(f"delete events of '{source}'", question, "Nothing was deleted.")
+    store = home.open_warehouse(validates=True)
+    domains = home.definitions
     settings = home.settings
-    with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
+    with report_step(f"{'search' if dry_run else 'erase from'} {source}") as work:
         report = erase_everywhere(
-            settings, store, domains, request, engine.ensure_engine(settings), work.show
+            settings, store, domains, request, engine.ensure_engine(settings), work.show_activity
         )
         work.note = format_count(report.erased.events, "event")
-    return Output(asdict(report), lambda: _show(report, request))
+    return Output(asdict(report), lambda: _print_report(report, request))
 
 
-def _show(report: "Report", request: "ErasureRequest") -> None:
+def _print_report(report: "Report", request: "ErasureRequest") -> None:
     erased = report.erased
     if erased.places:
         rows = [
@@ -94,24 +96,28 @@ def _show(report: "Report", request: "ErasureRequest") -> None:
         title = "planned changes" if request.dry_run else "changes"
         print_table(("table", "rows", ""), rows, title, right=("rows",))
     else:
-        out().print("The event log has no such events.")
+        result_console().print("The event log has no such events.")
     if erased.resumed:
-        out().print(f"Completed first: {format_count(erased.resumed, 'interrupted erasure')}.")
+        result_console().print(
+            f"Completed first: {format_count(erased.resumed, 'interrupted erasure')}."
+        )
     if erased.swept:
-        out().print(f"Removed temporary data of killed processes: {erased.swept}.")
+        result_console().print(f"Removed temporary data of killed processes: {erased.swept}.")
     if report.vacuumed:
         files = sum(entry.removed for entry in report.vacuumed)
-        out().print(
+        result_console().print(
             f"Removed {format_count(files, 'old file')}: earlier versions can no longer be read."
         )
     elif report.readable_until is not None:
-        out().print(
+        result_console().print(
             "Earlier versions of the tables contain the events until `tidemark maintain` removes "
             f"their files, after {report.readable_until}; --vacuum removes them now.",
         )
     for note in report.beyond:
-        err().print(f"not erased: {note}", markup=False, soft_wrap=True)
+        message_console().print(f"not erased: {note}", markup=False, soft_wrap=True)
     for entry in erased.sent:
         for window in entry.windows[:_LISTED]:
             keys = format_keys(window["keys"])
-            err().print(f"  {entry.asset} {window['window_start']} {keys}", markup=False)
+            message_console().print(
+                f"  {entry.asset} {window['window_start']} {keys}", markup=False
+            )

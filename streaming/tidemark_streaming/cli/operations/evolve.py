@@ -10,10 +10,10 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark_streaming.cli.console import (
     format_keys,
-    out,
     print_facts,
     print_table,
-    step,
+    report_step,
+    result_console,
 )
 from tidemark_streaming.cli.context import (
     Asset,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @with_json
-def changes(
+def show_changes(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -53,10 +53,10 @@ def changes(
 
     first, last = parse_range(begin, end)
     home = Home()
-    transform = home.asset(asset)
-    store = home.warehouse()
+    transform = home.find_asset(asset)
+    store = home.open_warehouse()
     start, stop = resolve_windows(store, transform, first, last)
-    with step(f"compare definitions of {asset}") as work:
+    with report_step(f"compare definitions of {asset}") as work:
         result = verify.compute_changes(store, transform, start, stop, max_listed=most)
         work.note = f"{format_count(result.windows, 'row')} compared" if result.windows else ""
     return Output({"same": result.same, **asdict(result)}, lambda: _print_changes(result))
@@ -66,7 +66,7 @@ def _print_changes(result: "Changes") -> None:
     from tidemark.verify.changes import EFFECT_TEXTS
 
     if result.same:
-        out().print(
+        result_console().print(
             f"[green]the same[/]: the tables of '{result.asset}' were made by the definition in "
             "the code."
         )
@@ -77,23 +77,23 @@ def _print_changes(result: "Changes") -> None:
             ((c.part, c.before, c.after) for c in result.differences),
             f"{result.asset}: differences",
         )
-        out().print(EFFECT_TEXTS[result.effect].format(asset=result.asset), markup=False)
+        result_console().print(EFFECT_TEXTS[result.effect].format(asset=result.asset), markup=False)
     if result.earlier_through is not None:
-        out().print(
+        result_console().print(
             f"Events through arrival {result.earlier_through:,} were computed by an earlier "
             "definition."
         )
     if result.effect == "none" and result.earlier_through is None:
         return
-    out().print(
+    result_console().print(
         f"Of {format_count(result.windows, 'row')} through arrival {result.as_of:,}: "
         f"{result.kinds}."
     )
     if result.earliest is not None:
-        out().print(f"Their windows start from {result.earliest} to {result.latest}.")
+        result_console().print(f"Their windows start from {result.earliest} to {result.latest}.")
     for column, count in result.columns.items():
         extent = "in every row" if count is None else format_count(count, "value")
-        out().print(f"[bold]{column}[/]: {extent}")
+        result_console().print(f"[bold]{column}[/]: {extent}")
     if result.examples:
         print_table(
             ("window start", "keys", "", "column", "before", "after"),
@@ -105,7 +105,7 @@ def _print_changes(result: "Changes") -> None:
 
 
 @with_json
-def rebuild(
+def rebuild_tables(
     asset: AssetOrDerived,
     promote: Annotated[
         bool, typer.Option("--promote", help="Replace the published tables with the rebuilt ones.")
@@ -152,19 +152,19 @@ def rebuild(
 
             raise no_backup(derived)
         return _rebuild_source(home, derived, promote=promote, discard=discard)
-    transform = home.asset(asset)
-    store = home.warehouse(validates=True)
+    transform = home.find_asset(asset)
+    store = home.open_warehouse(validates=True)
     if discard:
-        with step(f"discard rebuilt tables of {asset}") as work:
+        with report_step(f"discard rebuilt tables of {asset}") as work:
             tables = run.discard(store, transform)
             work.note = format_count(len(tables), "table")
         return Output({"asset": asset, "discarded": tables}, lambda: None)
     if not promote and not rollback:
-        with step(f"rebuild {asset}") as work:
+        with report_step(f"rebuild {asset}") as work:
             status = run.rebuild(store, transform)
             work.note = format_count(status.windows, "window")
         return Output(asdict(status), lambda: _print_rebuilt(status))
-    with step(f"{'promote' if promote else 'roll back'} {asset}") as work:
+    with report_step(f"{'promote' if promote else 'roll back'} {asset}") as work:
         if promote:
             facts = run.promote(store, transform, keep_backup=keep_backup)
         else:
@@ -177,20 +177,20 @@ def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, disca
     from tidemark_streaming.derived import rebuild as run
 
     name = source.name
-    store = home.warehouse()
+    store = home.open_warehouse()
     if discard:
-        with step(f"discard rebuilt tables of {name}") as work:
+        with report_step(f"discard rebuilt tables of {name}") as work:
             tables = run.discard(store, source)
             work.note = format_count(len(tables), "table")
         return Output({"source": name, "discarded": tables}, lambda: None)
     if not promote:
-        with step(f"rebuild {name}") as work:
+        with report_step(f"rebuild {name}") as work:
             for commit in run.rebuild(store, source):
-                work.at(commit.done, commit.pending)
+                work.show_count(commit.done, commit.pending)
             rebuilt = run.describe_rebuilt(store, source)
             work.note = format_count(rebuilt.arrivals, "arrival")
         return Output(asdict(rebuilt), lambda: _print_rebuilt_source(rebuilt))
-    with step(f"promote {name}") as work:
+    with report_step(f"promote {name}") as work:
         promoted = run.promote(store, source)
         work.note = format_count(promoted.arrivals, "arrival")
     return Output(asdict(promoted), lambda: _print_stale(name, promoted.stale))
@@ -204,14 +204,14 @@ def _print_rebuilt_source(rebuilt: "RebuiltSource") -> None:
             "rows": f"{rebuilt.rows:,}",
         }
     )
-    out().print(
+    result_console().print(
         f"`tidemark rebuild {rebuilt.source} --promote` publishes the rebuilt tables.", markup=False
     )
 
 
 def _print_stale(name: str, below: Sequence[str]) -> None:
     if below:
-        out().print(
+        result_console().print(
             f"These read '{name}', and are stale until they are recomputed: {', '.join(below)}. "
             "`tidemark status` shows the commands.",
             markup=False,
@@ -227,7 +227,7 @@ def _print_rebuilt(status: "RebuildStatus") -> None:
     if status.quarantined:
         rows["quarantined"] = f"{status.quarantined:,}"
     print_facts(rows)
-    out().print(
+    result_console().print(
         f"`tidemark diff {status.asset}` shows the differences. `tidemark rebuild {status.asset} "
         "--promote` publishes the rebuilt tables.",
         markup=False,

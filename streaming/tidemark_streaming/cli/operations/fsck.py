@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidemark_streaming.cli.console import err, print_table, step
+from tidemark_streaming.cli.console import message_console, print_table, report_step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -17,7 +17,7 @@ _DAMAGED = 1
 
 
 @with_json
-def fsck() -> Output:
+def check_tables() -> Output:
     """Check that no table lacks a commit or a data file, for example after a power cut or in a copy
     of a live home.
 
@@ -29,20 +29,20 @@ def fsck() -> Output:
     Example: `tidemark fsck`
     """
     home = Home()
-    with step("check the tables") as work:
+    with report_step("check the tables") as work:
         damages = home.find_damage()
         work.note = f"{len(damages)} damaged" if damages else "they are consistent"
     return Output(
         [asdict(damage) for damage in damages],
-        lambda: _show(damages),
+        lambda: _print_damages(damages),
         typer.Exit(_DAMAGED) if damages else None,
     )
 
 
-def _show(damages: "list[Damage]") -> None:
+def _print_damages(damages: "list[Damage]") -> None:
     from tidemark.store.integrity import ADVICE
 
     if damages:
         rows = ((damage.table, damage.asset, damage.problem) for damage in damages)
         print_table(("table", "asset", "problem"), rows, "damaged tables")
-        err().print(ADVICE, markup=False)
+        message_console().print(ADVICE, markup=False)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import format_duration
-from tidemark_streaming.cli.console import out, step
+from tidemark_streaming.cli.console import report_step, result_console
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output
 
@@ -30,9 +30,9 @@ def recommend_bound(source: str, target: float) -> Output:
 
     check_target(target)
     home = Home()
-    ingestion = home.ingestion(source)
-    store = home.warehouse()
-    with step(f"measure {source}") as work:
+    ingestion = home.find_ingestion(source)
+    store = home.open_warehouse()
+    with report_step(f"measure {source}") as work:
         lateness = measure_lags(store, ingestion.source, target)
         work.note = format_count(lateness.total.events, "event")
     return Output(asdict(lateness), lambda: _print_lateness(source, lateness))
@@ -43,19 +43,21 @@ def _print_lateness(source: str, lateness: "Lateness") -> None:
     total = lateness.total
     shown_lags = [total] if live is None else [live, total]
     lags_table = _make_lags_table(source, shown_lags)
-    out().print(lags_table, _make_bounds_table(lateness, shown_lags))
+    result_console().print(lags_table, _make_bounds_table(lateness, shown_lags))
     bulk_loads = _describe_arrivals(lateness.bulk_loads)
     if live is None:
-        out().print(
+        result_console().print(
             f"All events arrived in bulk loads ({bulk_loads}), which do not show how late live "
             "events are. So no bound is recommended: repeat the command when further data has "
             "arrived."
         )
         return
     left_out = format_count(total.events - live.events, "event")
-    out().print(f"Bulk loads are left out of the recommendation: {bulk_loads}, with {left_out}.")
+    result_console().print(
+        f"Bulk loads are left out of the recommendation: {bulk_loads}, with {left_out}."
+    )
     if live.recommended is not None:
-        out().print(
+        result_console().print(
             f"Recommended, to lose at most {lateness.target:.3%}: "
             f'BoundedOutOfOrderness("{format_duration(live.recommended.bound)}").'
         )

@@ -9,7 +9,13 @@ import typer
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import confirm, err, out, print_table, step
+from tidemark_streaming.cli.console import (
+    ask_confirmation,
+    message_console,
+    print_table,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import AssetOrDerived, Home, Yes
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -25,7 +31,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @with_json
-def maintain(
+def maintain_tables(
     tables: Annotated[
         list[str] | None,
         typer.Argument(metavar="TABLE", help="Tables to maintain; all, if omitted."),
@@ -47,27 +53,27 @@ def maintain(
     """
     from tidemark.store.upkeep import maintenance
 
-    store = Home().warehouse()
+    store = Home().open_warehouse()
     results: list[MaintenanceResult] = []
-    with step("inspect the tables" if dry_run else "maintain the tables") as work:
+    with report_step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
         for result in maintenance.maintain_tables(
             store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
         ):
             results.append(result)
-            work.at(len(results), total)
-            work.show(result.table)
-        freed = _size(sum(finished.freed for finished in results))
+            work.show_count(len(results), total)
+            work.show_activity(result.table)
+        freed = _format_size(sum(finished.freed for finished in results))
         work.note = f"{format_count(len(results), 'table')}, {freed} freed"
     return Output(
         [asdict(finished) for finished in results],
-        lambda: _show(results, dry_run=dry_run),
+        lambda: _print_results(results, dry_run=dry_run),
         maintenance.combine_errors(results),
     )
 
 
 @with_json
-def drop(name: AssetOrDerived, yes: Yes = False) -> Output:
+def drop_tables(name: AssetOrDerived, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
@@ -92,9 +98,9 @@ def drop(name: AssetOrDerived, yes: Yes = False) -> Output:
     check_droppable(graph, owner)
     if not yes:
         question = f"Delete all tables of '{name}'? Their content will be lost."
-        confirm(f"delete the tables of '{name}'", question, "Nothing was deleted.")
-    store = home.warehouse()
-    with step(f"drop {name}") as work, _lock(home, store, owner):
+        ask_confirmation(f"delete the tables of '{name}'", question, "Nothing was deleted.")
+    store = home.open_warehouse()
+    with report_step(f"drop {name}") as work, _lock_owner(home, store, owner):
         dropped = drop_owner(store, owner, _defined_tables(home, owner))
         work.note = format_count(len(dropped), "table")
     return Output({"name": name, "dropped": dropped}, lambda: _show_tables(name, dropped))
@@ -107,13 +113,13 @@ def _find_owner(home: Home, graph: "Graph", name: str) -> str:
 
     if home.find_derived(name) is not None:
         return tables.source_owner(name)
-    if name in home.known.transforms:
+    if name in home.definitions.transforms:
         return tables.asset_owner(name)
     for owner in (tables.asset_owner(name), tables.source_owner(name)):
         node = graph.find_node(owner)
         if node is not None and (node.is_asset or node.is_derived):
             return owner
-    return tables.asset_owner(home.asset(name).name)
+    return tables.asset_owner(home.find_asset(name).name)
 
 
 def _defined_tables(home: Home, owner: str) -> "list[TableName]":
@@ -123,14 +129,14 @@ def _defined_tables(home: Home, owner: str) -> "list[TableName]":
         if derived is None:
             return []
         return derived.own_tables
-    transform = home.known.transforms.get(name)
+    transform = home.definitions.transforms.get(name)
     if transform is None:
         return []
     return transform.own_tables
 
 
 @contextmanager
-def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
+def _lock_owner(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
     """Wait for an erasure, and keep ingests of a derived source from running, while tables are
     dropped. Nothing can run on tables without a definition."""
     from tidemark.store.log_rewrite import wait_for_rewrite
@@ -140,16 +146,16 @@ def _lock(home: Home, store: "Warehouse", owner: str) -> "Iterator[None]":
     with ExitStack() as locks:
         if kind == "source" and (derived := home.find_derived(name)) is not None:
             locks.enter_context(lock_ingest(store, derived))
-        elif (transform := home.known.transforms.get(name)) is not None:
+        elif (transform := home.definitions.transforms.get(name)) is not None:
             wait_for_rewrite(store, transform.source)
         yield
 
 
 def _show_tables(name: str, tables: list[str]) -> None:
     for table in tables:
-        out().print(table)
+        result_console().print(table)
     if not tables:
-        err().print(f"'{name}' has no tables: nothing to drop.")
+        message_console().print(f"'{name}' has no tables: nothing to drop.")
 
 
 def find_blocker(settings: Settings, asset: str) -> str | None:
@@ -185,18 +191,25 @@ def _stop_first(command: str, asset: str) -> str:
     )
 
 
-def _show(results: "list[MaintenanceResult]", *, dry_run: bool) -> None:
+def _print_results(results: "list[MaintenanceResult]", *, dry_run: bool) -> None:
     title = "planned maintenance" if dry_run else "maintenance"
     numbers = ("files before", "after", "files removed", "freed")
     busy = {True: " (busy)", False: ""}
     rows = (
-        (r.table, r.before, f"{r.after:,}{busy[r.busy]}", r.removed, _size(r.freed), r.spared)
+        (
+            r.table,
+            r.before,
+            f"{r.after:,}{busy[r.busy]}",
+            r.removed,
+            _format_size(r.freed),
+            r.spared,
+        )
         for r in results
     )
     print_table(("table", *numbers, "retained"), rows, title, right=numbers)
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     unit = 0
     while count >= 1000 and unit + 1 < len(_UNITS):
         count = count / 1000

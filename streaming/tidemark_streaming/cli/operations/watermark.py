@@ -10,12 +10,12 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import (
-    err,
     format_keys,
+    message_console,
     print_facts,
     print_table,
     print_warning,
-    step,
+    report_step,
 )
 from tidemark_streaming.cli.context import Home, SourceName
 from tidemark_streaming.cli.operations.lateness import recommend_bound
@@ -31,7 +31,7 @@ _TARGET = 0.001
 
 
 @with_json
-def command(
+def show_watermark(
     source: SourceName,
     lower: Annotated[
         bool,
@@ -81,11 +81,11 @@ def command(
     if recommend:
         return recommend_bound(source, _TARGET if target is None else target)
     home = Home()
-    lowered = home.source(source)
-    snapshot = home.snapshot()
+    lowered = home.find_source(source)
+    snapshot = home.open_snapshot()
     result: dict[str, object] = {}
     if lower:
-        result = _lower(home, lowered)
+        result = _lower_watermark(home, lowered)
     seen = snapshot.source(lowered)
     ahead = find(snapshot, lowered)
     result |= {
@@ -95,8 +95,8 @@ def command(
         "newest_event": format_instant(seen.newest_event),
     }
     warning = None if ahead is None else str(ahead)
-    partitions = _partitions(snapshot, lowered)
-    bases = _bases(snapshot, lowered)
+    partitions = _list_partitions(snapshot, lowered)
+    bases = _list_bases(snapshot, lowered)
 
     def show() -> None:
         print_facts({name.replace("_", " "): value for name, value in result.items()})
@@ -122,7 +122,7 @@ def command(
     return Output(data, show)
 
 
-def _bases(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
+def _list_bases(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
     """Return the bases of a derived source as of its newest arrival; none for other sources."""
     from tidemark.define.derived.derived_source import DerivedSource
     from tidemark_streaming.snapshot.bases import read_bases
@@ -145,7 +145,7 @@ def _bases(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
     return rows
 
 
-def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
+def _list_partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
     """Return the partitions of a source's `PerPartition` watermark; none for other watermarks."""
     from tidemark.define.watermarks import PerPartition
     from tidemark.store.event_log.arrival import read_arrivals
@@ -168,7 +168,7 @@ def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object
     ]
 
 
-def _lower(home: Home, source: "Source") -> dict[str, object]:
+def _lower_watermark(home: Home, source: "Source") -> dict[str, object]:
     """Lower the recorded watermarks, and recompute the assets of the source that have run."""
     from tidemark.run import runner
     from tidemark.store import operations
@@ -179,12 +179,12 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
 
     name = source.name
     owner = source.timeline_table.owner
-    assets = [d for d in home.known.transforms.values() if d.source.name == name]
+    assets = [d for d in home.definitions.transforms.values() if d.source.name == name]
     for asset in assets:
         if (blocker := find_blocker(home.settings, asset.name)) is not None:
             raise DataError(blocker)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
-    store = home.warehouse(validates=True)
+    store = home.open_warehouse(validates=True)
     with ExitStack() as recorded:
 
         def record() -> None:
@@ -194,12 +194,12 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
             o.owner == owner and o.kind is Kind.LOWER for o in operations.find_unfinished(folder)
         ):
             record()
-        with step(f"lower the watermark of {name}") as work:
+        with report_step(f"lower the watermark of {name}") as work:
             lowered = lower(store, source, on_change=record)
             work.note = format_count(lowered.arrivals, "arrival")
         ran = [d for d in assets if Asset(store, d).state.read_last_commit().commit_number >= 0]
         for asset in sorted(ran, key=lambda d: d.rolled_up_name is not None):
-            with step(f"recompute {asset.name}"):
+            with report_step(f"recompute {asset.name}"):
                 if asset.rolled_up_name is None:
                     # The asset's checkpoint can't be used with a rewritten timeline.
                     checkpoints.remove_checkpoint(store, asset.name)
@@ -207,7 +207,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
                 else:
                     runner.incremental(store, asset)
     if lowered.first is None:
-        err().print(f"All watermarks of '{name}' match the definition.")
+        message_console().print(f"All watermarks of '{name}' match the definition.")
     stale = [] if lowered.first is None else _list_stale_below(home, source)
     return {
         "lowered_arrivals": lowered.arrivals,
@@ -224,12 +224,12 @@ def _list_stale_below(home: Home, source: "Source") -> list[str]:
     from tidemark.store.graph import Graph
     from tidemark.store.lineage import Lineage
 
-    snapshot = home.snapshot()
+    snapshot = home.open_snapshot()
     names = list[str]()
     lineage = Lineage(snapshot.tables)
     folder = f"{home.settings.warehouse}/{home.settings.database}"
     for node in Graph.of_folder(folder).nodes_below(tables.source_owner(source.name)):
-        if (asset := home.known.transforms.get(node.name)) is not None:
+        if (asset := home.definitions.transforms.get(node.name)) is not None:
             stale = lineage.of_asset(asset)
         elif (derived := home.find_derived(node.name)) is not None:
             stale = lineage.of_source(derived)

@@ -9,12 +9,12 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import format_instant, parse_instant
 from tidemark_streaming.cli.console import (
-    err,
     format_keys,
     format_seconds,
+    message_console,
     print_facts,
     print_table,
-    step,
+    report_step,
 )
 from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range, resolve_windows
 from tidemark_streaming.cli.output import Output, with_json
@@ -47,7 +47,7 @@ class _Choice:
     def has_arrival(self) -> bool:
         return self.since_arrival is not None or self.arrived_from is not None
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Raise a DefinitionError if options can't be used together."""
         if self.since_arrival is not None and self.arrived_from is not None:
             raise DefinitionError("Use either --since-arrival or --arrived-from, not both.")
@@ -69,7 +69,7 @@ class _Choice:
 
 
 @with_json
-def command(
+def backfill_windows(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -138,8 +138,8 @@ def command(
             raise DefinitionError(
                 "--discard deletes the tables of --into NAME, and can't be used with other options."
             )
-        return _discard(asset, into)
-    choice.check()
+        return _discard_tables(asset, into)
+    choice.check_options()
     if too_late:
         return _include_too_late(asset, limit)
     if choice.has_arrival:
@@ -153,10 +153,10 @@ def _recompute_range(asset: str, choice: _Choice) -> Output:
 
     begin, end = parse_range(choice.begin, choice.end)
     home = Home()
-    transform = home.asset(asset)
-    store = home.warehouse(validates=True)
+    transform = home.find_asset(asset)
+    store = home.open_warehouse(validates=True)
     start, stop = resolve_windows(store, transform, begin, end)
-    with step(f"backfill {asset}") as work:
+    with report_step(f"backfill {asset}") as work:
         facts = runner.backfill(store, transform, start, stop, late_events=choice.late_events)
         work.note = format_count(facts.events, "event")
     return report_run(facts)
@@ -169,14 +169,14 @@ def _recompute_since(asset: str, choice: _Choice) -> Output:
 
     moment = None if choice.arrived_from is None else parse_instant(choice.arrived_from)
     home = Home()
-    transform = home.asset(asset)
+    transform = home.find_asset(asset)
     if choice.into is not None:
         # Refuse an invalid name before the engine starts.
         replay.side_definition(transform, choice.into)
-    store = home.warehouse(validates=True)
+    store = home.open_warehouse(validates=True)
     log = Log(store, transform.source)
     since = replay.find_first_arrival(log, choice.since_arrival, moment)
-    with step(f"backfill {asset}") as work:
+    with report_step(f"backfill {asset}") as work:
         if choice.into is None:
             result = replay.replay(store, transform, since)
         else:
@@ -186,15 +186,15 @@ def _recompute_since(asset: str, choice: _Choice) -> Output:
     return Output({**asdict(result), "facts": facts}, lambda: _print_replay(result))
 
 
-def _discard(asset: str, into: str) -> Output:
+def _discard_tables(asset: str, into: str) -> Output:
     """Delete the separate tables of an earlier backfill."""
     from tidemark.run.change import replay
     from tidemark.store.upkeep.dropping import drop_asset
 
     home = Home()
-    side = replay.side_definition(home.asset(asset), into)
-    store = home.warehouse()
-    with step(f"discard {side.name}") as work:
+    side = replay.side_definition(home.find_asset(asset), into)
+    store = home.open_warehouse()
+    with report_step(f"discard {side.name}") as work:
         tables = drop_asset(store, side)
         work.note = format_count(len(tables), "table")
     return Output({"asset": asset, "discarded": tables}, lambda: None)
@@ -205,9 +205,9 @@ def _include_too_late(asset: str, limit: int) -> Output:
     from tidemark.run import runner
 
     home = Home()
-    transform = home.asset(asset)
-    store = home.warehouse(validates=True)
-    with step(f"backfill {asset}") as work:
+    transform = home.find_asset(asset)
+    store = home.open_warehouse(validates=True)
+    with report_step(f"backfill {asset}") as work:
         correction = runner.correct(store, transform, max_listed=runner.MAX_LISTED_CHANGES)
         if correction is None:
             work.note = "nothing to correct"
@@ -215,14 +215,16 @@ def _include_too_late(asset: str, limit: int) -> Output:
             work.note = format_count(correction.windows, "window")
     if correction is None:
         message = f"No window of '{asset}' lacks a too-late event: there is nothing to correct."
-        return Output(None, lambda: err().print(message))
+        return Output(None, lambda: message_console().print(message))
     data = {**asdict(correction), "facts": to_json(correction.facts)}
     return Output(data, lambda: _print_correction(asset, correction, limit))
 
 
 def _print_replay(result: "ReplayResult") -> None:
     if result.facts is None:
-        err().print(f"No arrival since {result.since:,} has an event: nothing was computed.")
+        message_console().print(
+            f"No arrival since {result.since:,} has an event: nothing was computed."
+        )
         return
     start = format_instant(result.facts.window_from)
     end = format_instant(result.facts.window_to)

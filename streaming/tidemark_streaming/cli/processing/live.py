@@ -55,7 +55,7 @@ class View:
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None
 
-    def look(self) -> Look:
+    def read_state(self) -> Look:
         """Read the tables. Include published rows only if a run is new since the last call."""
         t = self._transform
         asset = self._snapshot.asset(t)
@@ -69,11 +69,11 @@ class View:
         self._first = self._first or look
         return look
 
-    def fresh(self) -> list[dict[str, Any]]:
+    def take_new_runs(self) -> list[dict[str, Any]]:
         """Return the runs in the ledger since the last call; all runs at the first call."""
         return self._newer.take()
 
-    def render(self, look: Look) -> RenderableType:
+    def render_panel(self, look: Look) -> RenderableType:
         """Return the view for a terminal."""
         source = look.source
         asset = look.asset
@@ -101,20 +101,20 @@ class View:
         )
         body.add_row(
             "[dim]watermark",
-            self._watermark(look),
+            self._describe_watermark(look),
             "[dim]late",
-            self._count(asset.late, first.asset.late, "yellow"),
+            self._format_increase(asset.late, first.asset.late, "yellow"),
         )
         limited = f"[yellow]{asset.waiting}" if asset.limited_by else ""
-        too_late = self._count(asset.too_late, first.asset.too_late, "red")
+        too_late = self._format_increase(asset.too_late, first.asset.too_late, "red")
         body.add_row("[dim]back-pressure" if limited else "", limited, "[dim]too late", too_late)
         parts: list[RenderableType] = [body]
         if self._expected is not None:
             parts.append(ProgressBar(self._expected, asset.as_of + 1 - (first.asset.as_of + 1)))
-        parts += ["", "[dim]last published[/]", self._windows()]
+        parts += ["", "[dim]last published[/]", self._make_windows_table()]
         return Panel(Group(*parts), title=f"[bold]{self._transform.name}", title_align="left")
 
-    def line(self, look: Look) -> str:
+    def render_line(self, look: Look) -> str:
         """Return the view as one line, for a log."""
         source = look.source
         asset = look.asset
@@ -125,29 +125,29 @@ class View:
             f"too late {asset.too_late:,}" + (f"  {asset.waiting}" if asset.limited_by else "")
         )
 
-    def _watermark(self, look: Look) -> str:
+    def _describe_watermark(self, look: Look) -> str:
         mark = look.source.watermark
         newest = look.source.newest_event
         if mark is None or newest is None or mark > newest:
             return format_instant(mark) or "-"
         return f"{format_instant(mark)} [dim]({format_duration(newest - mark)} behind)"
 
-    def _count(self, current: int, before: int, colour: str) -> str:
+    def _format_increase(self, current: int, before: int, colour: str) -> str:
         fresh = f" [dim](+{current - before:,})" if current > before else ""
         return f"[bold {colour}]{current:,}[/]{fresh}"
 
-    def _windows(self) -> Table:
+    def _make_windows_table(self) -> Table:
         t = self._transform
         table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
         columns = ["window_start", *t.keys, *t.aggregates, "late_events", "revision", "timing"]
         for name in columns:
             table.add_column("window" if name == "window_start" else name, no_wrap=True)
         for row in self._recent:
-            table.add_row(*(_text(row[name]) for name in columns))
+            table.add_row(*(_format_cell(row[name]) for name in columns))
         return table
 
 
-def _text(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

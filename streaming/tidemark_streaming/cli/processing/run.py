@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark_streaming.cli.console import err, print_warning, step
+from tidemark_streaming.cli.console import message_console, print_warning, report_step
 from tidemark_streaming.cli.context import Asset, BytesPerRun, Home, RowsPerRun
 from tidemark_streaming.cli.output import Output, with_json
 from tidemark_streaming.cli.processing.run_report import print_run, to_json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @with_json
-def command(
+def run_asset(
     asset: Asset,
     limit: Annotated[
         int | None,
@@ -40,22 +40,24 @@ def command(
     from tidemark_streaming.ingest.future_watermark import find
 
     home = Home()
-    transform = home.asset(asset)
-    store = home.warehouse(validates=True)
-    with step(f"run {asset}") as work:
+    transform = home.find_asset(asset)
+    store = home.open_warehouse(validates=True)
+    with report_step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         facts = incremental(store, transform, limit=admission)
         work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
     if facts is None:
         message = explain_no_run(home, transform)
-        return Output(None, lambda: err().print(message))
-    if (ahead := find(home.snapshot(), transform.source)) is not None:
+        return Output(None, lambda: message_console().print(message))
+    if (ahead := find(home.open_snapshot(), transform.source)) is not None:
         print_warning(str(ahead))
 
     def show() -> None:
         print_run(facts)
         if facts.limited_by is not None:
-            err().print(f"More arrivals are pending: this run was limited by {facts.limited_by}.")
+            message_console().print(
+                f"More arrivals are pending: this run was limited by {facts.limited_by}."
+            )
 
     return Output(to_json(facts), show)
 
@@ -66,7 +68,7 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
 
     asset = transform.name
     source = transform.source
-    progress = home.snapshot().source(source)
+    progress = home.open_snapshot().source(source)
     behind = {name: count for name, count in progress.lag_arrivals.items() if count}
     if behind:
         missing = " and ".join(
@@ -79,7 +81,9 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
         )
     if not progress.arrivals:
         bases = source.base_sources if isinstance(source, DerivedSource) else ()
-        first = next((b.name for b in bases if not home.snapshot().source(b).arrivals), source.name)
+        first = next(
+            (b.name for b in bases if not home.open_snapshot().source(b).arrivals), source.name
+        )
         return (
             f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "
             f"{first}` adds them."

@@ -15,7 +15,7 @@ from tidemark_streaming.cli.console import (
     print_facts,
     print_status,
     print_warning,
-    step,
+    report_step,
 )
 from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.interrupt import handle_termination
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @with_json
-def command(
+def publish_results(
     asset: Asset,
     following: Annotated[
         bool,
@@ -56,13 +56,13 @@ def command(
     home = Home()
     if following:
         logs.begin(home.settings, "sink")
-    transform = home.asset(asset)
+    transform = home.find_asset(asset)
     topic = topic_of(transform)
-    store = home.warehouse()
+    store = home.open_warehouse()
     began = time.monotonic()
     published = PublishResult(0, 0, None)
     last_warning = ""
-    with step(f"publish {asset}") as work:
+    with report_step(f"publish {asset}") as work:
         if following:
             handle_termination()
 
@@ -71,7 +71,7 @@ def command(
                 published = published.and_then(more)
                 last_warning = ""
                 entry.mark_healthy()
-                work.show(f"follow {asset}: {format_count(published.records, 'record')}")
+                work.show_activity(f"follow {asset}: {format_count(published.records, 'record')}")
                 sink_position = more.position
                 logs.log(
                     "published",

@@ -11,7 +11,13 @@ from rich.live import Live
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
+from tidemark_streaming.cli.console import (
+    message_console,
+    print_status,
+    print_warning,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.context import ArrivalsPerRun, Asset, BytesPerRun, Home, RowsPerRun
 from tidemark_streaming.cli.interrupt import handle_termination
 
@@ -25,7 +31,7 @@ LOOK_EVERY = 1.0
 """Seconds between two polls of the tables."""
 
 
-def command(
+def stream_asset(
     asset: Asset,
     arrivals_per_run: ArrivalsPerRun = None,
     rows_per_run: RowsPerRun = None,
@@ -60,19 +66,19 @@ def command(
     settings = home.settings
     if not stop:
         logs.begin(settings, "stream")
-    transform = home.asset(asset)
+    transform = home.find_asset(asset)
     if stop:
-        store = connect(home, asset)
+        store = connect_to_stream(home, asset)
         wished = desired_streams.cancel(settings, asset)
         expected = foreground.forget(settings, foreground.STREAM, asset)
-        with step(f"stop the stream of {asset}"):
+        with report_step(f"stop the stream of {asset}"):
             stopped = continuous.stop(store, transform)
         if not (stopped or wished or expected):
             raise EngineError(f"No stream of '{asset}' is running.")
         return
 
     def start(store: "Warehouse") -> "StreamingQuery":
-        with step(f"start the stream of {asset}"):
+        with report_step(f"start the stream of {asset}"):
             return continuous.start(store, transform, admission=admission, watched=not detach)
 
     def warn_without_ingest() -> None:
@@ -84,21 +90,21 @@ def command(
             print_warning(warning)
 
     if detach:
-        start(connect(home, asset))
+        start(connect_to_stream(home, asset))
         warn_without_ingest()
         desired_streams.request(settings, asset, admission)
         foreground.forget(settings, foreground.STREAM, asset)
-        out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
+        result_console().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     handle_termination()
     view = View(settings, transform)
     outage = Outage(print_warning)
     if logs.is_structured():
         # Skip earlier runs, so that only new runs are logged.
-        view.fresh()
+        view.take_new_runs()
 
     def reconnect() -> "tuple[Warehouse, StreamingQuery]":
-        store = connect(home, asset)
+        store = connect_to_stream(home, asset)
         # If the engine was only unreachable, the query still runs on it.
         running = continuous.find(store, transform)
         return store, start(store) if running is None or not is_own(store.spark) else running
@@ -109,7 +115,7 @@ def command(
         return ended
 
     def connect_first() -> "Warehouse":
-        store = connect(home, asset)
+        store = connect_to_stream(home, asset)
         continuous.stop_orphan(store, transform)
         return store
 
@@ -164,14 +170,14 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     )
 
 
-def connect(home: Home, asset: str) -> "Warehouse":
+def connect_to_stream(home: Home, asset: str) -> "Warehouse":
     """Return a warehouse in the Spark session of an asset's streaming query.
 
     All processes that connect to this asset share the session.
     """
     from tidemark_streaming.streams import continuous
 
-    return home.warehouse(continuous.session_id(home.settings, asset))
+    return home.open_warehouse(continuous.session_id(home.settings, asset))
 
 
 def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
@@ -199,22 +205,22 @@ def follow_query(view: "View", is_finished: Callable[["Look"], bool]) -> None:
     Show a live view on a terminal, or else a line per change. Structured logs get a record per run
     instead.
     """
-    console = err()
+    console = message_console()
     if logs.is_structured():
-        _log(view, is_finished)
+        _log_runs(view, is_finished)
         return
     if console.is_terminal:
-        look = view.look()
-        with Live(view.render(look), console=console, auto_refresh=False) as live:
+        look = view.read_state()
+        with Live(view.render_panel(look), console=console, auto_refresh=False) as live:
             while not is_finished(look):
                 time.sleep(LOOK_EVERY)
-                look = view.look()
-                live.update(view.render(look), refresh=True)
+                look = view.read_state()
+                live.update(view.render_panel(look), refresh=True)
         return
     last_line = ""
     while True:
-        look = view.look()
-        line = view.line(look)
+        look = view.read_state()
+        line = view.render_line(look)
         if line != last_line:
             console.print(line, soft_wrap=True)
             last_line = line
@@ -223,10 +229,10 @@ def follow_query(view: "View", is_finished: Callable[["Look"], bool]) -> None:
         time.sleep(LOOK_EVERY)
 
 
-def _log(view: "View", is_finished: Callable[["Look"], bool]) -> None:
+def _log_runs(view: "View", is_finished: Callable[["Look"], bool]) -> None:
     while True:
-        ended = is_finished(view.look())
-        for run in view.fresh():
+        ended = is_finished(view.read_state())
+        for run in view.take_new_runs():
             logs.log("ran", **logs.of_run(run))
         if ended:
             return

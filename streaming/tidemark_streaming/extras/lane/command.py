@@ -10,7 +10,13 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
+from tidemark_streaming.cli.console import (
+    message_console,
+    print_status,
+    print_warning,
+    report_step,
+    result_console,
+)
 from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.output import Json, print_json
 from tidemark_streaming.extras.lane.name import NAME
@@ -60,7 +66,7 @@ def run_command(
     lanes = domains.load_domains(settings.domains).pipelines_of(Lane)
     lane = domains.find_object(settings, NAME, name, lanes)
     if stop:
-        with step(f"stop {lane}"):
+        with report_step(f"stop {lane}"):
             expected = foreground.forget(settings, NAME, name)
             if not (home.stop_lane(settings, name) or expected):
                 raise EngineError(f"{lane} is not running.")
@@ -68,7 +74,9 @@ def run_command(
     if detach:
         _start_lane(settings, lane, trigger)
         foreground.forget(settings, NAME, name)
-        out().print(f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True)
+        result_console().print(
+            f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True
+        )
         return
     with foreground.running(settings, NAME, name) as entry:
         queries = _start_lane(settings, lane, trigger)
@@ -85,8 +93,8 @@ def _start_lane(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Querie
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.extras.lane import home, query
 
-    with step(f"start {lane}") as work:
-        lane_settings = home.ensure_engine(settings, lane, work.show)
+    with report_step(f"start {lane}") as work:
+        lane_settings = home.ensure_engine(settings, lane, work.show_activity)
         spark = home.open_session(lane_settings)
         try:
             tables = Warehouse.of_project(lane_settings, spark)
@@ -172,8 +180,8 @@ def _list_lanes(settings: Settings, *, json: bool) -> None:
     for name, runs in running.items():
         state = "[green]running[/]" if runs else "[red]not running[/]"
         where = f"{', '.join(came[name])} → {', '.join(went[name])}"
-        out().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
+        result_console().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
     if not running:
-        err().print(
+        message_console().print(
             "No domain defines a lane. Lanes are defined in the module `lanes` of a domain."
         )

@@ -17,7 +17,7 @@ from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.cli.console import out
+from tidemark_streaming.cli.console import result_console
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,7 +97,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(sys, "stdout", screen)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", "60")
-        assert out().width == 60
+        assert result_console().width == 60
 
 
 @pytest.mark.parametrize(
