@@ -144,7 +144,7 @@ class Definition(ABC):
 
     def _check_expectations(self) -> None:
         declared: Sequence[object] = self.expectations
-        converted = tuple(as_expectation(expectation) for expectation in declared)
+        converted = tuple(_convert(expectation) for expectation in declared)
         object.__setattr__(self, "expectations", converted)
         names = set[str]()
         for expectation in converted:
@@ -226,3 +226,9 @@ class Definition(ABC):
             return TableName(name, owner, role, bases=self.base_owners)
         owner = tables.asset_owner(self.side_of)
         return TableName(name, owner, role, side=self.name, bases=self.base_owners)
+
+
+def _convert(expectation: object) -> Expectation:
+    if isinstance(expectation, Expectation):
+        return expectation
+    return as_expectation(expectation)

@@ -20,7 +20,7 @@ the files were written.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -215,8 +215,12 @@ _NEWEST, _LIVE = name_helper("newest"), name_helper("live")
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
     """Return pairs of an arrival and the newest event time of all arrivals before it."""
-    newest = accumulate((None, *(a.max_event_time for a in timeline)), latest_watermark)
-    return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
+    pairs = list[tuple[int, int | None]]()
+    newest = None
+    for arrival in timeline:
+        pairs.append((arrival.arrival, newest))
+        newest = latest_watermark([newest, arrival.max_event_time])
+    return pairs
 
 
 def _measure_columns(lag: Column) -> list[Column]:

@@ -167,7 +167,7 @@ def _ignore_changed_results(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_lateness_in_chains(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chain, "wait", property(lambda _: 0))
+    patch.setattr(Chain, "settling_time", property(lambda _: 0))
 
 
 def _count_late_events_in_backfills(patch: pytest.MonkeyPatch) -> None:

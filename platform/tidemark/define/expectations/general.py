@@ -176,10 +176,7 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
     )
 
 
-def as_expectation(expectation: object) -> Expectation:
-    """Return the expectation itself, or one that an object of Great Expectations describes."""
-    if isinstance(expectation, Expectation):
-        return expectation
+def as_expectation(expectation: object) -> General:
     if not any(c.__module__.startswith("great_expectations.") for c in type(expectation).__mro__):
         raise DefinitionError(
             f"{expectation!r} is not an expectation: use a function of tidemark.expect, or an "
