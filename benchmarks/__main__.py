@@ -31,7 +31,7 @@ from benchmarks.peers.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS,
 from tidemark import engine
 from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 
 Figures = dict[str, Measured]
 
@@ -80,9 +80,9 @@ class _Arena:
             for commit in ingest(
                 self._bench.warehouse, self._connector, batch=self._connector.batch
             ):
-                done = f"events into the log: arrival {commit.done} of {commit.pending}"
+                done = f"events into the log: arrival {commit.committed} of {commit.pending}"
                 progress.update(task, description=done)
-            end(self._bench.warehouse, SOURCE)
+            end_source(self._bench.warehouse, SOURCE)
         console.print(f"  {self._connector.events:,} events have landed and are in the log")
 
     def compete(self, workload: Workload, warming: int, repetitions: int) -> Figures:

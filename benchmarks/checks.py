@@ -24,7 +24,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
 from tidemark.expect import Expectation
 from tidemark.run import backfill, incremental
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 
 EVENTS = 1_000_000
 PLAIN = replace(PER_MINUTE, window=Tumbling("17 minutes"))
@@ -62,7 +62,7 @@ def _bench(
     with console.status(f"generating {events:,} events"):
         for _ in ingest(warehouse, GeneratedConnector(events), batch=100):
             pass
-        end(warehouse, SOURCE)
+        end_source(warehouse, SOURCE)
     figures = {(mode, suite): Measured() for mode in MODES for suite in SUITES}
     rows = 0
     for repetition in range(repetitions + 1):

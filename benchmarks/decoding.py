@@ -115,14 +115,14 @@ def _measure(
 
     def read() -> None:
         for value in values:
-            avro.event(value)
+            avro.decode_event(value)
 
     def read_by_fastavro() -> None:
         for value in values:
             fastavro.schemaless_reader(io.BytesIO(value), parsed)
 
     def decode() -> None:
-        avro.decode(column, columns)
+        avro.decode_values(column, columns)
 
     return (
         _per_second(read, len(values), rounds),

@@ -109,7 +109,7 @@ def _settings() -> Iterator[Settings]:
     settings = Settings(home=folder, kafka_port=free_port(), remote=None)
     try:
         with console.status("starting a broker"):
-            broker.start(settings)
+            broker.start_broker(settings)
         yield settings
     finally:
         for name in TRIGGERS:
@@ -149,7 +149,7 @@ def _lane(settings: Settings, trigger: Trigger) -> Lane:
     connector = KafkaConnector(_SOURCE, [topic], servers=settings.kafka_servers)
     stamped = {"message.timestamp.type": "LogAppendTime"}
     names = [NewTopic(f"{topic}_{name}", 1, 1, config=stamped) for name in ("first", "others")]
-    Cluster(settings.kafka_servers, {}).create([NewTopic(topic, 1, 1), *names])
+    Cluster(settings.kafka_servers, {}).create_topics([NewTopic(topic, 1, 1), *names])
     return Lane(
         name=_name(trigger),
         connector=connector,

@@ -81,7 +81,7 @@ def main() -> int:
     with own_engine("4g") as settings:
         settings = settings.model_copy(update={"kafka_port": free_port()})
         try:
-            broker.start(settings, console.print)
+            broker.start_broker(settings, console.print)
             found = _contenders(settings, given.contenders)
             if given.aging:
                 return _age(settings, found[0], given)
@@ -126,7 +126,10 @@ def _engine_process(settings: Settings) -> int:
 
 
 def _contenders(settings: Settings, names: list[str]) -> list[Contender]:
-    admin, found = AdminClient({"bootstrap.servers": broker.address(settings)}), list[Contender]()
+    admin, found = (
+        AdminClient({"bootstrap.servers": broker.broker_address(settings)}),
+        list[Contender](),
+    )
     topics = dict[str, Sent]()
     for name in names:
         topic = re.sub(r"\W+", "_", name) if name in _PEERS else ways.SOURCE

@@ -25,7 +25,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import end
+from tidemark_streaming.ingest.ingest import end_source
 
 WARMING = 10
 """The number of warm-up increments.
@@ -96,7 +96,7 @@ class Rounds:
     def differing(self) -> int:
         """End the source. Return how many windows of the assets differ from the peer's windows."""
         warehouse, wrong = open_warehouse(self._settings), 0
-        end(warehouse, SOURCE)
+        end_source(warehouse, SOURCE)
         for asset in (CHECKED, UNCHECKED):
             with console.status(f"comparing {asset.name} with the peer"):
                 incremental(warehouse, asset)

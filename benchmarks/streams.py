@@ -131,9 +131,9 @@ def _measure(settings: Settings, tills: list[Small], seconds: float) -> Iterator
         for till in tills:
             session = continuous.session_id(here, till.transform.name)
             spark = engine.connect_session(settings, session)
-            continuous.start(Warehouse(spark, settings.warehouse, "bench"), till.transform)
+            continuous.start_query(Warehouse(spark, settings.warehouse, "bench"), till.transform)
     yield meter.cost
-    running = queries.running(here, names)
+    running = queries.find_running(here, names)
     if len(running) < len(tills):
         raise RuntimeError(f"{len(running)} streams run, of {len(tills)}.")
     with _supervise(here, tills) as tick:
@@ -162,7 +162,7 @@ def _supervise(settings: Settings, tills: list[Small]) -> Iterator[Callable[[], 
     """Yield a function that runs one tick of the sensor that supervises the streams."""
     transforms = {till.transform.name: till.transform for till in tills}
     for name in transforms:
-        desired_streams.request(settings, name)
+        desired_streams.request_stream(settings, name)
     [sensor] = streams("tills", transforms).sensors or []
     assert isinstance(sensor, dg.SensorDefinition)
     resources, cursor = {"tidemark": TidemarkResource(settings)}, None

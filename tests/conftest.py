@@ -199,8 +199,8 @@ def topics() -> Iterator[Topics]:
         else:
             home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
             settings = Settings(home=home, kafka_port=free_port())
-        broker.start(settings)
-    yield Topics(broker.address(settings), settings.home / "kafka" / "data")
+        broker.start_broker(settings)
+    yield Topics(broker.broker_address(settings), settings.home / "kafka" / "data")
     if not kept:
         broker.broker_process(settings).stop(deadline=5)
 

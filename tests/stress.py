@@ -173,7 +173,7 @@ def stress(
         )
         queries: list[StreamingQuery] = []
         for transform in transforms[: len(STREAMS)]:
-            queries.append(continuous.start(store(), transform, admission=Admission(1)))
+            queries.append(continuous.start_query(store(), transform, admission=Admission(1)))
             stack.callback(queries[-1].stop)
         for events in arrivals(count):
             ingest(warehouse, SOURCE, [events], ends=False)

@@ -115,7 +115,7 @@ class _LandedConnector:
     folder: Path
     increments: int
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [
             Chunk(position=str(n), arrived_at=BEGIN + (n + 1) * SPAN, bytes=EVENTS // ARRIVALS * 40)
             for n in range(len(timeline), self.increments * ARRIVALS)

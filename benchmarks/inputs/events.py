@@ -74,7 +74,7 @@ class GeneratedConnector:
         """The number of arrivals per commit: a tenth of all, or fewer if arrivals are large."""
         return max(1, min(self.arrivals // PIECES, _COMMIT // self._size))
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [
             Chunk(position=str(n), arrived_at=self._sent_at(n + 1), bytes=self._size * 24)
             for n in range(len(timeline), self.arrivals)

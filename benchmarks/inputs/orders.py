@@ -43,7 +43,7 @@ class Stream:
     seed: int
     arrivals: int = ARRIVALS
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         bounds = [self._bounds(n) for n in range(self.arrivals)]
         return [
             Chunk(str(n), BEGIN + self._time(last), bytes=(last - first) * 24)

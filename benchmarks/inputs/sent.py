@@ -30,7 +30,7 @@ class Sent:
         """Send events at a steady rate. Return when each was sent, in seconds since 1970."""
         file = self._settings.home / "sent.npz"
         arguments = [
-            broker.address(self._settings),
+            broker.broker_address(self._settings),
             self._topic,
             str(rate),
             str(seconds),

@@ -18,8 +18,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.files.recording import Recording
-from tidemark_streaming.ingest.ingest import end, ingest
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.ingest import end_source, ingest
+from tidemark_streaming.ingest.play import play_files
 
 SOURCES = (sources.persons, sources.auctions, sources.bids)
 SPAN = "5 minutes"
@@ -51,11 +51,13 @@ def land(
     """
     given = (connectors.persons, connectors.auctions, connectors.bids)
     for source, records, known in zip(SOURCES, events, given, strict=True):
-        recording = Recording(source, lambda records=records: records).ingestion
+        recording = Recording(source, lambda records=records: records).to_ingestion
         ingestion = replace(recording, lookups=known.lookups)
-        for _ in play(warehouse, ingestion, landing / source.name, Excerpt(span=span), batch=None):
+        for _ in play_files(
+            warehouse, ingestion, landing / source.name, Excerpt(span=span), batch=None
+        ):
             pass
-        end(warehouse, source)
+        end_source(warehouse, source)
 
 
 def run_batch(warehouse: Warehouse, query: Query) -> Outcome:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.measuring.own import open_warehouse
 from benchmarks.sales.transforms import sales_by_shop
 from tidemark.base.settings import Settings
-from tidemark_streaming.kafka.broker import address
+from tidemark_streaming.kafka.broker import broker_address
 
 SCHEMA = "at TIMESTAMP, shop STRING, amount DOUBLE"
 COMMAND = str(Path(sys.executable).with_name("tidemark"))
@@ -172,7 +172,7 @@ def _running(query: StreamingQuery) -> Iterator[None]:
 def _sales(spark: SparkSession, settings: Settings, topic: str) -> DataFrame:
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", address(settings))
+        .option("kafka.bootstrap.servers", broker_address(settings))
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()

@@ -52,7 +52,7 @@ class _LaterEvents:
     earlier: GeneratedConnector
     source: Source
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         if len(timeline) > self.earlier.arrivals:
             return []
         arrived_at = timeline[-1].arrived_at + 1_000_000

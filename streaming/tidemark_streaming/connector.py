@@ -111,7 +111,7 @@ class Chunk:
             ) from None
 
 
-def processing_time(timestamp: int, before: int | None) -> int:
+def processing_time(timestamp: int, previous_time: int | None) -> int:
     """Return the processing time of an arrival, in microseconds.
 
     A file's modification time or a commit's timestamp may be wrong. A time in the future would stay
@@ -120,12 +120,12 @@ def processing_time(timestamp: int, before: int | None) -> int:
 
     Args:
         timestamp: the time of the arrival according to the outside system, in microseconds.
-        before: the processing time of the previous arrival; None for the first arrival.
+        previous_time: the processing time of the previous arrival; None for the first arrival.
     """
     clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
-    if before is None:
+    if previous_time is None:
         return clamped
-    return max(clamped, before)
+    return max(clamped, previous_time)
 
 
 class Connector(Protocol):
@@ -134,7 +134,7 @@ class Connector(Protocol):
     @property
     def source(self) -> Source: ...
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         """Return the pending arrivals, in order. `timeline` has all previous arrivals."""
         ...
 
@@ -169,7 +169,7 @@ class ExplainsErrors(Protocol):
     The engine reads or computes the rows of such a connector.
     """
 
-    def explain(self, error: PySparkException) -> DataError | None:
+    def explain_error(self, error: PySparkException) -> DataError | None:
         """Return an error about the data, if a problem in the data caused the engine's error; else
         None."""
         ...
@@ -189,7 +189,7 @@ class Prefetching(Protocol):
 class Decoder(Protocol):
     """A connector that can decode dead letters again."""
 
-    def decode(self, letters: pa.Table) -> pa.Table:
+    def decode_letters(self, letters: pa.Table) -> pa.Table:
         """Decode dead letters, which may have been corrected. Return rows as `read` returns them.
 
         Args:

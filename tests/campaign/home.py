@@ -88,8 +88,8 @@ class Home:
         ends.callback(self._down)
         ends.callback(self.rest)
         ends.callback(self.ending.set)
-        broker.start(settings)
-        topics = Topics(broker.address(settings))
+        broker.start_broker(settings)
+        topics = Topics(broker.broker_address(settings))
         topics.create(partitions=2, name=TOPIC)
         engine.ensure_engine(settings)
         self.producer = Producer(topics, TOPIC, rate, seed)
@@ -121,7 +121,7 @@ class Home:
         """Return whether the topic contains that version of the published table."""
         try:
             stands, head = (
-                self._topic.position(),
+                self._topic.read_position(),
                 self._tables.find_head(numbers_counted.published_table),
             )
         except TidemarkError:
@@ -145,7 +145,7 @@ class Home:
 
     def brought(self) -> int:
         """Return the number of ingested records, including undecodable ones."""
-        return sum(a.rows + a.dead_letters for a in self.snapshot.timeline(numbers.name))
+        return sum(a.rows + a.dead_letters for a in self.snapshot.read_timeline(numbers.name))
 
     def supervise(self) -> None:
         """Let Dagster's daemon supervise a stream, in parallel with an ingest without runs."""
@@ -158,11 +158,11 @@ class Home:
 
     def request(self) -> None:
         """Request the stream, as `tidemark stream --detach` does."""
-        desired_streams.request(self.settings, numbers_counted.name)
+        desired_streams.request_stream(self.settings, numbers_counted.name)
 
     def rest(self) -> list[str]:
         """Stop the commands. Return messages about their unexpected exits."""
-        desired_streams.cancel(self.settings, numbers_counted.name)
+        desired_streams.cancel_request(self.settings, numbers_counted.name)
         for name in ("daemon", "webserver", "watch"):
             services.find_service(self.settings, name).stop()
         for kept in (self.stream, self.ingest):

@@ -16,7 +16,7 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import end
+from tidemark_streaming.ingest.ingest import end_source
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.sink import SinkWriter
 
@@ -201,11 +201,11 @@ def _examined(settings: Settings, report: Report) -> list[str]:
     spark = engine.connect_session(settings)
     try:
         warehouse = Warehouse(spark, settings.warehouse, settings.database)
-        end(warehouse, declared())
+        end_source(warehouse, declared())
         while incremental(warehouse, numbers_counted) is not None:
             pass
-        SinkWriter(warehouse, numbers_counted).publish()
-        return [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
+        SinkWriter(warehouse, numbers_counted).publish_changes()
+        return [*wrong(warehouse, broker.broker_address(settings), report.sent, report.poison)]
     finally:
         # Otherwise it stays the default session of Spark's functions for later callers.
         spark.stop()

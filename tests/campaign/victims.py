@@ -126,7 +126,7 @@ class Victims:
 
     def _start_broker(self, away: float) -> None:
         if not self._home.ending.wait(away):
-            broker.start(self._home.settings)
+            broker.start_broker(self._home.settings)
 
     def _kill_command(self, kind: str) -> Callable[[], bool] | None:
         """Kill a rebuild, or the promotion of a finished one, at a random moment."""

@@ -52,7 +52,7 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(engine: Settings, landing: Path) -> Iterator[Page]:
     """Yield a browser page on a platform whose landing folder has 32 days of flights."""
-    list(recording.play(landing / "flights", Excerpt(days=32)))
+    list(recording.write_files(landing / "flights", Excerpt(days=32)))
     database = f"end_to_end_{uuid4().hex[:12]}"
     ports = {"webserver_port": free_port(), "watch_port": free_port()}
     settings = engine.model_copy(update={"landing": str(landing), "database": database, **ports})
@@ -223,7 +223,7 @@ def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: 
         launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))
     # The landing sensor is on and ingests the files. The stream then processes the arrivals.
     with launched(page):
-        list(recording.play(landing / "flights", Excerpt(days=36)))
+        list(recording.write_files(landing / "flights", Excerpt(days=36)))
     wait_for_partitions(page, "departures_hourly", 35)
     page.goto("/assets/departures_hourly?view=partitions&partition=2013-02-03")
     page.get_by_text("Materialized (35)").wait_for()
@@ -250,7 +250,7 @@ def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: 
 
 @pytest.mark.nightly
 def test_an_impossible_wind_speed_is_quarantined_until_released(page: Page, landing: Path) -> None:
-    list(weather.play(landing / "weather", Excerpt(start="2013-02-12", days=1)))
+    list(weather.write_files(landing / "weather", Excerpt(start="2013-02-12", days=1)))
     with launched(page):
         materialize(page, "weather_log")
     with launched(page):

@@ -205,7 +205,9 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     page: Page, complaints: list[str], settings: Settings
 ) -> None:
     now = time.time_ns() // 1000
-    runs, lost = (desired_streams.request(settings, asset) for asset in ("by_minute", "by_hour"))
+    runs, lost = (
+        desired_streams.request_stream(settings, asset) for asset in ("by_minute", "by_hour")
+    )
     why = "There is no topic 'x'."
     supervisor.write_statuses(
         settings,
@@ -222,7 +224,7 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     given_up = page.locator(state.format("by_hour"))
     expect(given_up).to_have_text("✕ given up")
     assert given_up.get_attribute("title") == why
-    follows = foreground.running(settings, INGEST, "clicks", ("clicks_by_10s",))
+    follows = foreground.record_running(settings, INGEST, "clicks", ("clicks_by_10s",))
     brought = page.locator("[data-source=clicks] .state")
     with follows:
         expect(page.locator(state.format("clicks_by_10s"))).to_have_text("● run by its ingest")
@@ -233,7 +235,7 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     end_with_an_error(settings, "lane", "clicks_on")
     expect(page.locator("[data-pipeline=clicks_on] .state")).to_have_text("✕ ended with an error")
     out = page.locator("[data-topic=clicks_counted] .state")
-    with foreground.running(settings, SINK, "clicks_by_10s"):
+    with foreground.record_running(settings, SINK, "clicks_by_10s"):
         expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")
     end_with_an_error(settings, SINK, "clicks_by_10s")
     expect(out).to_have_text("✕ ended with an error")

@@ -134,7 +134,7 @@ def following(log: Path) -> Iterator[None]:
 
 def await_events(settings: Settings, count: int) -> None:
     deadline = time.monotonic() + PATIENCE
-    while sum(a.rows for a in Snapshot(settings).timeline("orders")) < count:
+    while sum(a.rows for a in Snapshot(settings).read_timeline("orders")) < count:
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
@@ -214,7 +214,9 @@ def played(
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
     # The stream's worker does not have the settings of this test.
     asset = replace(orders_hourly, sink=KafkaSink(PANES, topics.servers))
-    assert continuous.start(warehouse, asset, available_now=True).awaitTermination(int(PATIENCE))
+    assert continuous.start_query(warehouse, asset, available_now=True).awaitTermination(
+        int(PATIENCE)
+    )
     bring_out(warehouse, asset)
     for name, *arguments in (
         ("prepared", "tap", "orders_hourly", "--step", "prepared", "--json"),
@@ -235,7 +237,7 @@ def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            SinkWriter(warehouse, asset).publish()
+            SinkWriter(warehouse, asset).publish_changes()
         except ConflictError:
             assert time.monotonic() < deadline
             time.sleep(1)
@@ -303,7 +305,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     assert parity(warehouse, played.asset).equal
     # The topic still has the sent records until the sink retracts them.
     assert found(topics.files(PANES), published)
-    SinkWriter(warehouse, played.asset).publish()
+    SinkWriter(warehouse, played.asset).publish_changes()
     table = Table("retracting")
     for record in records(topics.servers, PANES):
         table.take(*record)

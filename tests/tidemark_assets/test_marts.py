@@ -48,7 +48,7 @@ from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.dbt.mart_rows import resting_on
 from tidemark_streaming.dbt.marts import DBT, Marts, run_dbt
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.play import play_files
 
 # Each start of dbt takes four seconds of CPU time.
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ class Platform:
     def arrive(self, excerpt: Excerpt) -> None:
         """Ingest flights, and publish the windows that they fire."""
         landing = Path(self.settings.landing) / ingestion.source.name
-        for _ in play(self.warehouse, ingestion, landing, excerpt, batch=None):
+        for _ in play_files(self.warehouse, ingestion, landing, excerpt, batch=None):
             pass
         incremental(self.warehouse, departures_by_carrier)
 

@@ -26,7 +26,11 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.arrival_facts import check_decodable, check_event_times, observe
+from tidemark_streaming.ingest.arrival_facts import (
+    check_decodable,
+    check_event_times,
+    summarize_rows,
+)
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.payloads import Avro, Json, Payload, Protobuf
 from tidemark_streaming.payloads.csv_records import Csv
@@ -121,9 +125,9 @@ def arrive(case: Case, landing: Path) -> Iterator[tuple[pa.Table, Mapping[int, S
     for poll in case.polls:
         land(poll, landing)
         connector = case.connector(landing)
-        chunks = connector.pending(timeline)
+        chunks = connector.list_pending(timeline)
         rows = pa.concat_tables(connector.read(NO_ENGINE, chunks)) if chunks else pa.table({})
-        facts = observe(case.source, rows, chunks, NO_ENGINE) if chunks else {}
+        facts = summarize_rows(case.source, rows, chunks, NO_ENGINE) if chunks else {}
         check_decodable(case.source.name, facts, timeline)
         check_event_times(
             case.source,
@@ -167,7 +171,7 @@ def test_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
 def test_records_are_decoded_or_dead_letters(name: str) -> None:
     case = Case(name)
     values = pa.chunked_array([pa.array(case.records, pa.binary())])
-    events = case.payload.decode(values, case.source.record_columns)
+    events = case.payload.decode_values(values, case.source.record_columns)
     table = pa.table(dict(events.columns)).to_pylist()
     rows = [row for number, row in enumerate(table) if number not in events.reasons]
     case.check(rows, [events.reasons[number] for number in sorted(events.reasons)])

@@ -63,22 +63,22 @@ def test_requests_of_ingests_runs_and_readers(
     settings = Settings(warehouse=location, database="tidemark")
     snapshot = Snapshot(settings, [BY_MINUTE])
     with proxy.count() as status:
-        assert snapshot.source(SOURCE).arrivals == ROUNDS
-        assert snapshot.asset(BY_MINUTE).behind == 0
+        assert snapshot.read_source(SOURCE).arrivals == ROUNDS
+        assert snapshot.read_asset(BY_MINUTE).behind == 0
     assert len(status) <= 3 * TABLES, summarize_requests(status)
 
     now = 0.0
     clock = SimpleNamespace(time=time.time, monotonic=lambda: now, monotonic_ns=time.monotonic_ns)
     monkeypatch.setattr(tables, "time", clock)
     monkeypatch.setattr(record_store, "time", clock)
-    page = Snapshot(settings, [BY_MINUTE], rest=tables.REST)
+    page = Snapshot(settings, [BY_MINUTE], pause_factor=tables.PAUSE_FACTOR)
     for minute in range(10):
         with proxy.count() as looks:
             for _ in range(12):
                 now += 5.0
-                page.source(SOURCE)
-                page.asset(BY_MINUTE)
-                assert foreground.commands(settings) == []
+                page.read_source(SOURCE)
+                page.read_asset(BY_MINUTE)
+                assert foreground.list_commands(settings) == []
         # At first, the pauses are short.
         if minute > 3:
             assert len(looks) <= TABLES + LISTINGS, summarize_requests(looks)

@@ -31,8 +31,8 @@ def fresh_check(
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         snapshot = tidemark.snapshot(transform)
-        newest = snapshot.source(transform.source).newest_event
-        watermark = snapshot.asset(transform).watermark
+        newest = snapshot.read_source(transform.source).newest_event
+        watermark = snapshot.read_asset(transform).watermark
         return freshness(key, newest, watermark, within)
 
     description = (

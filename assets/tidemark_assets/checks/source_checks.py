@@ -8,7 +8,7 @@ from tidemark.base.counts import format_count
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_assets.base.names import Names
-from tidemark_streaming.ingest.future_watermark import find, future_timestamps
+from tidemark_streaming.ingest.future_watermark import find_future_watermark, future_timestamps
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 NO_DEAD_LETTERS = "no_new_dead_letters"
@@ -63,7 +63,10 @@ def check_arrivals(
         undecodable = ""
     counts = {"dead letters": count, "arrivals with dead letters": len(letters)}
     yield evaluation(NO_DEAD_LETTERS, undecodable, "All rows could be decoded.", counts)
-    warnings = (find(snapshot, source), future_timestamps(snapshot, source, arrivals))
+    warnings = (
+        find_future_watermark(snapshot, source),
+        future_timestamps(snapshot, source, arrivals),
+    )
     yield evaluation(
         NO_FUTURE_EVENTS,
         " ".join(str(warning_text) for warning_text in warnings if warning_text is not None),

@@ -112,7 +112,7 @@ def _check_result(key: dg.AssetKey, status: LaneStatus) -> dg.AssetCheckEvaluati
 
 def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Iterator[dg.AssetSpec]:
     above = [f"{lane.source.name}_connector", *map(lookup_name, lane.lookup_names)]
-    servers = {topic.name: topic.at for topic in lane.output_topics}
+    servers = {topic.name: topic.broker_addresses for topic in lane.output_topics}
     for key in topic_keys(lane, names):
         topic = key.path[-1]
         yield dg.AssetSpec(

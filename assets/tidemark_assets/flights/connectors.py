@@ -42,4 +42,4 @@ def _airlines(spark: SparkSession) -> DataFrame:
 
 
 recording = Recording(flights, _records)
-ingestion = replace(recording.ingestion, lookups={"airlines": _airlines})
+ingestion = replace(recording.to_ingestion, lookups={"airlines": _airlines})

@@ -106,7 +106,7 @@ def _rebuild_job(
 def _rebuild(step: Step[Any], node: _Node) -> _Rebuilt:
     warehouse = step.tidemark.warehouse
     if isinstance(node, DerivedSource):
-        for _ in source_rebuild.rebuild(warehouse, node):
+        for _ in source_rebuild.rebuild_source(warehouse, node):
             pass
         return source_rebuild.describe_rebuilt(warehouse, node)
     status = run.rebuild(warehouse, node)
@@ -141,7 +141,7 @@ def _promotion_job(
         if isinstance(node, DerivedSource):
             if not keep_backup:
                 raise source_rebuild.no_backup(node)
-            return source_rebuild.promote(warehouse, node)
+            return source_rebuild.promote_source(warehouse, node)
         facts = run.promote(warehouse, node, keep_backup=keep_backup)
         _report(step, node)
         return facts

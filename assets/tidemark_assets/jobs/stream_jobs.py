@@ -68,10 +68,10 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         requests: dict[str, DesiredStream] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
         for asset in config.assets:
-            request = desired_streams.find(settings, asset)
+            request = desired_streams.find_request(settings, asset)
             since = config.since.get(asset)
             if since is None:
-                requests[asset] = request or desired_streams.request(settings, asset, limits)
+                requests[asset] = request or desired_streams.request_stream(settings, asset, limits)
             elif request is not None and request.since == since:
                 requests[asset] = request
             else:
@@ -112,9 +112,9 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
         settings = step.tidemark.settings
         assets = step.config.assets
         for asset in assets:
-            desired_streams.cancel(settings, asset)
+            desired_streams.cancel_request(settings, asset)
         try:
-            running = queries.running(settings, assets)
+            running = queries.find_running(settings, assets)
             for asset in assets:
                 stopped = asset in running and _stop_stream(settings, transforms[asset])
                 step.context.log.info(f"{asset}: {'stopped' if stopped else 'was not running'}.")
@@ -144,11 +144,13 @@ def _start_step(domain: str) -> str:
 def _start_stream(settings: Settings, transform: Definition, request: DesiredStream) -> str:
     """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
-        if continuous.find(store, transform) is not None and not is_orphaned(store, transform.name):
+        if continuous.find_query(store, transform) is not None and not is_orphaned(
+            store, transform.name
+        ):
             return f"The stream of {transform.name} is already running."
-        query = continuous.start(store, transform, admission=request.admission)
+        query = continuous.start_query(store, transform, admission=request.admission)
         desired_streams.record_start(settings, request, str(query.id), str(query.runId))
-        if desired_streams.find(settings, transform.name) != request:
+        if desired_streams.find_request(settings, transform.name) != request:
             # Another process stopped the stream in the meantime, possibly before the query existed.
             query.stop()
             return f"The stream of {transform.name} was stopped while it was being started."
@@ -157,7 +159,7 @@ def _start_stream(settings: Settings, transform: Definition, request: DesiredStr
 
 def _stop_stream(settings: Settings, transform: Definition) -> bool:
     with _session(settings, transform) as store:
-        return continuous.stop(store, transform)
+        return continuous.stop_query(store, transform)
 
 
 @contextmanager

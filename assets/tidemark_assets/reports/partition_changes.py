@@ -89,7 +89,7 @@ def closed_partitions(
     edge = spans(partitions, first, first)
     columns = ["events", "late_events", "final", "commit_number"]
     windows = (
-        snapshot.between(transform.published_table, columns, edge[0].start, max(highs))
+        snapshot.read_windows(transform.published_table, columns, edge[0].start, max(highs))
         if edge
         else None
     )

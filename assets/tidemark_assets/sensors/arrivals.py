@@ -53,11 +53,11 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         tidemark = names.tidemark(context)
         ingest_record.record_poll(tidemark.settings, name)
         snapshot = tidemark.snapshot()
-        timeline = snapshot.timeline(name)
+        timeline = snapshot.read_timeline(name)
         settings = tidemark.settings
         connector = ingestion.connector(tidemark.landing(source))
         connector = in_warehouse(connector, settings.warehouse, settings.database)
-        pending = connector.pending(timeline)
+        pending = connector.list_pending(timeline)
         if not pending:
             return dg.SkipReason(f"No new data is pending for '{name}'.")
         if is_running(context.instance, job):
@@ -129,7 +129,7 @@ def arrivals(
             if newest < 0 or not late:
                 continue
             database_id = tidemark.settings.database, snapshot.tables.table_id(f"{source}_timeline")
-            runs = snapshot.counts(late)
+            runs = snapshot.count_runs(late)
             behind |= {
                 a: f"{newest} {_identify_tables(*database_id, snapshot.table_id(a), runs[a])}"
                 for a in late
@@ -221,7 +221,7 @@ def _unfollowed_rollups(
     the base's newest run.
     """
     due = snapshot.unfollowed_rollups(bases)
-    runs = snapshot.counts(due)
+    runs = snapshot.count_runs(due)
     unfollowed = dict[str, str]()
     for name, commit_number in due.items():
         which = _identify_tables(

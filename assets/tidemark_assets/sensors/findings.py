@@ -67,7 +67,7 @@ class _KeptReader:
                 self._readers[location] = HomeReader(
                     settings,
                     AvailableDomains(self._known),
-                    rest=tables.REST,
+                    rest=tables.PAUSE_FACTOR,
                     wait_seconds=BROKERS_SECONDS,
                 )
             return list_findings(self._readers[location].read())

@@ -28,7 +28,7 @@ def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
         reported = _known(tick.context.instance, log, source, version)
         if snapshot.newest_arrival(name) + 1 == reported:
             return Report(f"Dagster knows all arrivals of '{name}'.")
-        timeline = snapshot.timeline(name)
+        timeline = snapshot.read_timeline(name)
         new = timeline[reported:]
         if all(a.silent_since is not None for a in new):
             return Report(f"Only heartbeats are new in '{name}'.")

@@ -28,8 +28,8 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
     def report(tick: Tick) -> Report:
         connector = ingestion.connector(tick.tidemark.landing(source))
         assert isinstance(connector, KafkaConnector)
-        timeline = reversed(tick.tidemark.snapshot().timeline(name))
-        newest = next((a.position for a in timeline if position.parse(a.position)), None)
+        timeline = reversed(tick.tidemark.snapshot().read_timeline(name))
+        newest = next((a.position for a in timeline if position.parse_position(a.position)), None)
         facts = _observe(connector, newest)
         summary = ", ".join(f"{key}: {value}" for key, value in facts.items())
         observed = dg.AssetObservation(names.key(source.log_table), metadata=facts)
@@ -40,7 +40,7 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
 
 def _observe(connector: KafkaConnector, newest: str | None) -> dict[str, str | int]:
     try:
-        lag = connector.lag(newest, PATIENCE)
+        lag = connector.measure_lag(newest, PATIENCE)
     except TidemarkError as error:
         return {"brokers": "do not respond" if error.retriable else "refuse", "why": str(error)}
     facts: dict[str, str | int] = {

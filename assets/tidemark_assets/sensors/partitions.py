@@ -85,7 +85,7 @@ def partitions_reporter(
         snapshot = tick.tidemark.snapshot()
         ledger = snapshot.tables.table_id(TABLE)
         memory = _Memory.read(tick.memory or {}, ledger)
-        runs = snapshot.runs(max(0, memory.since - LEDGER_DISORDER_MICROS))
+        runs = snapshot.read_runs(max(0, memory.since - LEDGER_DISORDER_MICROS))
         reporter = _Reporter(tick, names, transforms, partitions, snapshot, memory, runs)
         compared, memory.compared = report_new_comparisons(
             names, snapshot, transforms, memory.compared
@@ -267,7 +267,7 @@ class _Reporter:
         """
         before = self.memory.quarantine
         self.memory.quarantine = {
-            name: self.snapshot.tables.version(transform.quarantine_table)
+            name: self.snapshot.tables.newest_version(transform.quarantine_table)
             for name, transform in self.transforms.items()
             if transform.all_expectations
         }

@@ -67,7 +67,9 @@ def streams(
         owner = f"Dagster in {context.instance.root_directory} on {socket.gethostname()}"
         renew_lease(settings, domain, owner, _LEASE_SECONDS)
         starting = is_running(context.instance, start.name)
-        states = supervisor.look(settings, transforms, previous, current_time, starting=starting)
+        states = supervisor.poll_streams(
+            settings, transforms, previous, current_time, starting=starting
+        )
         write_statuses(settings, domain, states, current_time)
         changed = [
             a for a, s in states.items() if a not in previous or previous[a].state != s.state
@@ -78,7 +80,7 @@ def streams(
             if a not in changed and is_wait_over(_REPORT_EVERY, reported[a], current_time)
         ]
         snapshot = tidemark.snapshot(*transforms.values())
-        if logs.begin(settings, "supervisor", guest=True):
+        if logs.begin_logging(settings, "supervisor", guest=True):
             for asset in changed:
                 _log_state(asset, states[asset])
             ran = _log_runs(snapshot, states, ran)
@@ -133,8 +135,8 @@ def _request(
 def _observe(
     names: Names, snapshot: Snapshot, transform: Definition, stream: Stream
 ) -> dg.AssetObservation:
-    source = snapshot.source(transform.source)
-    asset = snapshot.asset(transform)
+    source = snapshot.read_source(transform.source)
+    asset = snapshot.read_asset(transform)
     return dg.AssetObservation(
         names.key(transform.published_table),
         description=f"The stream is {stream.state}.",
@@ -142,7 +144,7 @@ def _observe(
             "stream": stream.state,
             "lag in arrivals": asset.behind,
             "up to date through arrival": asset.as_of,
-            **({"limited": asset.waiting} if asset.limited_by else {}),
+            **({"limited": asset.waiting_text} if asset.limited_by else {}),
             "watermark now": as_timestamp(asset.watermark),
             "watermark lag": _lag(source, asset),
             "windows": asset.windows,
@@ -177,7 +179,7 @@ def _sentence(asset: str, stream: Stream, current_time: int) -> str:
             f"{format_instant(stream.changed // 1_000_000 * 1_000_000)}."
         )
     if stream.state == WAITING:
-        left = max(0, stream.changed + stream.wait - current_time) // 1_000_000
+        left = max(0, stream.changed + stream.wait_micros - current_time) // 1_000_000
         return f"{asset} will be restarted in {format_count(left, 'second')}{ended}"
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} attempts{ended}"
@@ -185,7 +187,7 @@ def _sentence(asset: str, stream: Stream, current_time: int) -> str:
 
 
 def _log_state(asset: str, stream: Stream) -> None:
-    log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.log
+    log = logs.log_warning if stream.state in (WAITING, GIVEN_UP) else logs.log_event
     log(
         f"stream {stream.state}",
         asset=asset,
@@ -212,6 +214,6 @@ def _log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: _LoggedRu
         commit_number = before[1] if before is not None and before[0] == table_id else -1
         runs = snapshot.runs_after(asset, commit_number)
         for run in runs if before is not None else []:
-            logs.log("ran", **logs.of_run(run))
+            logs.log_event("ran", **logs.of_run(run))
         logged[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
     return {asset: logged[asset] for asset in streams}

@@ -25,8 +25,8 @@ from tidemark_assets.tables.windows import KINDS, tags_of
 from tidemark_streaming.connector import Connector, Excerpt, Ingestion
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
-from tidemark_streaming.ingest.ingest import furnish, ingest
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.ingest import fill_lookup_tables, ingest
+from tidemark_streaming.ingest.play import play_files
 from tidemark_streaming.kafka import KafkaConnector
 
 
@@ -124,11 +124,11 @@ def log_asset(
             warehouse = tidemark.warehouse
             landing = tidemark.landing(source)
             if config.play_days:
-                commits = play(
+                commits = play_files(
                     warehouse, ingestion, landing, Excerpt(days=config.play_days), batch=None
                 )
             else:
-                furnish(warehouse, ingestion)
+                fill_lookup_tables(warehouse, ingestion)
                 commits = ingest(warehouse, ingestion.connector(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")

@@ -46,4 +46,4 @@ def _records() -> pd.DataFrame:
 
 
 recording = Recording(weather, _records)
-ingestion = recording.ingestion
+ingestion = recording.to_ingestion

@@ -10,8 +10,8 @@ from tidemark_streaming.files.recording import Recording
 
 EVENTS = Events()
 
-persons = Recording(sources.persons, lambda: EVENTS.persons).ingestion
-auctions = Recording(sources.auctions, lambda: EVENTS.auctions).ingestion
+persons = Recording(sources.persons, lambda: EVENTS.persons).to_ingestion
+auctions = Recording(sources.auctions, lambda: EVENTS.auctions).to_ingestion
 
 
 def _channel_names(spark: SparkSession) -> DataFrame:
@@ -20,6 +20,6 @@ def _channel_names(spark: SparkSession) -> DataFrame:
 
 
 bids = replace(
-    Recording(sources.bids, lambda: EVENTS.bids).ingestion,
+    Recording(sources.bids, lambda: EVENTS.bids).to_ingestion,
     lookups={"channel_names": _channel_names},
 )

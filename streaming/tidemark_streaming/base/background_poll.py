@@ -19,13 +19,13 @@ def call_when(
     """
     ended = threading.Event()
 
-    def poll() -> None:
+    def poll_condition() -> None:
         while not ended.wait(seconds):
             if is_true():
                 action()
                 return
 
-    poller = threading.Thread(target=poll, name=thread, daemon=True)
+    poller = threading.Thread(target=poll_condition, name=thread, daemon=True)
     poller.start()
     try:
         yield

@@ -79,20 +79,20 @@ class Extra(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> type[Pipeline]:
+    def pipeline_class(self) -> type[Pipeline]:
         """The class of the extra's pipelines."""
 
     @property
     @abstractmethod
-    def command(self) -> Callable[..., None]:
+    def command_function(self) -> Callable[..., None]:
         """The function of the extra's command."""
 
     @abstractmethod
-    def engines(self, settings: Settings) -> Mapping[str, Settings]:
+    def running_engines(self, settings: Settings) -> Mapping[str, Settings]:
         """Return the settings of the extra's running Spark processes, by pipeline name."""
 
     @abstractmethod
-    def monitor(
+    def create_monitor(
         self, settings: Settings, pipelines: Iterable[Pipeline]
     ) -> Callable[[], Sequence[PipelineOverview]]:
         """Return a function that returns the current overviews of the pipelines, and does not wait

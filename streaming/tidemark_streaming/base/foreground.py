@@ -66,29 +66,30 @@ class Entry:
         self._held = hold
         self._report = _Report()
 
-    def begin(self, wish: Mapping[str, Any]) -> None:
+    def record_wish(self, wish: Mapping[str, Any]) -> None:
         """Record that the command should run."""
-        self._change(lambda record: replace(record, wish=wish, report={}))
+        self._change_record(lambda record: replace(record, wish=wish, report={}))
 
     def mark_waiting(self, error: Exception) -> None:
         """Record the error after which the command waits and retries, or that ends the command."""
         message = next(iter(str(error).splitlines()), type(error).__name__)
-        self._write(replace(self._report, error=message))
+        self._write_report(replace(self._report, error=message))
 
-    def mark_healthy(self, *, again: bool = False) -> None:
-        """Record that the command is healthy. If `again` is true, count a restart of its query."""
-        self._write(_Report(restarts=self._report.restarts + again))
+    def mark_healthy(self, *, is_restart: bool = False) -> None:
+        """Record that the command is healthy. If `is_restart` is true, count a restart of its
+        query."""
+        self._write_report(_Report(restarts=self._report.restarts + is_restart))
 
-    def remove(self) -> None:
+    def withdraw_wish(self) -> None:
         """Record that the command should not run any more."""
-        self._change(lambda record: replace(record, wish=None, report={}))
+        self._change_record(lambda record: replace(record, wish=None, report={}))
 
-    def _write(self, report: _Report) -> None:
+    def _write_report(self, report: _Report) -> None:
         if report != self._report:
             self._report = report
-            self._change(lambda record: replace(record, report=asdict(report)))
+            self._change_record(lambda record: replace(record, report=asdict(report)))
 
-    def _change(self, change: Callable[[WorkerRecord], WorkerRecord]) -> None:
+    def _change_record(self, change: Callable[[WorkerRecord], WorkerRecord]) -> None:
         if self._held is not None:
             # A warehouse that can't be written must not end a command here.
             with suppress(TidemarkError):
@@ -96,7 +97,7 @@ class Entry:
 
 
 @contextmanager
-def running(
+def record_running(
     settings: Settings, kind: str, name: str, assets: tuple[str, ...] = ()
 ) -> Iterator[Entry]:
     """Record a command as running for the duration of the block.
@@ -107,19 +108,19 @@ def running(
     wish = {"since": time.time_ns() // 1000, "assets": assets}
     with _try_hold(records_of(settings), kind, name) as hold:
         entry = Entry(hold)
-        entry.begin(wish)
+        entry.record_wish(wish)
         try:
             yield entry
         except KeyboardInterrupt:
-            entry.remove()
+            entry.withdraw_wish()
             raise
         except Exception as error:
             entry.mark_waiting(error)
             raise
-        entry.remove()
+        entry.withdraw_wish()
 
 
-def forget(settings: Settings, kind: str, name: str) -> bool:
+def forget_command(settings: Settings, kind: str, name: str) -> bool:
     """Withdraw the wish for a command, so that it is no longer expected to run. Return False if it
     was not expected.
 
@@ -127,16 +128,16 @@ def forget(settings: Settings, kind: str, name: str) -> bool:
     """
     was_expected = False
 
-    def withdraw(record: WorkerRecord) -> WorkerRecord:
+    def withdraw_record(record: WorkerRecord) -> WorkerRecord:
         nonlocal was_expected
         was_expected = record.wish is not None
         return replace(record, wish=None, report={})
 
-    records_of(settings).change_record(f"{COMMAND}{kind}", name, withdraw)
+    records_of(settings).change_record(f"{COMMAND}{kind}", name, withdraw_record)
     return was_expected
 
 
-def commands(settings: Settings) -> list[Command]:
+def list_commands(settings: Settings) -> list[Command]:
     """Return the commands that should run, for the database in the settings."""
     records = records_of(settings).list_records(COMMAND)
     return [command for record in records if (command := _read_command(record)) is not None]

@@ -42,7 +42,7 @@ def to_json(position: Position) -> str:
     return json.dumps(plain, separators=(",", ":"))
 
 
-def parse(text: str) -> Position:
+def parse_position(text: str) -> Position:
     """Parse a position from JSON. If another kind of connector wrote it, return no topics."""
     parsed = json.loads(text)
     return {
@@ -55,7 +55,7 @@ def parse(text: str) -> Position:
 
 def is_kafka_poll(text: str) -> bool:
     """Return whether a position, as JSON, comes from a poll of Kafka."""
-    return bool(parse(text)) or text == NO_TOPIC
+    return bool(parse_position(text)) or text == NO_TOPIC
 
 
 def end_of(position: Position) -> Position:
@@ -72,7 +72,7 @@ def count_offsets(position: Position) -> int:
     return sum(end - start for topic in position.values() for start, end in topic.offsets.values())
 
 
-def split(position: Position, rows: int) -> list[Position]:
+def split_ranges(position: Position, rows: int) -> list[Position]:
     """Split the ranges into successive pieces of at most about `rows` offsets.
 
     Each piece takes a proportional share of every partition, so that all partitions advance at the
@@ -82,14 +82,14 @@ def split(position: Position, rows: int) -> list[Position]:
     pieces = max(-(-count_offsets(position) // rows), 1)
     return [
         {
-            name: Topic(topic.id, {p: _part(r, n, pieces) for p, r in topic.offsets.items()})
+            name: Topic(topic.id, {p: _range_part(r, n, pieces) for p, r in topic.offsets.items()})
             for name, topic in position.items()
         }
         for n in range(pieces)
     ]
 
 
-def _part(offsets: Range, n: int, pieces: int) -> Range:
+def _range_part(offsets: Range, n: int, pieces: int) -> Range:
     start = offsets[0]
     length = offsets[1] - offsets[0]
     # The bounds are rounded up, so that a range shorter than the number of pieces has an offset in

@@ -33,11 +33,11 @@ def in_utc(times: "pa.ChunkedArray[Any]", zone: ZoneInfo) -> "pa.ChunkedArray[An
     """Return the instants, in microseconds, at which clocks in a zone show the given times."""
     local = pc.cast(times, pa.timestamp("us"), safe=False)
     distinct = pc.unique(local)
-    instants = pa.array([_instant(time, zone) for time in distinct], pa.int64())
+    instants = pa.array([_to_instant(time, zone) for time in distinct], pa.int64())
     return instants.cast(INSTANT).take(pc.index_in(local, distinct))
 
 
-def _instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
+def _to_instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
     micros: int | None = time.cast(pa.int64()).as_py()
     if micros is None:
         return None

@@ -21,7 +21,7 @@ _SECRET = re.compile(r"(?i)((?:token|password|secret)\W{0,3}[=:]\W{0,3})[^\s;,'\
 _log: logging.Logger | None = None
 
 
-def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
+def begin_logging(settings: Settings, process: str, *, guest: bool = False) -> bool:
     """Start to log as JSON in this process and return True if `log_format` is `json`; else return
     False.
 
@@ -34,7 +34,7 @@ def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
         return False
     if _log is None:
         handler = logging.StreamHandler()
-        handler.setFormatter(_formatter())
+        handler.setFormatter(_create_formatter())
         _ROOT.setLevel(logging.INFO)
         if guest:
             _ROOT.addHandler(handler)
@@ -52,16 +52,16 @@ def is_structured() -> bool:
     return _log is not None
 
 
-def log(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
+def log_event(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
     """Log an event with named fields. Fields that are None are left out."""
     if _log is not None:
         defined = {name: fact for name, fact in facts.items() if fact is not None}
         _log.log(level, event, extra=defined)
 
 
-def warn(event: str, /, **facts: object) -> None:
+def log_warning(event: str, /, **facts: object) -> None:
     """Log an event as a warning, with named fields as for `log`."""
-    log(event, level=logging.WARNING, **facts)
+    log_event(event, level=logging.WARNING, **facts)
 
 
 def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _formatter() -> logging.Formatter:
+def _create_formatter() -> logging.Formatter:
     import structlog
 
     stdlib = structlog.stdlib

@@ -41,7 +41,7 @@ class OriginGuard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
+        refusal = self._find_refusal(scope)
         if scope["type"] == "websocket" and refusal is not None:
             # The handshake is not complete, so the server turns the close into a response 403.
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
@@ -51,12 +51,12 @@ class OriginGuard:
         else:
             await self._app(scope, receive, _deny_framing(send))
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+    def _find_refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return the HTTP status and the reason if a request must be refused; else None."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         origin = headers.get("origin")
-        if _name(f"//{host}") not in self._hosts:
+        if _host_name(f"//{host}") not in self._hosts:
             return 421, (
                 f"The host {host!r} is not allowed ({', '.join(sorted(self._hosts))} are): if you "
                 "reach the page by that name, add it to the setting allowed_hosts "
@@ -78,7 +78,7 @@ class OriginGuard:
         request names."""
         # A proxy may change the host name of the request, but the origin still has the proxy's
         # name.
-        return origin.partition("://")[2] == host or _name(origin) in self._public
+        return origin.partition("://")[2] == host or _host_name(origin) in self._public
 
 
 def _refusal_of_query(scope: Scope) -> tuple[int, str] | None:
@@ -89,7 +89,7 @@ def _refusal_of_query(scope: Scope) -> tuple[int, str] | None:
     return None
 
 
-def _name(address: str) -> str | None:
+def _host_name(address: str) -> str | None:
     """Return the host name of an address, without its port."""
     try:
         return urlsplit(address).hostname
@@ -103,9 +103,9 @@ def _deny_framing(send: Send) -> Send:
     Otherwise, such a page could cover a button in the frame and trick an operator into clicking it.
     """
 
-    async def sent(message: Message) -> None:
+    async def send_with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message)["X-Frame-Options"] = "SAMEORIGIN"
         await send(message)
 
-    return sent
+    return send_with_header

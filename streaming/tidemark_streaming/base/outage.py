@@ -37,7 +37,7 @@ class Outage:
         self._begun: float | None = None
         self._reported = set[str]()
 
-    def wait(self, error: TidemarkError) -> None:
+    def wait_to_retry(self, error: TidemarkError) -> None:
         """Wait before the next retry. Report the error, unless it was reported in this outage.
 
         Raises:
@@ -53,7 +53,7 @@ class Outage:
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    def survive(self, attempt: Callable[[], _T]) -> _T:
+    def survive_loss(self, attempt: Callable[[], _T]) -> _T:
         """Make an attempt, and return its result. Retry it if the engine is lost during it.
 
         An engine that can't be started or reached at all is an error.
@@ -61,22 +61,22 @@ class Outage:
         try:
             return attempt()
         except EngineLostError as error:
-            return self.retry(error, attempt)
+            return self.retry_attempt(error, attempt)
 
-    def retry(self, error: TidemarkError, attempt: Callable[[], _T]) -> _T:
+    def retry_attempt(self, error: TidemarkError, attempt: Callable[[], _T]) -> _T:
         """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:
             TidemarkError: `error` or the error of an attempt, if that error is not transient.
         """
         while True:
-            self.wait(error)
+            self.wait_to_retry(error)
             try:
                 return attempt()
             except TidemarkError as next_error:
                 error = next_error
 
-    def end(self) -> None:
+    def end_outage(self) -> None:
         """Report that an outage is over, if there was one."""
         if self._begun is None:
             return

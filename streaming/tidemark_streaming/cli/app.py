@@ -73,7 +73,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "engine-conf": engine.engine_conf,
         "engine-check": engine.engine_check,
     },
-    "Extras": {extra.name: extra.command for extra in find_extras()},
+    "Extras": {extra.name: extra.command_function for extra in find_extras()},
 }
 """The commands by help panel, in the order of `tidemark --help`."""
 

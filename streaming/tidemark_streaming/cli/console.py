@@ -47,7 +47,7 @@ def message_console() -> Console:
 def print_error(message: str) -> None:
     """Print an error message."""
     if logs.is_structured():
-        logs.log(message, level=logging.ERROR)
+        logs.log_event(message, level=logging.ERROR)
         return
     message_console().print("[bold red]error:[/] ", end="")
     message_console().print(message, markup=False, soft_wrap=True)
@@ -56,7 +56,7 @@ def print_error(message: str) -> None:
 def print_warning(message: str) -> None:
     """Print a warning, or that the cause of an earlier warning has ended. The command continues."""
     if logs.is_structured():
-        logs.warn(message)
+        logs.log_warning(message)
         return
     message_console().print(message, style="yellow", markup=False, soft_wrap=True)
 
@@ -64,7 +64,7 @@ def print_warning(message: str) -> None:
 def print_status(message: str) -> None:
     """Print a status message."""
     if logs.is_structured():
-        logs.log(message)
+        logs.log_event(message)
         return
     message_console().print(message, markup=False, soft_wrap=True)
 
@@ -135,7 +135,7 @@ def print_done(text: str, took: float, note: str = "") -> None:
         note: a remark at the end of the line; empty for none.
     """
     if logs.is_structured():
-        logs.log(text, seconds=round(took, 3), note=note or None)
+        logs.log_event(text, seconds=round(took, 3), note=note or None)
         return
     note = f"  [dim]{note}[/]" if note else ""
     message_console().print(

@@ -40,7 +40,7 @@ from tidemark_streaming.delta.versions import (
     read_rows,
 )
 from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
-from tidemark_streaming.ingest.row_masking import check, mask_columns
+from tidemark_streaming.ingest.row_masking import check_maskable, mask_columns
 
 CHANGE = {
     CHANGE_TYPE: "STRING",
@@ -136,7 +136,7 @@ class DeltaConnector:
 
     def __post_init__(self) -> None:
         owner = f"The connector of source '{self.source.name}'"
-        check(self.source, owner)
+        check_maskable(self.source, owner)
         if self.start < 0:
             raise DefinitionError(f"{owner} needs a `start` of 0 or greater (got {self.start}).")
         if unusable := sorted(set(NOT_IN_PATHS) & set(self.path)):
@@ -150,7 +150,7 @@ class DeltaConnector:
         if self.change_feed and self.skip_change_commits:
             raise DefinitionError(f"{owner} can have change_feed or skip_change_commits, not both.")
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         table = self._open_table()
         self._check_table(table)
         newest = table.version()
@@ -182,7 +182,7 @@ class DeltaConnector:
                 raise self._update_error(version)
             if skipped:
                 losses.append(f"{_name_versions(skipped)} (deleted)")
-            clock = processing_time(commit.at, clock)
+            clock = processing_time(commit.committed_at, clock)
             position = self._describe_position(table, version, is_whole=is_whole)
             size = sum(file.size for file in commit.files)
             rows = sum(file.rows for file in commit.files)
@@ -229,13 +229,13 @@ class DeltaConnector:
                     "not read"
                 )
             raise DataError(
-                f"{self._what} is not the table that was read before: {resumption.losses[0]}. "
-                f"{way}, pass --allow-data-loss."
+                f"{self._table_name} is not the table that was read before: "
+                f"{resumption.losses[0]}. {way}, pass --allow-data-loss."
             )
         if resumption.is_start and first > newest:
             raise DataError(
-                f"{self._what} does not have version {first} yet: its newest version is {newest}. "
-                f"Set `start` to {newest} or less, or wait for that version."
+                f"{self._table_name} does not have version {first} yet: its newest version is "
+                f"{newest}. Set `start` to {newest} or less, or wait for that version."
             )
 
     def _is_refused_update(self, commit: Commit, *, is_whole: bool) -> bool:
@@ -299,14 +299,14 @@ class DeltaConnector:
             return read
         return to_frame(spark, read)
 
-    def explain(self, error: PySparkException) -> DataError | None:
+    def explain_error(self, error: PySparkException) -> DataError | None:
         """Return the error for a file that the engine does not see; None for other errors."""
         condition = error.getCondition() or ""
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None
         path = (error.getMessageParameters() or {}).get("path", self.path)
         return DataError(
-            f"{self._what} has a file that the engine can't read, "
+            f"{self._table_name} has a file that the engine can't read, "
             f"'{path.removeprefix('file://')}'. Make sure that the engine sees the table under the "
             "same path. If VACUUM has just deleted the file, the next ingest reports its version."
         )
@@ -320,7 +320,9 @@ class DeltaConnector:
             is_whole = "whole" in position
             version = position["version"]
             commit = self._contributed_commit(table, version, is_whole=is_whole)
-            pieces += [ChunkFile(file, number, version, commit.at) for file in commit.files]
+            pieces += [
+                ChunkFile(file, number, version, commit.committed_at) for file in commit.files
+            ]
         rows = read_frame(spark, table, pieces, self.source.record_fields)
         change_columns = {
             CHANGE_TYPE: F.lit("insert"),
@@ -403,9 +405,10 @@ class DeltaConnector:
         """Raise a DataError if the change data feed was not enabled as of a version."""
         if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
-                f"{self._what} has no change data feed for version {version}, because the feed was "
-                "enabled later. Set `start` to the version that enabled it, which DESCRIBE HISTORY "
-                f"shows{_NEW_NAME}. The ingest then reads the whole table as of that version first."
+                f"{self._table_name} has no change data feed for version {version}, because the "
+                "feed was enabled later. Set `start` to the version that enabled it, which "
+                f"DESCRIBE HISTORY shows{_NEW_NAME}. The ingest then reads the whole table as of "
+                "that version first."
             )
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
@@ -416,7 +419,7 @@ class DeltaConnector:
             )
         }
         if self.time_zone is not None:
-            zone = zone_of(self.time_zone, self._what)
+            zone = zone_of(self.time_zone, self._table_name)
             columns |= {
                 name: in_utc(columns[name], zone)
                 for name, kind in self.source.record_columns.items()
@@ -457,10 +460,9 @@ class DeltaConnector:
             ) from None
         except DeltaError as error:
             raise DataError(
-                f"{self._what} can't be read: {summarize_error(error)}. If the cause is a catalog "
-                "that "
-                "manages its commits, or an unsupported feature, read a plain copy (CREATE TABLE … "
-                "AS SELECT)."
+                f"{self._table_name} can't be read: {summarize_error(error)}. If the cause is a "
+                "catalog that manages its commits, or an unsupported feature, read a plain copy "
+                "(CREATE TABLE … AS SELECT)."
             ) from error
 
     def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
@@ -472,8 +474,8 @@ class DeltaConnector:
         current_id = str(self._open_table().metadata().id)
         if any(json.loads(chunk.position)["table"] != current_id for chunk in chunks):
             raise DataError(
-                f"{self._what} was recreated under its path while it was read. Start the ingest "
-                "again: it reports what is lost."
+                f"{self._table_name} was recreated under its path while it was read. Start the "
+                "ingest again: it reports what is lost."
             )
 
     def _check_table(self, table: DeltaTable) -> None:
@@ -488,19 +490,19 @@ class DeltaConnector:
         settings = table.metadata().configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
             raise DataError(
-                f"{self._what} uses column mapping, which this connector does not support: its "
-                "files have other column names. Read a copy without column mapping (CREATE TABLE … "
-                "AS SELECT)."
+                f"{self._table_name} uses column mapping, which this connector does not support: "
+                "its files have other column names. Read a copy without column mapping (CREATE "
+                "TABLE … AS SELECT)."
             )
         if self.start and "deletionVectors" in (table.protocol().reader_features or []):
             raise DataError(
-                f"{self._what} uses deletion vectors, so it can't be read as of version "
+                f"{self._table_name} uses deletion vectors, so it can't be read as of version "
                 f"{self.start}: set `start` to 0, or read a copy without deletion vectors "
                 "(CREATE TABLE … AS SELECT)."
             )
         if self.change_feed and settings.get(_FEED) != "true":
             raise DataError(
-                f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
+                f"{self._table_name} has no change data feed: enable it with ALTER TABLE … SET "
                 f"TBLPROPERTIES ({_FEED} = true). If the source has no arrivals yet, set `start` "
                 "to the version that this creates."
             )
@@ -533,14 +535,14 @@ class DeltaConnector:
             if name in partition_columns
         ]:
             raise DefinitionError(
-                f"{self._what} is partitioned by the protected column '{masked[0]}'. The names of "
-                "its files contain that column's values, and error messages contain these names: "
-                "read a copy that is not partitioned by it."
+                f"{self._table_name} is partitioned by the protected column '{masked[0]}'. The "
+                "names of its files contain that column's values, and error messages contain these "
+                "names: read a copy that is not partitioned by it."
             )
         for name, kind in self.source.record_fields.items():
             if name in partition_columns and simple_type(kind) == "binary":
                 raise DefinitionError(
-                    f"{self._what} is partitioned by the BINARY column '{name}'. Programs "
+                    f"{self._table_name} is partitioned by the BINARY column '{name}'. Programs "
                     "differ in how they write such values to the transaction log, so they can't be "
                     "read reliably: read a copy that is not partitioned by this column."
                 )
@@ -571,8 +573,9 @@ class DeltaConnector:
                 f"{_NEW_NAME}."
             )
         return DataError(
-            f"{self._what} no longer has {_name_versions(versions)}: VACUUM or the log retention "
-            f"deleted them. To continue without their rows, pass --allow-data-loss.{begin}"
+            f"{self._table_name} no longer has {_name_versions(versions)}: VACUUM or the log "
+            "retention deleted them. To continue without their rows, pass "
+            f"--allow-data-loss.{begin}"
         )
 
     @cached_property
@@ -580,7 +583,7 @@ class DeltaConnector:
         return Acceptance(is_accepted=self.accept_loss)
 
     @property
-    def _what(self) -> str:
+    def _table_name(self) -> str:
         return f"Delta table '{self.path}' of source '{self.source.name}'"
 
 
@@ -593,7 +596,7 @@ def _name_versions(versions: Sequence[int]) -> str:
 
 
 def _commit_time(commit: Commit) -> pa.Scalar:
-    return pa.scalar(commit.at, pa.int64()).cast(INSTANT)
+    return pa.scalar(commit.committed_at, pa.int64()).cast(INSTANT)
 
 
 def _is_local(kind: pa.DataType) -> bool:

@@ -94,7 +94,7 @@ class Commit:
         feed: the change data files, if the version has any.
     """
 
-    at: int
+    committed_at: int
     files: Sequence[File]
     changes: bool
     removed: Sequence[File] = ()

@@ -74,7 +74,7 @@ class DerivedConnector:
     def in_warehouse(self, location: str, database: str) -> "DerivedConnector":
         return replace(self, location=location, database=database)
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         source = self.source
         newest_step: Step | None = None
         clock: int | None = None
@@ -88,7 +88,8 @@ class DerivedConnector:
         taken = {base: arrival.number for base, arrival in bases.items()}
         table_ids = {base.name: self._table_id(base) for base in source.base_sources}
         arrivals = {
-            base.name: self._arrivals(base, taken.get(base.name, 0)) for base in source.base_sources
+            base.name: self._read_arrivals(base, taken.get(base.name, 0))
+            for base in source.base_sources
         }
         steps = StepChunks(
             derivation=derivation_fingerprint(source),
@@ -96,7 +97,7 @@ class DerivedConnector:
             progress=self._resume_progress(timeline, arrivals, taken),
             bases=bases,
             clock=clock,
-            results=self._results(),
+            results=self._open_results(),
         )
         if newest_step is not None:
             steps.taken_results = newest_step.results
@@ -112,20 +113,20 @@ class DerivedConnector:
         self,
         timeline: Sequence[Arrival],
         arrivals: Mapping[str, Sequence[Arrival]],
-        taken: Mapping[str, int],
+        taken_numbers: Mapping[str, int],
     ) -> Progress:
         """Return the progress of the bases as of the newest step.
 
         Args:
             timeline: the arrivals of this source.
             arrivals: the arrivals of each base, from the newest one that has been taken.
-            taken: the number of the newest arrival of each base that has been taken.
+            taken_numbers: the number of the newest arrival of each base that has been taken.
         """
         raised: Mapping[str, Sequence[tuple[int, int]]] = {}
         if self.source.idle is not None:
             raised = raised_watermarks(arrival.position for arrival in timeline)
         progress = Progress(self.source)
-        for base, arrival in _newest_taken(arrivals, taken):
+        for base, arrival in _newest_taken(arrivals, taken_numbers):
             reached = effective_watermark(raised.get(base, ()), arrival.arrival, arrival.after)
             progress.resume_after(base, reached, arrival.arrived_at, arrival.silent_since)
         return progress
@@ -151,7 +152,7 @@ class DerivedConnector:
     def rows_to_read(self) -> int:
         return sum(steps.rows_to_read() for steps in self._read)
 
-    def explain(self, error: PySparkException) -> DataError | None:
+    def explain_error(self, error: PySparkException) -> DataError | None:
         expressions = self.source.derivation.sql_expressions
         if not expressions or not is_expression_invalid(error):
             return None
@@ -181,15 +182,15 @@ class DerivedConnector:
     def _tables(self) -> Tables:
         return Tables(f"{self.location}/{self.database}")
 
-    def _results(self) -> AssetResults | None:
+    def _open_results(self) -> AssetResults | None:
         """Return the results of the chain's asset; None if the source is not a chain."""
         derivation = self.source.derivation
         if not isinstance(derivation, Chain):
             return None
         return AssetResults(self.source, derivation, self._tables)
 
-    def _arrivals(self, base: Source, first: int) -> list[Arrival]:
-        """Return the arrivals of a base from the number `first` on."""
+    def _read_arrivals(self, base: Source, first: int) -> list[Arrival]:
+        """Return the arrivals of a base from the number `first_number` on."""
         rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
         if rows is None:
             return []
@@ -222,7 +223,7 @@ class DerivedConnector:
         for name, version in sorted(versions):
             if name in bases and bases[name].schema_version == version:
                 continue
-            existing = self._tables.types(declared[name].log_table)
+            existing = self._tables.column_types(declared[name].log_table)
             added = sorted(existing.keys() - {*declared[name].columns, *ARRIVAL_COLUMNS})
             if added:
                 raise DefinitionChangedError(
@@ -233,18 +234,18 @@ class DerivedConnector:
 
 
 def _newest_taken(
-    arrivals: Mapping[str, Sequence[Arrival]], taken: Mapping[str, int]
+    arrivals: Mapping[str, Sequence[Arrival]], taken_numbers: Mapping[str, int]
 ) -> Iterator[tuple[str, Arrival]]:
     """Yield each base with its newest arrival that earlier steps have taken."""
     for base, base_arrivals in arrivals.items():
         for arrival in base_arrivals:
-            if arrival.arrival == taken.get(base):
+            if arrival.arrival == taken_numbers.get(base):
                 yield base, arrival
 
 
 def _select_waiting(
     arrivals: Mapping[str, Sequence[Arrival]],
-    taken: Mapping[str, int],
+    taken_numbers: Mapping[str, int],
     results: AssetResults | None,
 ) -> list[WaitingArrival]:
     """Return the arrivals to take, in order. A chain takes those that its asset has published."""
@@ -255,7 +256,7 @@ def _select_waiting(
             newest = results.published_through(base_arrivals)
         for arrival in base_arrivals:
             number = arrival.arrival
-            if taken.get(base, -1) < number <= newest:
+            if taken_numbers.get(base, -1) < number <= newest:
                 waiting.append(
                     WaitingArrival(arrival.arrived_at, base_index, number, base, arrival)
                 )

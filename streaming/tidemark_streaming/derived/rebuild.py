@@ -74,7 +74,7 @@ def no_backup(source: DerivedSource) -> DefinitionError:
     )
 
 
-def rebuild(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
+def rebuild_source(warehouse: Warehouse, source: DerivedSource) -> Iterator[Ingested]:
     """Compute a derived source into side tables, and yield after each commit.
 
     If the side tables were computed with the present definition from the present bases, only the
@@ -102,7 +102,7 @@ def describe_rebuilt(warehouse: Warehouse, source: DerivedSource) -> RebuiltSour
     )
 
 
-def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
+def promote_source(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
     """Replace the tables of a derived source by the rebuilt ones.
 
     New runs of the source's assets wait until the tables are replaced.
@@ -128,7 +128,7 @@ def promote(warehouse: Warehouse, source: DerivedSource) -> PromotedSource:
     return PromotedSource(source.name, arrivals, [node.name for node in below])
 
 
-def discard(warehouse: Warehouse, source: DerivedSource) -> list[str]:
+def discard_rebuilt(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     """Delete rebuilt tables that were not promoted. Return their names.
 
     Raises:

@@ -90,7 +90,7 @@ class StepChunks:
         assert self.results is not None
         assert self.taken_results is not None
         if self.progress.derived_watermark == INFINITY:
-            raise self.results.refuse_change(commit, ended=True)
+            raise self.results.change_error(commit, ended=True)
         change = ChangedResults(commit.run, commit.mode, self.taken_results.commit)
         self.taken_results = replace(
             self.taken_results, commit=commit.commit_number, run=commit.run

@@ -28,7 +28,7 @@ from tidemark.store.committers.object_files import (
 )
 from tidemark.store.committers.object_reader import open_object, plain_tag
 from tidemark_streaming.files.landed_file import Facts, LandedFile, hash_content
-from tidemark_streaming.files.listing_rules import is_skipped, matches
+from tidemark_streaming.files.listing_rules import is_selected, is_skipped
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -64,7 +64,7 @@ class LandedObject(LandedFile):
 
     @property
     def checksum(self) -> str:
-        stored_checksum = _checksum(self)
+        stored_checksum = _compute_checksum(self)
         if stored_checksum is None:
             raise FileNotFoundError(f"'{self.location}' does not exist.")
         return stored_checksum
@@ -89,11 +89,11 @@ class BucketFolder:
         self._bucket, self._path = split_address(address)
 
     def list_files(self, names: Sequence[str] = ()) -> list[LandedFile]:
-        files = [file for file in self._list() if matches(file.name, names)]
+        files = [file for file in self._list_landed() if is_selected(file.name, names)]
         return sorted(files, key=attrgetter("modified", "name"))
 
-    def find(self, position: Mapping[str, Any]) -> LandedFile:
-        return self._file(
+    def find_file(self, position: Mapping[str, Any]) -> LandedFile:
+        return self._landed_object(
             position["modified"], position["file"], position["bytes"], position["tag"]
         )
 
@@ -107,12 +107,12 @@ class BucketFolder:
             # If the store does not answer, the other files need not be tried.
             pool.shutdown(cancel_futures=True)
 
-    def _list(self) -> Iterator[LandedFile]:
+    def _list_landed(self) -> Iterator[LandedFile]:
         for listed in self._list_objects():
             name = listed["path"].removeprefix(self._path).removeprefix("/")
             # The folder itself may have an object, as a marker.
             if name and not any(map(is_skipped, name.split("/"))):
-                yield self._file(
+                yield self._landed_object(
                     int(listed["last_modified"].timestamp() * 1000) * 1_000_000,
                     name,
                     listed["size"],
@@ -131,7 +131,7 @@ class BucketFolder:
                     "Rename the object, or move it out of the folder."
                 ) from None
 
-    def _file(self, modified: int, name: str, size: int, tag: str) -> LandedFile:
+    def _landed_object(self, modified: int, name: str, size: int, tag: str) -> LandedFile:
         key = f"{self._path}/{name}" if self._path else name
         return LandedObject(modified, name, size, tag, self._bucket, key)
 
@@ -147,7 +147,7 @@ def _try_checksum(file: LandedFile) -> None:
 
 
 @lru_cache(_CACHED_CHECKSUMS)
-def _checksum(file: LandedObject) -> str | None:
+def _compute_checksum(file: LandedObject) -> str | None:
     """Return the SHA-256 of an object.
 
     Return None if the store lists it as an empty object, but does not have it: programs that show

@@ -30,7 +30,7 @@ from tidemark_streaming.files.landed_file import (
     identity_of,
 )
 from tidemark_streaming.files.parquet import Parquet, read_parquet
-from tidemark_streaming.ingest.row_masking import check
+from tidemark_streaming.ingest.row_masking import check_maskable
 from tidemark_streaming.payloads import Json
 from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.undeclared import MAX_NAMES
@@ -83,7 +83,7 @@ class FileConnector:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check(self.source, f"The connector of source '{self.source.name}'")
+        check_maskable(self.source, f"The connector of source '{self.source.name}'")
         try:
             check_place(self.path)
         except ValueError as error:
@@ -91,22 +91,24 @@ class FileConnector:
                 f"The connector of source '{self.source.name}' has the path '{self.path}': {error}."
             ) from None
         # Validates the options now instead of at the first file.
-        _ = self._format
+        _ = self._file_format
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        ingested = {arrival["file"]: arrival for arrival in _positions(timeline)}
-        with_rows = {arrival["file"] for arrival in _positions(a for a in timeline if _has_rows(a))}
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        ingested = {arrival["file"]: arrival for arrival in _file_positions(timeline)}
+        with_rows = {
+            arrival["file"] for arrival in _file_positions(a for a in timeline if _has_rows(a))
+        }
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():
-            files = self._folder.list_files(self._patterns)
+            files = self._landing_folder.list_files(self._name_patterns)
             displaced = find_displaced(ingested, files)
             moved = Counter(identity_of(ingested[name]) for name in displaced)
             # A file without rows, such as one with only a header, can't count twice.
             deleted_names = with_rows - {file.name for file in files}
             deleted = [ingested[name] for name in deleted_names]
             unknown = [f for f in files if f.name not in ingested or f.name in displaced]
-            self._folder.compute_checksums(unknown)
+            self._landing_folder.compute_checksums(unknown)
             for file in unknown:
                 before = ingested.get(file.name)
                 # A file that is renamed or deleted at this moment is skipped.
@@ -127,12 +129,14 @@ class FileConnector:
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
         self._undeclared_fields.clear()
         for chunk, position in enumerate(json.loads(c.position) for c in chunks):
-            file = self._folder.find(position)
+            file = self._landing_folder.find_file(position)
             undeclared = set[str]()
-            if isinstance(self._format, Parquet):
-                yield from read_parquet(file, chunk, self.source, self._format, undeclared)
+            if isinstance(self._file_format, Parquet):
+                yield from read_parquet(file, chunk, self.source, self._file_format, undeclared)
             else:
-                yield from reading.read_text(file, chunk, self.source, self._format, undeclared)
+                yield from reading.read_text(
+                    file, chunk, self.source, self._file_format, undeclared
+                )
             if undeclared:
                 self._undeclared_fields[chunk] = tuple(sorted(undeclared)[:MAX_NAMES])
             # If the file changed, its position does not describe the rows that were read.
@@ -142,8 +146,8 @@ class FileConnector:
     def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
         return self._undeclared_fields
 
-    def decode(self, letters: pa.Table) -> pa.Table:
-        if isinstance(self._format, Parquet):
+    def decode_letters(self, letters: pa.Table) -> pa.Table:
+        if isinstance(self._file_format, Parquet):
             raise DataError(
                 f"Source '{self.source.name}' reads Parquet files, whose rows can't be decoded one "
                 "by one, so its dead letters can't be replayed: put the corrected rows in a new "
@@ -154,7 +158,7 @@ class FileConnector:
                 f"Source '{self.source.name}' has protected columns, so its dead letters do not "
                 "keep the bytes of their rows: put the corrected rows in a new file."
             )
-        return reading.decode_letters(letters, self.source, self._format)
+        return reading.decode_letters(letters, self.source, self._file_format)
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -180,10 +184,12 @@ class FileConnector:
                 f"{(error.strerror or str(error)).lower()}."
             ) from error
 
-    def _check_unchanged(self, file: LandedFile, before: Mapping[str, Any]) -> None:
-        if file.has_changed(before):
-            sizes = f"{before['bytes']} bytes before, {file.size} now"
-            how = sizes if file.size != before["bytes"] else f"{file.size} bytes, but other content"
+    def _check_unchanged(self, file: LandedFile, arrival: Mapping[str, Any]) -> None:
+        if file.has_changed(arrival):
+            sizes = f"{arrival['bytes']} bytes before, {file.size} now"
+            how = (
+                sizes if file.size != arrival["bytes"] else f"{file.size} bytes, but other content"
+            )
             raise DataError(
                 f"File '{file.location}' of source '{self.source.name}' has changed since it was "
                 f"ingested ({how}): restore it, and put new rows in a new file."
@@ -221,7 +227,7 @@ class FileConnector:
 
     @property
     def poll_seconds(self) -> float:
-        return self._folder.poll_seconds
+        return self._landing_folder.poll_seconds
 
     @property
     def must_have_event_times(self) -> bool:
@@ -237,17 +243,17 @@ class FileConnector:
         return {}
 
     @cached_property
-    def _folder(self) -> LandingFolder:
+    def _landing_folder(self) -> LandingFolder:
         return open_folder(self.path)
 
     @property
-    def _patterns(self) -> Sequence[str]:
+    def _name_patterns(self) -> Sequence[str]:
         if isinstance(self.names, str):
             return (self.names,)
         return self.names
 
     @cached_property
-    def _format(self) -> Csv | Json | Parquet:
+    def _file_format(self) -> Csv | Json | Parquet:
         if self.format == "parquet":
             return Parquet(self.options)
         if self.format == "csv":
@@ -255,7 +261,7 @@ class FileConnector:
         return Json({name: str(value) for name, value in self.options.items()})
 
 
-def _positions(arrivals: Iterable[Arrival]) -> Iterator[dict[str, Any]]:
+def _file_positions(arrivals: Iterable[Arrival]) -> Iterator[dict[str, Any]]:
     """Yield the positions of the arrivals that are files."""
     # Heartbeats repeat the position of the previous arrival.
     for position in dict.fromkeys(arrival.position for arrival in arrivals):

@@ -26,7 +26,7 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
     if b"\0" in header:
         raise WrongHeaderError("it seems to be UTF-16 without a byte order mark: write it as UTF-8")
     try:
-        names = [(name or "").strip() for name in form.fields(header)]
+        names = [(name or "").strip() for name in form.split_fields(header)]
     except UndecodableError as error:
         raise WrongHeaderError(
             f"its header can't be read: {str(error).removesuffix('.')}"
@@ -35,11 +35,11 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
     expected = [source.field_of(column).lower() for column in columns]
     lacks_event_time = source.event_time not in (*columns, *source.computed)
     if [name.lower() for name in names] != expected or lacks_event_time:
-        raise WrongHeaderError(_explain(names, source, form))
+        raise WrongHeaderError(_explain_difference(names, source, form))
     return columns
 
 
-def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
+def _explain_difference(names: Sequence[str], source: Source, form: Csv) -> str:
     """Return how the names in a header differ from the fields of the source."""
     fields = list(source.record_fields)
     present = {name.lower() for name in names}
@@ -54,8 +54,8 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
     other = _separator_of(names, form)
     if other is not None:
         return (
-            f"{requirement}, separated by {form.sep!r}, but it is separated by {other!r}: set the "
-            f"option sep to {other!r}"
+            f"{requirement}, separated by {form.separator!r}, but it is separated by {other!r}: "
+            f"set the option sep to {other!r}"
         )
     faults = list[str]()
     if missing := [field for field in fields if field.lower() not in present]:
@@ -68,14 +68,14 @@ def _explain(names: Sequence[str], source: Source, form: Csv) -> str:
         faults.append("it has a column twice")
     if not faults:
         faults.append("they are in another order")
-    return f"{requirement}, but {' and '.join(faults)} (found {_show(names, source)})"
+    return f"{requirement}, but {' and '.join(faults)} (found {_show_fields(names, source)})"
 
 
 def _separator_of(names: Sequence[str], form: Csv) -> str | None:
     """Return the separator that a header uses, if it is another one than the format's."""
     if len(names) > 1:
         return None
-    return next((sep for sep in SEPARATORS if sep != form.sep and sep in names[0]), None)
+    return next((sep for sep in SEPARATORS if sep != form.separator and sep in names[0]), None)
 
 
 def _describe_unknown(names: Sequence[str], source: Source) -> str:
@@ -83,18 +83,18 @@ def _describe_unknown(names: Sequence[str], source: Source) -> str:
     verb = "is" if len(names) == 1 else "are"
     if source.mask:
         return f"{count} {verb} not declared"
-    return f"{_shorten(names)} {verb} not declared"
+    return f"{_shorten_names(names)} {verb} not declared"
 
 
-def _show(names: Sequence[str], source: Source) -> str:
+def _show_fields(names: Sequence[str], source: Source) -> str:
     # If the header is missing, the names are values of the first row, which may need protection.
     if source.mask:
         declared = {field.lower() for field in source.record_fields}
         names = [name if name.lower() in declared else "…" for name in names]
-    return _shorten(names)
+    return _shorten_names(names)
 
 
-def _shorten(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str]) -> str:
     text = " ".join(", ".join(names).split())
     if len(text) <= _SHOWN_CHARACTERS:
         return text

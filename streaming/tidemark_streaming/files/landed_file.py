@@ -130,7 +130,7 @@ class LandingFolder(Protocol):
         """
         ...
 
-    def find(self, position: Mapping[str, Any]) -> LandedFile:
+    def find_file(self, position: Mapping[str, Any]) -> LandedFile:
         """Return the file that the position of a pending arrival describes."""
         ...
 

@@ -21,7 +21,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
+def is_selected(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a file is selected.
 
     Args:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemark.base.errors import DataError
 from tidemark.store.committers.file_systems import FileChangedError
 from tidemark_streaming.files.landed_file import Facts, LandedFile, hash_content
-from tidemark_streaming.files.listing_rules import is_hidden, is_skipped, matches
+from tidemark_streaming.files.listing_rules import is_hidden, is_selected, is_skipped
 
 _CACHED_CHECKSUMS = 1 << 16
 
@@ -58,10 +58,10 @@ class LocalFile(LandedFile):
 
     @property
     def checksum(self) -> str:
-        return _checksum(self.path, self._system_facts)
+        return _compute_checksum(self.path, self._system_facts)
 
     def open(self) -> pa.NativeFile:
-        return _open(self.path)
+        return _open_file(self.path)
 
     def check_unchanged(self) -> None:
         if _read_facts(self.path.stat()) != self._system_facts:
@@ -85,11 +85,11 @@ class LocalFolder:
 
     def list_files(self, names: Sequence[str] = ()) -> list[LandedFile]:
         with os.scandir(self._path) as entries:
-            files = _files(self._path, "", entries, (os.path.realpath(self._path),))
-            selected = [file for file in files if matches(file.name, names)]
+            files = _list_files(self._path, "", entries, (os.path.realpath(self._path),))
+            selected = [file for file in files if is_selected(file.name, names)]
         return sorted(selected, key=attrgetter("modified", "name"))
 
-    def find(self, position: Mapping[str, Any]) -> LandedFile:
+    def find_file(self, position: Mapping[str, Any]) -> LandedFile:
         return LocalFile(
             position["modified"],
             position["file"],
@@ -103,7 +103,7 @@ class LocalFolder:
         """Do nothing: a disk does not read several files faster than one."""
 
 
-def _files(
+def _list_files(
     folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]], above: tuple[str, ...]
 ) -> Iterator[LandedFile]:
     """List a folder, which is `folder` or is below it, and yield its files and those of its
@@ -125,7 +125,7 @@ def _files(
             if entry.is_dir():
                 real = os.path.realpath(entry.path)
                 with os.scandir(entry.path) as below:
-                    yield from _files(folder, f"{name}/", below, (*above, real))
+                    yield from _list_files(folder, f"{name}/", below, (*above, real))
             elif entry.is_file():
                 _check_name(folder, name)
                 size, modified, changed, inode = _read_facts(entry.stat())
@@ -156,12 +156,12 @@ def _check_name(folder: Path, name: str) -> None:
 
 
 @lru_cache(_CACHED_CHECKSUMS)
-def _checksum(path: Path, facts: _SystemFacts) -> str:
-    with _open(path) as file:
+def _compute_checksum(path: Path, facts: _SystemFacts) -> str:
+    with _open_file(path) as file:
         return hash_content(file)
 
 
-def _open(path: Path) -> pa.NativeFile:
+def _open_file(path: Path) -> pa.NativeFile:
     try:
         return pa.OSFile(str(path))
     except OSError as error:

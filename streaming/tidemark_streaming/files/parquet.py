@@ -60,10 +60,10 @@ class Parquet:
                 f"Parquet has no option '{unknown[0]}': its options are {ZONE_OPTION} and "
                 f"{FINER_OPTION}."
             )
-        _ = self.rules
+        _ = self.time_rules
 
     @property
-    def rules(self) -> TimeRules:
+    def time_rules(self) -> TimeRules:
         """What to do with times without a zone, and with times finer than microseconds."""
         zone, finer = (self.options.get(name) for name in (ZONE_OPTION, FINER_OPTION))
         return TimeRules(
@@ -83,8 +83,8 @@ def read_parquet(
         undeclared: gets the names of columns that the source does not declare.
     """
     first = 0
-    for batch in _batches(file, source, undeclared):
-        events = _decode(file, batch, source, form.rules)
+    for batch in _read_batches(file, source, undeclared):
+        events = _decode_batch(file, batch, source, form.time_rules)
         columns = mask_columns(pa.table(dict(events.columns)), source)
         letters = dead_letters_of(events.rows, events.reasons, {})
         yield arrival_rows(columns, letters, (chunk, first, file.name))
@@ -96,7 +96,7 @@ _Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
 of the same rows, in nanoseconds, or None if the file has no INT96 columns."""
 
 
-def _batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator[_Batch]:
+def _read_batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator[_Batch]:
     """Yield the rows of a file as at least one batch."""
     damaged = "it is damaged, or not a Parquet file"
     with explain_errors(file, source, damaged), ExitStack() as open_:
@@ -106,7 +106,7 @@ def _batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator
             return
         content = open_.enter_context(file.open())
         parquet = open_.enter_context(pq.ParquetFile(content, coerce_int96_timestamp_unit="us"))
-        names = _names(file, parquet.schema_arrow, source)
+        names = _column_names(file, parquet.schema_arrow, source)
         if not source.mask:
             further_names = set(parquet.schema_arrow.names).difference(names.values())
             undeclared.update(name for name in further_names if not _INDEX.fullmatch(name))
@@ -126,7 +126,7 @@ def _batches(file: LandedFile, source: Source, undeclared: set[str]) -> Iterator
             yield {}, pa.RecordBatch.from_pydict({}), None
 
 
-def _names(file: LandedFile, schema: pa.Schema, source: Source) -> _Names:
+def _column_names(file: LandedFile, schema: pa.Schema, source: Source) -> _Names:
     """Return the source's columns that a file has, each with its name in the file.
 
     Names are compared without regard to case. Columns that the source protects with `Drop()` are
@@ -146,7 +146,7 @@ def _names(file: LandedFile, schema: pa.Schema, source: Source) -> _Names:
     return by_column
 
 
-def _faults(
+def _find_faults(
     values: "pa.Array[Any]", misfits: Sequence[int], kind: pa.DataType, rules: TimeRules
 ) -> dict[int, Fault]:
     """Return what is wrong with the values that do not fit a type, by row."""
@@ -160,13 +160,13 @@ def _faults(
     return faults | {misfits[index]: Fault.FINER for index in finer}
 
 
-def _decode(file: LandedFile, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
+def _decode_batch(file: LandedFile, batch: _Batch, source: Source, rules: TimeRules) -> Decoded:
     names, rows, nanos = batch
     results = Results(rows.num_rows)
     for column, kind in source.record_columns.items():
         target = arrow_type(kind)
         if column not in names:
-            results.add(column, pa.nulls(rows.num_rows, target))
+            results.add_column(column, pa.nulls(rows.num_rows, target))
             continue
         name = names[column]
         stored = rows.column(name)
@@ -176,10 +176,10 @@ def _decode(file: LandedFile, batch: _Batch, source: Source, rules: TimeRules) -
             reason = f"its column '{name}' is {stored.type}, which does not fit {kind.upper()}"
             reason += f": {error}" if error.args else ""
             raise unreadable_error(file, source, reason) from None
-        faults = _faults(stored, misfits, target, rules)
-        if not rules.truncates and nanos is not None and name in nanos.schema.names:
+        faults = _find_faults(stored, misfits, target, rules)
+        if not rules.is_truncating and nanos is not None and name in nanos.schema.names:
             finer = rows_finer_than_micros(stored, nanos.column(name))
             faults |= dict.fromkeys(finer, Fault.FINER)
-        results.add(column, values)
+        results.add_column(column, values)
         results.add_faults(faults, source.field_of(column), kind)
-    return results.finish()
+    return results.finish_events()

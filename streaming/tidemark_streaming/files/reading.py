@@ -43,8 +43,8 @@ def read_text(
     row_count = 0
     has_read_separator = False
     has_read_header = False
-    for records in _records(file, source, form):
-        if isinstance(form, Csv) and form.header and not has_read_header:
+    for records in _checked_records(file, source, form):
+        if isinstance(form, Csv) and form.has_header and not has_read_header:
             if records and not has_read_separator and form.is_separator_line(records[0]):
                 records.pop(0)
                 has_read_separator = True
@@ -60,14 +60,14 @@ def read_text(
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
         letters = _dead_letters_of_events(events, values, source)
-        read = _columns(events, source)
+        read = _source_columns(events, source)
         if source.computed:
             read[CONTENT] = content_of(events.rows, _letter_fields(values, source))
         yield arrival_rows(read, letters, (chunk, row_count, file.name))
         row_count += len(records)
 
 
-def _records(file: LandedFile, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
+def _checked_records(file: LandedFile, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
     """Yield the records of a file in batches, after a check of the first one."""
     is_checked = False
     with explain_errors(file, source, "it is damaged"), file.open() as content:
@@ -86,7 +86,7 @@ def _check_first_record(records: Sequence[bytes], form: TextFormat) -> None:
         return
     if b"\r" in first and is_only:
         try:
-            form.fields(first)
+            form.split_fields(first)
         except UndecodableError:
             check_line_ends(first)
 
@@ -192,7 +192,7 @@ def arrival_rows(
     return pa.table(rows)
 
 
-def _columns(events: Decoded, source: Source) -> dict[str, Any]:
+def _source_columns(events: Decoded, source: Source) -> dict[str, Any]:
     """Return the source's columns. A column that the events lack is null."""
     return {
         name: events.columns[name]
@@ -226,7 +226,7 @@ def _letter_fields(values: pa.ChunkedArray, source: Source) -> dict[str, pa.Chun
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:
     """Decode dead letters into rows in the form of `read_text`."""
     events = decode_protected(letters["bytes"], source.record_columns, source, form)
-    rows: dict[str, Any] = _columns(events, source)
+    rows: dict[str, Any] = _source_columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}
     rows[DEAD] = _dead_letters_of_events(events, letters["bytes"], source)
     return pa.table(rows)

@@ -40,13 +40,16 @@ class Recording:
     records: Callable[[], pd.DataFrame]
 
     @property
-    def ingestion(self) -> Ingestion:
+    def to_ingestion(self) -> Ingestion:
         """The source with a `FileConnector` and this recording."""
         return Ingestion(
-            source=self.source, connector=self._connector, play=self.play, spans=self.spans
+            source=self.source,
+            connector=self._file_connector,
+            play=self.write_files,
+            spans=self.read_spans,
         )
 
-    def play(self, landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
+    def write_files(self, landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
         """Write the records as CSV files, one for each span of arrivals, as `Player` describes.
 
         A file's modification time is the end of its span. A span without arrivals gives a file
@@ -59,18 +62,18 @@ class Recording:
         step = parse_duration(excerpt.span)
         due = time.monotonic()
         header = ",".join(self.source.record_fields) + "\n"
-        for span in self.spans(excerpt):
+        for span in self.read_spans(excerpt):
             if span.number == 1:
                 self._check_folder(landing, step)
-            path = landing / self._name(span.ends - step, step)
+            path = landing / self._file_name(span.ends - step, step)
             if not path.exists():
                 if excerpt.speed is not None:
                     due = max(due + step / 1e6 / excerpt.speed, time.monotonic())
                     time.sleep(max(0.0, due - time.monotonic()))
-                _write(path, header + _csv(span.records), span.ends)
+                _write_file(path, header + _csv_text(span.records), span.ends)
             yield Landed(path, span.number, span.total)
 
-    def spans(self, excerpt: Excerpt) -> Iterator[Span]:
+    def read_spans(self, excerpt: Excerpt) -> Iterator[Span]:
         """Yield the records of each span of processing time, in the order of arrival.
 
         Spans are counted from 1970-01-01 00:00 UTC, and the range is extended to whole spans.
@@ -83,32 +86,32 @@ class Recording:
         days = excerpt.days
         step = parse_duration(excerpt.span)
         records = self.records().sort_values(ARRIVES, kind="stable", ignore_index=True)
-        arrived = _micros(records[ARRIVES])
+        arrived = _to_micros(records[ARRIVES])
         if not len(arrived) and (start is None or end is None):
             return
-        begin = _floor(int(arrived[0]), _DAY) if start is None else parse_instant(start)
+        begin = _floor_to_step(int(arrived[0]), _DAY) if start is None else parse_instant(start)
         stop = int(arrived[-1]) + 1 if end is None else parse_instant(end)
         stop = stop if days is None else min(stop, begin + days * _DAY)
-        starts = list(range(_floor(begin, step), stop, step))
+        starts = list(range(_floor_to_step(begin, step), stop, step))
         if not starts:
             return
         bounds = np.searchsorted(arrived, [*starts, starts[-1] + step])
-        rows = self._table(records.iloc[bounds[0] : bounds[-1]])
+        rows = self._field_table(records.iloc[bounds[0] : bounds[-1]])
         for n, opens in enumerate(starts):
             part = rows.iloc[bounds[n] - bounds[0] : bounds[n + 1] - bounds[0]]
             yield Span(part, opens + step, n + 1, len(starts))
 
-    def _connector(self, landing: str) -> FileConnector:
+    def _file_connector(self, landing: str) -> FileConnector:
         options: dict[str, str | bool] = {"header": True, "timeZone": "UTC"}
         return FileConnector(self.source, landing, format="csv", options=options)
 
-    def _table(self, records: pd.DataFrame) -> pd.DataFrame:
+    def _field_table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is null."""
         names = list(self.source.record_columns)
         fields = list(self.source.record_fields)
         if self.source.event_time not in names:
             return records[names].set_axis(fields, axis="columns")
-        happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
+        happened = _to_micros(records[self.source.event_time]).astype("datetime64[us]")
         has_whole_seconds = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
         unit = "s" if has_whole_seconds.all() else "us"
         text = np.datetime_as_string(happened, unit=unit, timezone="UTC").astype(object)
@@ -116,13 +119,13 @@ class Recording:
         columns = records.assign(**{self.source.event_time: text})[names]
         return columns.set_axis(fields, axis="columns")
 
-    def _name(self, opens: int, step: int) -> str:
-        return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_suffix(step)}"
+    def _file_name(self, opens: int, step: int) -> str:
+        return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_name_suffix(step)}"
 
     def _check_folder(self, landing: Path, step: int) -> None:
         # With files of two span lengths, the same records would arrive twice.
         files = landing.glob(f"{self.source.name}_*.csv")
-        other = next((p for p in files if not p.name.endswith(_suffix(step))), None)
+        other = next((p for p in files if not p.name.endswith(_name_suffix(step))), None)
         if other is not None:
             raise DataError(
                 f"Folder '{landing}' has files of another --span, such as '{other.name}', whose "
@@ -130,11 +133,11 @@ class Recording:
             )
 
 
-def _csv(records: pd.DataFrame) -> str:
+def _csv_text(records: pd.DataFrame) -> str:
     return records.to_csv(index=False, header=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
 
 
-def _write(path: Path, text: str, modified: int) -> None:
+def _write_file(path: Path, text: str, modified: int) -> None:
     hidden = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,13 +150,13 @@ def _write(path: Path, text: str, modified: int) -> None:
         ) from error
 
 
-def _micros(column: "pd.Series[pd.Timestamp]") -> npt.NDArray[np.integer]:
+def _to_micros(column: "pd.Series[pd.Timestamp]") -> npt.NDArray[np.integer]:
     return ((column - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(microseconds=1)).to_numpy()
 
 
-def _suffix(step: int) -> str:
+def _name_suffix(step: int) -> str:
     return f"_{step // 1_000_000}s.csv"
 
 
-def _floor(micros: int, step: int) -> int:
+def _floor_to_step(micros: int, step: int) -> int:
     return micros - micros % step

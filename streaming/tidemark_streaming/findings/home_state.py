@@ -143,7 +143,8 @@ class HomeReader:
         self._services = ServiceMonitor(settings, self.sources)
         self._sinks = Sinks(settings, assets, wait_seconds)
         self._pipelines = {
-            extra.name: extra.monitor(settings, self.domains.pipelines) for extra in find_extras()
+            extra.name: extra.create_monitor(settings, self.domains.pipelines)
+            for extra in find_extras()
         }
         self.backlogs = Backlogs()
         self._connectors = {
@@ -185,7 +186,7 @@ class HomeReader:
         )
 
     def _read_source(self, source: Source) -> SourceState:
-        snapshot = self.snapshot.source(source)
+        snapshot = self.snapshot.read_source(source)
         connector = self._connectors.get(source.name)
         position = self.snapshot.arrivals_of(source.name).position
         return SourceState(
@@ -200,7 +201,7 @@ class HomeReader:
         clock = snapshot.clock
         if clock is None or not future_watermark.is_far_ahead(snapshot.watermark, clock):
             return None
-        return future_watermark.find(self.snapshot, source)
+        return future_watermark.find_future_watermark(self.snapshot, source)
 
     def _find_slow_base(self, source: Source, snapshot: SourceSnapshot) -> HeldBack | None:
         if not isinstance(source, DerivedSource):
@@ -224,7 +225,7 @@ class HomeReader:
             definition.state_table,
         ]
         return AssetState(
-            snapshot=self.snapshot.asset(definition),
+            snapshot=self.snapshot.read_asset(definition),
             quarantine=count_quarantined(tables, definition),
             fault=tables.read_if_changed(
                 (definition.name, "integrity fault"),

@@ -287,8 +287,8 @@ def _held_back(state: HomeState) -> Iterator[Finding]:
             source_node(name),
             f"{held_back.base} holds {name} back: {name} {watermark}, because {held_back.base} "
             f"{newest}; "
-            f"{held_back.other} has events up to {format_instant(held_back.other_newest)}, whose "
-            "rows wait.",
+            f"{held_back.waiting_base} has events up to "
+            f"{format_instant(held_back.waiting_newest)}, whose rows wait.",
             f"`tidemark ingest {held_back.base}` ingests newer events. If {held_back.base} can be "
             "silent, "
             f"set heartbeat in {held_back.base} and idle in {name}.",

@@ -145,7 +145,7 @@ class Backlogs:
 
     def _ask_brokers(self, connector: KafkaConnector, position: str | None) -> Backlog:
         try:
-            backlog = Backlog(connector.lag(position, BROKER_SECONDS).waiting)
+            backlog = Backlog(connector.measure_lag(position, BROKER_SECONDS).waiting)
         except TidemarkError as error:
             return Backlog({}, str(error), retriable=error.retriable)
         total = sum(backlog.waiting.values())

@@ -92,7 +92,7 @@ class ServiceMonitor:
     def _with_workers(self, services: Services) -> Services:
         """Return the services with the workers that the warehouse's records name."""
         settings = self._settings
-        commands = foreground.commands(self._settings)
+        commands = foreground.list_commands(self._settings)
         followed = {command.name: command for command in commands if command.kind == INGEST}
         return replace(
             services,

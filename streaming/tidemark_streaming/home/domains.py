@@ -180,7 +180,9 @@ def _collect_domains(modules: Sequence[ModuleType]) -> Domains:
         pipelines=[
             pipeline
             for extra in find_extras()
-            for pipeline in _collect_objects(modules, extra.kind, lambda p: p.name).values()
+            for pipeline in _collect_objects(
+                modules, extra.pipeline_class, lambda p: p.name
+            ).values()
         ],
     )
     tables.check_names(domains.list_tables())
@@ -244,7 +246,7 @@ def _find_types(table: str) -> dict[str, str]:
     from tidemark_streaming.snapshot.tables import Tables
 
     with suppress(OSError, DeltaError):
-        return Tables.of(Settings()).spelled_types(table)
+        return Tables.of_database(Settings()).spelled_types(table)
     return {}
 
 

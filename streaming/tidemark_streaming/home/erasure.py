@@ -236,7 +236,7 @@ def _describe_input_copies(settings: Settings, domains: Domains, source: Source)
     connector = domains.ingestions[source.name].connector(settings.landing_of(source.name))
     if isinstance(connector, KafkaConnector):
         topics = ", ".join(connector.topics)
-        where = f"The records in the topics {topics} at {connector.at} are unchanged"
+        where = f"The records in the topics {topics} at {connector.broker_addresses} are unchanged"
     elif isinstance(connector, FileConnector):
         where = f"The files in '{connector.path}' are unchanged"
     elif isinstance(connector, DeltaConnector):

@@ -64,7 +64,7 @@ class Facts:
     future_timestamps: int = 0
 
 
-def observe(
+def summarize_rows(
     source: Source,
     rows: Rows,
     chunks: Sequence[Chunk],
@@ -326,12 +326,12 @@ class UnusableArrivalError(DataError):
     """An arrival of which no row can be decoded, or no row has an event time.
 
     Args:
-        before: the number of arrivals of the same commit that come before this arrival.
+        arrivals_before: the number of arrivals of the same commit that come before this arrival.
     """
 
-    def __init__(self, message: str, before: int) -> None:
+    def __init__(self, message: str, arrivals_before: int) -> None:
         super().__init__(message)
-        self.before = before
+        self.before = arrivals_before
 
 
 def check_decodable(source: str, facts: Mapping[int, Facts], timeline: Sequence[Arrival]) -> None:
@@ -352,7 +352,7 @@ def check_decodable(source: str, facts: Mapping[int, Facts], timeline: Sequence[
         UnusableArrivalError: the rows of an arrival, and many rows before them, can't be
             decoded.
     """
-    undecodable = _count_unusable(timeline, _has_events, _dead_letters)
+    undecodable = _count_unusable(timeline, _has_events, _count_dead_letters)
     for index, summary in sorted(facts.items()):
         if summary.rows:
             undecodable = 0
@@ -461,7 +461,7 @@ def _has_events(arrival: Arrival) -> bool:
     return arrival.rows > 0
 
 
-def _dead_letters(arrival: Arrival) -> int:
+def _count_dead_letters(arrival: Arrival) -> int:
     return arrival.dead_letters
 
 

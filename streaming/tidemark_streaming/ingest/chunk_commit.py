@@ -36,7 +36,7 @@ from tidemark_streaming.ingest.arrival_facts import (
     Facts,
     check_decodable,
     check_event_times,
-    observe,
+    summarize_rows,
     to_arrivals,
 )
 from tidemark_streaming.ingest.computed_columns import compute_columns
@@ -70,7 +70,9 @@ def commit_chunks(
                 log, connector, timeline, chunks, rows, versions, planning, clock
             )
     except PySparkException as error:
-        explained = connector.explain(error) if isinstance(connector, ExplainsErrors) else None
+        explained = (
+            connector.explain_error(error) if isinstance(connector, ExplainsErrors) else None
+        )
         if explained is None:
             raise
         raise explained from error
@@ -147,7 +149,7 @@ def _append_rows(
             rows = computed.summarize_rows().withColumn(CHUNK, F.col("arrival") - first)
         else:
             rows = _materialize_checked_rows(log, rows, planning, scratch)
-        facts = observe(
+        facts = summarize_rows(
             source, rows, chunks, log.warehouse.spark, log.warehouse.use_planning(planning)
         )
         facts = _add_undeclared_fields(connector, facts)
@@ -220,14 +222,17 @@ def _compute_join(
 
 
 @overload
-def _number_arrivals(rows: DataFrame, first: int) -> DataFrame: ...
+def _number_arrivals(rows: DataFrame, first_arrival: int) -> DataFrame: ...
 @overload
-def _number_arrivals(rows: pa.Table, first: int) -> pa.Table: ...
-def _number_arrivals(rows: Rows, first: int) -> Rows:
-    """Return rows with the column `arrival`. `first` is the arrival number of the first chunk."""
+def _number_arrivals(rows: pa.Table, first_arrival: int) -> pa.Table: ...
+def _number_arrivals(rows: Rows, first_arrival: int) -> Rows:
+    """Return rows with the column `arrival`. `first_arrival` is the arrival number of the first
+    chunk."""
     if isinstance(rows, DataFrame):
-        return rows.withColumn("arrival", F.col(CHUNK) + first)
-    return rows.append_column("arrival", pa.array(rows[CHUNK].to_numpy() + first, pa.int64()))
+        return rows.withColumn("arrival", F.col(CHUNK) + first_arrival)
+    return rows.append_column(
+        "arrival", pa.array(rows[CHUNK].to_numpy() + first_arrival, pa.int64())
+    )
 
 
 def _report_span(log: Log, arrivals: Sequence[Arrival], clock: Clock) -> None:

@@ -47,7 +47,7 @@ def read_dead_letters(
     Args:
         columns: columns of the table of dead letters, at least `arrival` and `position`.
     """
-    timeline = snapshot.timeline(source.name)
+    timeline = snapshot.read_timeline(source.name)
     letters = snapshot.tables.read(source.dead_letters_table, list(columns))
     if letters is None:
         types = dict.fromkeys((*columns, "replayed_by"), pa.null())
@@ -58,12 +58,12 @@ def read_dead_letters(
     letters = letters.sort_by([("arrival", "ascending"), ("position", "ascending")])
     marks = find_reprocessed(timeline)
     replaying_arrivals = pa.array(
-        [marks.get(letter_place) for letter_place in places(letters)], pa.int64()
+        [marks.get(letter_place) for letter_place in letter_keys(letters)], pa.int64()
     )
     return letters.append_column("replayed_by", replaying_arrivals)
 
 
-def places(letters: pa.Table) -> list[Place]:
+def letter_keys(letters: pa.Table) -> list[Place]:
     """Return the keys of dead letters: arrival and position."""
     columns = (letters[name].to_pylist() for name in ("arrival", "position"))
     return list(zip(*columns, strict=True))
@@ -96,7 +96,7 @@ class Outcome:
     refused: Mapping[Place, str]
 
 
-def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Outcome:
+def reprocess_letters(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Outcome:
     """Decode dead letters again, and add the events that can be decoded to the event log, as new
     arrivals.
 
@@ -125,7 +125,9 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
-    decoded = compute_in_memory(warehouse.spark, connector.source, connector.decode(numbered))
+    decoded = compute_in_memory(
+        warehouse.spark, connector.source, connector.decode_letters(numbered)
+    )
     rows = decoded.sort_by("position")
     rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):
@@ -133,7 +135,7 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     refused = dict[Place, str]()
     fit = rows
     if DEAD in rows.column_names:
-        outcomes = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
+        outcomes = zip(letter_keys(rows), rows[DEAD].to_pylist(), strict=True)
         refused = {
             letter_place: letter["reason"]
             for letter_place, letter in outcomes
@@ -157,10 +159,12 @@ class _CorrectedLetters:
     rows: pa.Table
     protects: ClassVar[bool] = True
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         reprocessed = find_reprocessed(timeline)
         left = [
-            letter_place for letter_place in places(self.rows) if letter_place not in reprocessed
+            letter_place
+            for letter_place in letter_keys(self.rows)
+            if letter_place not in reprocessed
         ]
         clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
         pieces = [
@@ -175,9 +179,11 @@ class _CorrectedLetters:
             for n, c in enumerate(chunks)
             for i, p in enumerate(reprocessed_letters(c.position))
         }
-        is_requested = pa.array([letter_place in which for letter_place in places(self.rows)])
+        is_requested = pa.array([letter_place in which for letter_place in letter_keys(self.rows)])
         rows = self.rows.filter(is_requested)
-        chunk, position = zip(*(which[letter_place] for letter_place in places(rows)), strict=True)
+        chunk, position = zip(
+            *(which[letter_place] for letter_place in letter_keys(rows)), strict=True
+        )
         rows = rows.drop_columns(["arrival", "position"])
         rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
         return rows.append_column("position", pa.array(position, pa.int64()))

@@ -1,9 +1,10 @@
 """Find a watermark far ahead of the processing clock and the event that caused it, and lower it.
 
-A watermark that is years ahead makes every later event too late. `find` reports such a watermark
-without the engine. `lower` recomputes the recorded watermarks of a source from its event log, with
-the current definition, which must have a `max_future_skew`. `lower` never raises a watermark, so
-that no event that was on time becomes late. The caller recomputes the assets afterwards.
+A watermark that is years ahead makes every later event too late. `find_future_watermark` reports
+such a watermark without the engine. `lower_watermarks` recomputes the recorded watermarks of a
+source from its event log, with the current definition, which must have a `max_future_skew`.
+`lower_watermarks` never raises a watermark, so that no event that was on time becomes late. The
+caller recomputes the assets afterwards.
 
 | a process that is killed | leaves |
 | --- | --- |
@@ -43,7 +44,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, to_dicts, to_frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
-from tidemark_streaming.ingest.arrival_facts import Facts, observe
+from tidemark_streaming.ingest.arrival_facts import Facts, summarize_rows
 from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -129,7 +130,7 @@ def is_far_ahead(watermark: int | None, clock: int) -> bool:
     return watermark is not None and watermark < INFINITY and watermark - clock > FAR
 
 
-def find(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
+def find_future_watermark(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
     """Return the watermark of a source if it is far ahead of the processing clock; else None."""
     table = snapshot.tables.read(source.timeline_table, _COLUMNS)
     if table is None or not table.num_rows:
@@ -178,7 +179,7 @@ def future_timestamps(
     )
 
 
-def lower(
+def lower_watermarks(
     warehouse: Warehouse, source: Source, *, on_change: Callable[[], None] = lambda: None
 ) -> _Lowered:
     """Lower the recorded watermarks of a source to the watermarks that its definition computes from
@@ -226,7 +227,7 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     events = log.read_events(-1, recorded[-1].arrival)
     columns = dict.fromkeys([source.event_time, *source.columns])
     rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
-    facts = observe(source, rows, chunks, log.warehouse.spark)
+    facts = summarize_rows(source, rows, chunks, log.warehouse.spark)
     found: list[Arrival] = []
     before = None
     state = None
@@ -284,10 +285,10 @@ def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
     warehouse.replace_rows(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 
 
-def _earlier_of(first: int | None, second: int | None) -> int | None:
-    if first is None or second is None:
+def _earlier_of(one: int | None, other_time: int | None) -> int | None:
+    if one is None or other_time is None:
         return None
-    return min(first, second)
+    return min(one, other_time)
 
 
 def _only_arrival(arrival: int) -> list[Condition]:

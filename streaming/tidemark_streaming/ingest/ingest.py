@@ -50,7 +50,7 @@ from tidemark_streaming.ingest.silence import Silence
 _FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
 
-LOOK_EVERY = 0.2
+POLL_SECONDS = 0.2
 
 _ROW_BYTES = 96
 """The memory that a row takes in addition to its data."""
@@ -75,12 +75,12 @@ class Ingested:
     """
 
     arrivals: tuple[Arrival, ...]
-    done: int
+    committed: int
     pending: int
     rows: pa.Table | None = None
 
     @property
-    def recent(self) -> RecentArrivals:
+    def recent_arrivals(self) -> RecentArrivals:
         """The commit's arrivals, for a run that should not read them again."""
         return RecentArrivals(self.arrivals, self.rows)
 
@@ -99,10 +99,10 @@ def ingest(
         yield from _commit_pending(RecordedArrivals(log), connector, batch)
 
 
-def follow(
+def follow_source(
     warehouse: Warehouse,
     connector: Connector,
-    every: float = LOOK_EVERY,
+    poll_seconds: float = POLL_SECONDS,
     *,
     on_commit: CommitCallback | None = None,
     reopen: Callable[[], Warehouse] | None = None,
@@ -116,7 +116,7 @@ def follow(
     ingest of the source can run.
 
     Args:
-        every: seconds between two polls.
+        poll_seconds: seconds between two polls.
         on_commit: called after each commit, with the arrivals of that commit, and with their rows
             if these are few. At the start and after an outage, it is called without arrivals: it
             must then process the arrivals in the event log.
@@ -137,33 +137,33 @@ def follow(
         while True:
             has_commits = False
             try:
-                for commit in follower.poll():
+                for commit in follower.poll_source():
                     has_commits = True
                     yield commit
-                outage.end()
+                outage.end_outage()
                 if follower.has_ended:
                     return
             except TidemarkError as error:
-                silence.end()
+                silence.end_silence()
                 if not engine_lost(error):
-                    outage.wait(error)
+                    outage.wait_to_retry(error)
                 elif reopen is None:
                     raise
                 else:
-                    follower.restart(outage.retry(error, reopen))
+                    follower.restart_session(outage.retry_attempt(error, reopen))
                 continue
             if on_commit is None or not has_commits:
                 # If `on_commit` has processed arrivals, the next poll follows without a pause,
                 # because new records have waited during the runs.
                 pause = connector.poll_seconds if isinstance(connector, PollsRarely) else 0.0
-                time.sleep(max(every, pause))
+                time.sleep(max(poll_seconds, pause))
 
 
 class _Follower:
     """A source that is polled again and again, with the arrivals that are known so far.
 
     Args:
-        on_commit: as for `follow`.
+        on_commit: as for `follow_source`.
         record: the record of the ingest's errors.
         planning: receives the planner settings, which it restores when it is closed.
     """
@@ -191,18 +191,18 @@ class _Follower:
     def has_ended(self) -> bool:
         return bool(self._timeline) and self._timeline[-1].ends_source
 
-    def poll(self) -> Generator[Ingested]:
+    def poll_source(self) -> Generator[Ingested]:
         """Ingest the pending arrivals, and yield after each commit."""
         timeline = self._open_timeline()
         if self._is_behind and timeline:
             self._call_back(NO_ARRIVALS)
         for commit in _poll_once(timeline, self._connector, self._silence):
             self._is_behind = True
-            self._call_back(commit.recent)
+            self._call_back(commit.recent_arrivals)
             yield commit
         self._is_behind = False
 
-    def restart(self, warehouse: Warehouse) -> None:
+    def restart_session(self, warehouse: Warehouse) -> None:
         """Continue in another session, because the engine was lost."""
         # The planner settings were lost with the session, so there is nothing to restore.
         self._planning.pop_all()
@@ -230,7 +230,7 @@ class _Follower:
                 self._on_commit(self._warehouse, recent)
 
 
-def end(warehouse: Warehouse, source: Source) -> Arrival:
+def end_source(warehouse: Warehouse, source: Source) -> Arrival:
     """End the stream: add an arrival without rows, after which the watermark is INFINITY.
 
     Every window closes. A stream that has ended accepts no more events; ending it again changes
@@ -252,7 +252,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
         return append_empty(log, last, Chunk(position, clock, end=True))
 
 
-def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
+def fill_lookup_tables(warehouse: Warehouse, ingestion: Ingestion) -> None:
     """Create and fill the lookup tables that an ingestion provides, unless they have been filled
     before."""
     for name, load in ingestion.lookups.items():
@@ -311,10 +311,14 @@ def _poll_once(
         found_data = found_data or any(a.brings_data for a in commit.arrivals)
         yield commit
     if found_data:
-        silence.end()
+        silence.end_silence()
     # A source without arrivals needs no heartbeat: there is no position that the heartbeat could
     # repeat, and no window to close.
-    elif timeline and not timeline[-1].ends_source and (silent := silence.poll()) is not None:
+    elif (
+        timeline
+        and not timeline[-1].ends_source
+        and (silent := silence.record_empty_poll()) is not None
+    ):
         last = timeline[-1]
         clock = max(time.time_ns() // 1000, last.arrived_at)
         chunk = Chunk(without_losses(last.position), clock, silent_since=clock - silent)
@@ -368,7 +372,7 @@ def _commit_pending(
             f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
             "does not protect them: use a connector of Tidemark."
         )
-    chunks = list(connector.pending(timeline))
+    chunks = list(connector.list_pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends_source:
         raise DataError(

@@ -143,9 +143,9 @@ def read_ingests(settings: Settings, sources: Iterable[str]) -> dict[str, Record
 
 
 def _record_error_text(lock: Hold, error: str | None) -> None:
-    def change(record: WorkerRecord) -> WorkerRecord:
+    def set_error(record: WorkerRecord) -> WorkerRecord:
         return replace(record, report={} if error is None else {_REFUSED: error})
 
     # An error here is ignored: if the disk is full, the ingest itself reports it.
     with suppress(TidemarkError):
-        lock.change_record(change)
+        lock.change_record(set_error)

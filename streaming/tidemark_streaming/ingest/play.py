@@ -15,10 +15,10 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import kafka_position
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Excerpt, Ingestion
-from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest, ingest_each
+from tidemark_streaming.ingest.ingest import Ingested, fill_lookup_tables, ingest, ingest_each
 
 
-def play(
+def play_files(
     warehouse: Warehouse,
     ingestion: Ingestion,
     landing: Path | str,
@@ -45,7 +45,7 @@ def play(
             "folder on this machine."
         )
     _check_way(warehouse, ingestion.source)
-    furnish(warehouse, ingestion)
+    fill_lookup_tables(warehouse, ingestion)
     landed = ingestion.play(Path(landing_folder), excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
@@ -72,7 +72,7 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
     for arrival in reversed(Log(warehouse, source).read_timeline()):
         if parse_with_text(arrival.position, "file"):
             return
-        if kafka_position.parse(arrival.position):
+        if kafka_position.parse_position(arrival.position):
             raise DataError(
                 f"Arrival {arrival.arrival} of '{source.name}' came through Kafka, so playing the "
                 "recording as files would ingest the same records again. Continue with `tidemark "

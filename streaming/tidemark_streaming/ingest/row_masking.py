@@ -9,7 +9,7 @@ from tidemark.define.protection import HEADERS, Drop, Tokenize
 from tidemark.define.source import Source
 
 
-def check(source: Source, connector: str) -> None:
+def check_maskable(source: Source, connector: str) -> None:
     """Refuse a source with a column that can't be protected as declared: only the Kafka connector
     can tokenize a column with the type of Kafka headers.
 

@@ -35,11 +35,11 @@ class Silence:
         self._since: float | None = None
         self._offset = self._last = 0.0
 
-    def end(self) -> None:
+    def end_silence(self) -> None:
         """End the silence, because the source has data or polls have failed."""
         self._since = None
 
-    def poll(self) -> int | None:
+    def record_empty_poll(self) -> int | None:
         """Record a poll that found no data. If a heartbeat is due, return the length of the silence
         so far, in microseconds; else return None.
         """

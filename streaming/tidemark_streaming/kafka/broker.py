@@ -38,12 +38,12 @@ def broker_process(settings: Settings) -> ManagedProcess:
     return ManagedProcess(settings.home, "kafka")
 
 
-def address(settings: Settings) -> str:
+def broker_address(settings: Settings) -> str:
     """Return the address on which this home's broker listens."""
     return f"127.0.0.1:{settings.kafka_port}"
 
 
-def start(
+def start_broker(
     settings: Settings,
     on_progress: ProgressCallback = ignore_progress,
     properties: Mapping[str, str] | None = None,
@@ -70,11 +70,11 @@ def start(
             os.pathsep.join(map(str, paths)),
         ]
         file = _write_configuration(settings, properties or {})
-        _format(command, settings.home / "kafka" / "data", file)
+        _format_data_folder(command, settings.home / "kafka" / "data", file)
         on_progress("starting")
         served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
-    broker.await_ready("broker", lambda: _responds(settings, patience=5.0), _START_DEADLINE)
+    broker.await_ready("broker", lambda: _is_responding(settings, timeout=5.0), _START_DEADLINE)
 
 
 def pinned_jars() -> list[jars.Jar]:
@@ -98,7 +98,7 @@ def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> P
     make_folder(folder)
     controller = free_port()
     broker_properties = {
-        "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://{broker_address(settings)},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": str(folder / "data"),
         **properties,
@@ -109,7 +109,7 @@ def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> P
     return file
 
 
-def _format(command: list[str], data: Path, properties: Path) -> None:
+def _format_data_folder(command: list[str], data: Path, properties: Path) -> None:
     """Format the data folder with a new cluster ID, unless it is formatted already."""
     if (data / "meta.properties").exists():
         return
@@ -124,10 +124,10 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
         )
 
 
-def _responds(settings: Settings, patience: float) -> bool:
-    client = AdminClient(client_properties(address(settings), {}))
+def _is_responding(settings: Settings, timeout: float) -> bool:
+    client = AdminClient(client_properties(broker_address(settings), {}))
     try:
-        client.list_topics(timeout=patience)
+        client.list_topics(timeout=timeout)
     except KafkaException:
         return False
     return True

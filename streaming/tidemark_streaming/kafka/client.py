@@ -84,21 +84,24 @@ class Brokers:
         self._was_accepted = False
         self._rejected_at: float | None = None
 
-    def connect(
-        self, kind: Callable[[dict[str, Any]], _T], usual: Properties | None = None, **fixed: object
+    def connect_client(
+        self,
+        kind: Callable[[dict[str, Any]], _T],
+        defaults: Properties | None = None,
+        **overrides: object,
     ) -> _T:
         """Create a client of this kind.
 
         Args:
-            usual: defaults, which the configured properties override.
-            fixed: properties that override the configured ones, with `_` for `.`.
+            defaults: defaults, which the configured properties override.
+            overrides: properties that override the configured ones, with `_` for `.`.
         """
         properties = client_properties(self.servers, self._client) | {"error_cb": self.record_error}
-        properties |= {name.replace("_", "."): value for name, value in fixed.items()}
+        properties |= {name.replace("_", "."): value for name, value in overrides.items()}
         try:
-            return kind({**(usual or {}), **properties})
+            return kind({**(defaults or {}), **properties})
         except KafkaException as error:
-            reason = _reason(error)
+            reason = _describe_error(error)
             for value in (v.reveal() for v in self._client.values() if isinstance(v, Secret)):
                 reason = reason.replace(value, "***")
             raise DefinitionError(
@@ -119,7 +122,7 @@ class Brokers:
         self._was_accepted = True
         self._rejected_at = None
 
-    def rejection(self) -> DataError | None:
+    def explain_rejection(self) -> DataError | None:
         """Return why the brokers reject this client, or None if no received error explains it.
 
         The error is retriable if the brokers had accepted the client before and the rejection is
@@ -136,10 +139,10 @@ class Brokers:
             return None
         return self._read_error(rejected, retriable=self._is_retriable())
 
-    def unreachable(self, error: Exception) -> DataError:
+    def unreachable_error(self, error: Exception) -> DataError:
         """Return the error for a failed request, with the best known cause: why the brokers reject
         this client, else the last error that a client received, else `error`."""
-        if refused := self.rejection():
+        if refused := self.explain_rejection():
             return refused
         plain = [c.str() for c in self._errors if c.code() != KafkaError._ALL_BROKERS_DOWN]
         return unreachable_error(self.servers, KafkaException(plain[-1]) if plain else error)
@@ -148,17 +151,17 @@ class Brokers:
         """Return the error for a topic that this client may not read. Brokers report a topic that
         does not exist in the same way."""
         return self._read_error(
-            f"topic '{topic}' does not exist, or {self.user} may not read it. Create the topic, "
-            "allow that user READ on it (kafka-acls --add --operation Read --topic), or correct "
-            "the connector's `topics`"
+            f"topic '{topic}' does not exist, or {self.user_name} may not read it. Create the "
+            "topic, allow that user READ on it (kafka-acls --add --operation Read --topic), or "
+            "correct the connector's `topics`"
         )
 
     def _known_rejection(self, code: int, reason: str) -> str | None:
         message = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
-                f"the broker rejects {self.user}. Correct sasl.username or sasl.password {_WHERE}, "
-                "or create that user"
+                f"the broker rejects {self.user_name}. Correct sasl.username or sasl.password "
+                f"{_WHERE}, or create that user"
             )
         if code == KafkaError._AUTHENTICATION:
             return f"{message}. Correct sasl.mechanism {_WHERE}"
@@ -176,14 +179,15 @@ class Brokers:
                 "certificate from an authority that the broker trusts"
             )
         if "PLAINTEXT broker listener" in reason:
-            if not speaks_kafka(*self._first):
+            if not speaks_kafka(*self._first_broker):
                 # A proxy in front of brokers that are down also accepts connections and closes
                 # them.
                 return None
             return (
-                f"the broker does not use TLS, but security.protocol is {self._protocol}. Set it "
-                f"to {self._protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} {_WHERE}, or "
-                "correct the port"
+                f"the broker does not use TLS, but security.protocol is {self._security_protocol}. "
+                "Set it to "
+                f"{self._security_protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} "
+                f"{_WHERE}, or correct the port"
             )
         if code == KafkaError._SSL:
             return f"{message}. Correct the properties ssl.* {_WHERE}"
@@ -196,14 +200,14 @@ class Brokers:
         """
         if {broker_error.code() for broker_error in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
-        if not uses_tls(*self._first):
+        if not uses_tls(*self._first_broker):
             return None
-        if "SSL" not in self._protocol:
+        if "SSL" not in self._security_protocol:
             return (
-                f"the broker requires TLS, but security.protocol is {self._protocol}. Set it to "
-                f"SSL or SASL_SSL {_WHERE}"
+                f"the broker requires TLS, but security.protocol is {self._security_protocol}. Set "
+                f"it to SSL or SASL_SSL {_WHERE}"
             )
-        if self._protocol == "SSL":
+        if self._security_protocol == "SSL":
             return (
                 "the broker closes connections without a user. Set security.protocol to SASL_SSL, "
                 f"and sasl.mechanism, sasl.username and sasl.password, {_WHERE}"
@@ -211,17 +215,17 @@ class Brokers:
         return None
 
     @property
-    def _first(self) -> tuple[str, int]:
+    def _first_broker(self) -> tuple[str, int]:
         """The host and port of the first broker; the default port is 9092."""
         address = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
         return address.hostname or "localhost", address.port or 9092
 
     @property
-    def _protocol(self) -> str:
+    def _security_protocol(self) -> str:
         return str(self._client.get("security.protocol", "PLAINTEXT")).upper()
 
     @property
-    def user(self) -> str:
+    def user_name(self) -> str:
         """The client's user, as error messages name it."""
         name = self._client.get("sasl.username")
         if isinstance(name, str):
@@ -242,13 +246,13 @@ class Brokers:
 def unreachable_error(servers: str, error: Exception) -> DataError:
     """Return the retriable error for brokers that can't be reached."""
     return DataError(
-        f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark dev kafka up` "
-        "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
+        f"Kafka at {servers} can't be read: {_describe_error(error)}. Start it (`tidemark dev "
+        "kafka up` starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
         retriable=True,
     )
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     cause: object = error.args[0] if error.args else "no answer"
     text = cause.str() if isinstance(cause, KafkaError) else str(cause)
     # The message ends with a count and a duration, which differ each time.

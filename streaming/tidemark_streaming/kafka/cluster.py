@@ -44,11 +44,11 @@ class Cluster:
 
     Args:
         servers: `host:port`, several separated by commas.
-        patience: seconds within which the brokers must answer.
+        timeout: seconds within which the brokers must answer.
     """
 
-    def __init__(self, servers: str, client: Properties, patience: float = TIMEOUT_SECONDS) -> None:
-        self._patience = patience
+    def __init__(self, servers: str, client: Properties, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._patience = timeout
         self._brokers = Brokers(servers, client)
         isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
         if isolation not in IsolationLevel.__members__:
@@ -57,9 +57,9 @@ class Cluster:
                 f"read_uncommitted (got '{isolation.lower()}')."
             )
         self._isolation = IsolationLevel[isolation]
-        self._admin = self._brokers.connect(AdminClient)
+        self._admin = self._brokers.connect_client(AdminClient)
 
-    def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+    def read_topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Return topics by name. The range of each partition is from its first to its end offset.
 
         Records of open transactions are after the end offset, unless `isolation.level` is
@@ -69,17 +69,17 @@ class Cluster:
             names: the names of topics; a name that begins with `^` is a pattern that must match
                 whole names.
         """
-        existing = self._topics()
-        matching = [t for name in names for t in self._matching(name, existing)]
+        existing = self._list_topics()
+        matching = [t for name in names for t in self._matching_topics(name, existing)]
         if not matching:
             return {}
         futures = self._admin.describe_topics(
             TopicCollection(matching), request_timeout=self._patience
         )
-        described = {name: self._result(future, name) for name, future in futures.items()}
+        described = {name: self._await_result(future, name) for name, future in futures.items()}
         numbers = {name: [p.id for p in topic.partitions] for name, topic in described.items()}
-        first = self._offsets(numbers, OFFSET_BEGINNING)
-        end = self._offsets(numbers, OFFSET_END)
+        first = self._list_offsets(numbers, OFFSET_BEGINNING)
+        end = self._list_offsets(numbers, OFFSET_END)
         return {
             name: Topic(
                 str(topic.topic_id),
@@ -88,7 +88,7 @@ class Cluster:
             for name, topic in described.items()
         }
 
-    def ids(self, names: list[str]) -> dict[str, str]:
+    def read_topic_ids(self, names: list[str]) -> dict[str, str]:
         """Return the IDs of topics by name, except for topics that do not exist. This is one
         request, which takes a millisecond.
         """
@@ -96,32 +96,32 @@ class Cluster:
             TopicCollection(names), request_timeout=self._patience
         )
         return {
-            name: str(self._result(future, name).topic_id)
+            name: str(self._await_result(future, name).topic_id)
             for name, future in futures.items()
-            if _code(self._failure(future)) != KafkaError.UNKNOWN_TOPIC_OR_PART
+            if _error_code(self._await_failure(future)) != KafkaError.UNKNOWN_TOPIC_OR_PART
         }
 
-    def has(self, *names: str) -> bool:
+    def has_topics(self, *names: str) -> bool:
         """Return whether all of the named topics exist."""
-        existing = self._topics()
+        existing = self._list_topics()
         return all(name in existing for name in names)
 
-    def create(self, topics: Sequence[NewTopic]) -> None:
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create the wanted topics that do not exist, and wait until they can be used."""
-        existing = self._topics()
+        existing = self._list_topics()
         missing = [topic for topic in topics if topic.topic not in existing]
         if not missing:
             return
         futures = self._admin.create_topics(missing, request_timeout=self._patience)
         for name, future in futures.items():
-            error = self._failure(future)
+            error = self._await_failure(future)
             # Another process may have created the topic in the meantime.
-            if error is not None and _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                self._result(future, name)
+            if error is not None and _error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                self._await_result(future, name)
         begun = time.monotonic()
         while True:
             try:
-                self.topics([topic.topic for topic in missing])
+                self.read_topics([topic.topic for topic in missing])
                 return
             except DataError:
                 # A new topic's partitions have no leader for a moment.
@@ -129,19 +129,23 @@ class Cluster:
                     raise
                 time.sleep(_POLL_SECONDS)
 
-    def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
+    def offsets_since(
+        self, instant: int, topics: Mapping[str, Topic]
+    ) -> dict[tuple[str, int], int]:
         """Return the offset of each partition's first record at or after an instant in
         microseconds, or the end offset of the partition if all records are earlier."""
-        offsets = self._offsets({n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0))
+        offsets = self._list_offsets(
+            {n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0)
+        )
         return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in offsets.items()}
 
-    def end(self, name: str, partition: int, isolation: IsolationLevel) -> int:
+    def end_offset(self, name: str, partition: int, isolation: IsolationLevel) -> int:
         """Return the end offset of a partition at an isolation level. Records of open transactions
         lie before the end only with READ_UNCOMMITTED.
         """
-        return self._offsets({name: [partition]}, OFFSET_END, isolation)[name, partition]
+        return self._list_offsets({name: [partition]}, OFFSET_END, isolation)[name, partition]
 
-    def _offsets(
+    def _list_offsets(
         self,
         partitions: Mapping[str, Iterable[int]],
         which: int,
@@ -166,19 +170,22 @@ class Cluster:
                 isolation_level=isolation or self._isolation,
                 request_timeout=self._patience,
             )
-            waits = any(_code(self._failure(f)) in _LEADERLESS for f in futures.values())
+            waits = any(
+                _error_code(self._await_failure(f)) in _LEADERLESS for f in futures.values()
+            )
             if not waits or time.monotonic() - begun > self._patience:
                 break
             time.sleep(_POLL_SECONDS)
         offsets = {
-            (p.topic, p.partition): self._result(f, p.topic).offset for p, f in futures.items()
+            (p.topic, p.partition): self._await_result(f, p.topic).offset
+            for p, f in futures.items()
         }
         if OFFSET_INVALID in offsets.values():
             # The client reports a timeout this way, without an error.
-            raise self._brokers.unreachable(TimeoutError("not all offsets were received"))
+            raise self._brokers.unreachable_error(TimeoutError("not all offsets were received"))
         return offsets
 
-    def _topics(self) -> Mapping[str, Any]:
+    def _list_topics(self) -> Mapping[str, Any]:
         """Return the metadata of all topics that this client may see, by name."""
         self._brokers.forget_errors()
         begun = time.monotonic()
@@ -189,16 +196,16 @@ class Cluster:
                 # Runs the error callback, which records the errors of the brokers.
                 self._admin.poll(0)
                 late = time.monotonic() - begun > self._patience
-                if late or self._brokers.rejection() is not None:
-                    raise self._brokers.unreachable(error) from None
+                if late or self._brokers.explain_rejection() is not None:
+                    raise self._brokers.unreachable_error(error) from None
             else:
                 self._brokers.record_response()
                 return existing
 
-    def _matching(self, name: str, existing: Mapping[str, Any]) -> list[str]:
+    def _matching_topics(self, name: str, existing: Mapping[str, Any]) -> list[str]:
         user_topics = sorted(t for t in existing if not t.startswith("__"))
         if name.startswith("^"):
-            return [topic for topic in user_topics if matches(name, topic)]
+            return [topic for topic in user_topics if topic_matches(name, topic)]
         if name in existing:
             return [name]
         # A topic that this client may not see is missing from the list. Only a request for the
@@ -206,30 +213,30 @@ class Cluster:
         futures = self._admin.describe_topics(
             TopicCollection([name]), request_timeout=self._patience
         )
-        if _code(self._failure(futures[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if _error_code(self._await_failure(futures[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden_error(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}. Available: "
             f"{', '.join(user_topics) or 'none'}. Create it, or correct the connector's `topics`."
         )
 
-    def _failure(self, future: "Future[Any]") -> BaseException | None:
+    def _await_failure(self, future: "Future[Any]") -> BaseException | None:
         """Return why a request failed or timed out, or None if it succeeded."""
         try:
             return future.exception(self._patience + 1)
         except TimeoutError as late:
             return late
 
-    def _result(self, future: "Future[_T]", topic: str) -> _T:
+    def _await_result(self, future: "Future[_T]", topic: str) -> _T:
         try:
             return future.result(self._patience + 1)
         except (KafkaException, TimeoutError) as error:
-            if _code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if _error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._brokers.forbidden_error(topic) from None
-            raise self._brokers.unreachable(error) from None
+            raise self._brokers.unreachable_error(error) from None
 
 
-def _code(error: BaseException | None) -> int | None:
+def _error_code(error: BaseException | None) -> int | None:
     """Return the Kafka error code of an error; None if there is no error or no Kafka error code."""
     cause = error.args[0] if error is not None and error.args else None
     if isinstance(cause, KafkaError):
@@ -237,7 +244,7 @@ def _code(error: BaseException | None) -> int | None:
     return None
 
 
-def matches(name: str, topic: str) -> bool:
+def topic_matches(name: str, topic: str) -> bool:
     """Return whether a configured topic name or pattern matches this topic."""
     if name.startswith("^"):
         return bool(re.fullmatch(name[1:], topic))

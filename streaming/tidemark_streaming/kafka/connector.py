@@ -24,8 +24,8 @@ from tidemark_streaming.connector import CHUNK, Chunk, processing_time
 from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
 from tidemark_streaming.kafka import losses
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
-from tidemark_streaming.kafka.cluster import Cluster, matches
-from tidemark_streaming.kafka.decode import PLACES, check
+from tidemark_streaming.kafka.cluster import Cluster, topic_matches
+from tidemark_streaming.kafka.decode import PLACES, check_columns
 from tidemark_streaming.kafka.intake import Fields, Intake
 from tidemark_streaming.kafka.prefetch import Prefetcher
 from tidemark_streaming.kafka.records import SCHEMA, Reader
@@ -133,21 +133,21 @@ class KafkaConnector:
         if self.start not in ("earliest", "latest"):
             parse_instant(self.start)
         check_secrets(self.client, owner)
-        check(self.source, owner)
+        check_columns(self.source, owner)
         # Validates the options now instead of at the first record.
-        _ = self._payload
+        _ = self._value_format
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
         # Positions without Kafka offsets come from a connector that the source used before.
         positions = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
-        recorded = next(map(position.parse, positions), None)
-        available = self._cluster.topics(self.topics)
+        recorded = next(map(position.parse_position, positions), None)
+        available = self._cluster.read_topics(self.topics)
         lost = self._accepted_losses(recorded, available)
-        ranges = self._ranges(recorded, available)
+        ranges = self._ranges_to_ingest(recorded, available)
         clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
-        pieces = position.split(ranges, self._max_offsets(timeline))
-        chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
+        pieces = position.split_ranges(ranges, self._max_offsets(timeline))
+        chunks = [self._create_chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=with_losses(chunks[0].position, lost))
         # A loss, the first poll, and an advance of the watermark by time alone are recorded even
         # without records. After the first poll is recorded, lost records are detected.
@@ -163,10 +163,10 @@ class KafkaConnector:
         return []
 
     def prefetch(self, chunks: Sequence[Chunk]) -> None:
-        self._ahead.begin([c.position for c in chunks])
+        self._prefetcher.begin_read([c.position for c in chunks])
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
-        rows, fields = self._ahead.take([c.position for c in chunks])
+        rows, fields = self._prefetcher.take_result([c.position for c in chunks])
         self._undeclared_fields.clear()
         self._undeclared_fields.update(fields)
         return rows
@@ -174,19 +174,19 @@ class KafkaConnector:
     def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
         return self._undeclared_fields
 
-    def lag(self, latest: str | None, patience: float = TIMEOUT_SECONDS) -> Lag:
+    def measure_lag(self, latest: str | None, timeout: float = TIMEOUT_SECONDS) -> Lag:
         """Return how far the event log is behind the topics.
 
         Args:
             latest: the position of the newest arrival; None before the first arrival.
-            patience: seconds within which the brokers must answer.
+            timeout: seconds within which the brokers must answer.
 
         Raises:
             DataError: a topic does not exist, or the brokers do not answer.
         """
-        recorded = None if latest is None else position.parse(latest)
-        available = Cluster(self.at, self.client, patience).topics(self.topics)
-        ranges = self._ranges(recorded, available)
+        recorded = None if latest is None else position.parse_position(latest)
+        available = Cluster(self.broker_addresses, self.client, timeout).read_topics(self.topics)
+        ranges = self._ranges_to_ingest(recorded, available)
         waiting = {
             (name, partition): end - start
             for name, topic in ranges.items()
@@ -195,19 +195,19 @@ class KafkaConnector:
         }
         return Lag(waiting, losses.find_losses(self._configured_topics(recorded), available))
 
-    def decode(self, letters: pa.Table) -> pa.Table:
+    def decode_letters(self, letters: pa.Table) -> pa.Table:
         names = {"value": "bytes", "chunk": CHUNK}
         values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return self._intake.decode(records)
+        return self._intake.decode_rows(records)
 
-    def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
+    def _read_in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Read the records at the given positions in this process, without the engine.
 
         Return their rows, and their fields that the source does not declare.
         """
-        decoded = self._intake.read(positions, cancel)
-        self._check_not_recreated([position.parse(p) for p in positions])
+        decoded = self._intake.read_rows(positions, cancel)
+        self._check_not_recreated([position.parse_position(p) for p in positions])
         return decoded
 
     def _check_not_recreated(self, pieces: Sequence[Position]) -> None:
@@ -224,7 +224,7 @@ class KafkaConnector:
             for name, _, ranges in position.ranges_by_partition(pieces)
             if ranges[0][0] < ranges[-1][1]
         }
-        current_ids = self._cluster.ids(sorted(read)) if read else {}
+        current_ids = self._cluster.read_topic_ids(sorted(read)) if read else {}
         recreated = [name for name, id_ in current_ids.items() if id_ != pieces[0][name].id]
         if recreated:
             raise DataError(
@@ -246,7 +246,7 @@ class KafkaConnector:
             raise DataError(losses.error_message(self.source.name, refused_losses))
         return words
 
-    def _ranges(self, recorded: Position | None, available: Position) -> Position:
+    def _ranges_to_ingest(self, recorded: Position | None, available: Position) -> Position:
         """Return the range of offsets to ingest from each partition.
 
         Args:
@@ -286,10 +286,12 @@ class KafkaConnector:
         """Return the topics of a position that are still configured; none if `recorded` is None."""
         topics = (recorded or {}).items()
         return {
-            n: topic for n, topic in topics if any(matches(pattern, n) for pattern in self.topics)
+            n: topic
+            for n, topic in topics
+            if any(topic_matches(pattern, n) for pattern in self.topics)
         }
 
-    def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
+    def _create_chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
         # All pieces of a poll have the poll's processing time. Without `waiting`, a partition might
         # count as idle although more of its records are in later pieces.
         name_partition = PLACES.get(self.source.watermark.group_column or "")
@@ -321,28 +323,28 @@ class KafkaConnector:
             return {}
         if self.start == "latest":
             return {(n, p): end for n, t in available.items() for p, (_, end) in t.offsets.items()}
-        return self._cluster.since(parse_instant(self.start), available)
+        return self._cluster.offsets_since(parse_instant(self.start), available)
 
-    def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
+    def _time_advances_watermark(self, last_arrival: Arrival, clock: int) -> bool:
         """Return whether an arrival without records at the time `clock` advances the watermark."""
-        state = last.watermark_state
-        after = last.after
+        state = last_arrival.watermark_state
+        after = last_arrival.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 
     @property
-    def _payload(self) -> Payload:
+    def _value_format(self) -> Payload:
         if isinstance(self.format, str):
             return Json(self.options)
         return self.format
 
     @cached_property
-    def at(self) -> str:
+    def broker_addresses(self) -> str:
         """The broker addresses, `host:port`, separated by commas."""
         return self.servers or Settings().kafka_servers
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(self.at, self.client)
+        return Cluster(self.broker_addresses, self.client)
 
     @cached_property
     def _undeclared_fields(self) -> dict[int, tuple[str, ...]]:
@@ -353,13 +355,13 @@ class KafkaConnector:
         return Acceptance(is_accepted=self.accept_loss)
 
     @cached_property
-    def _ahead(self) -> Prefetcher[tuple[pa.Table, Fields]]:
-        return Prefetcher(self._in_memory)
+    def _prefetcher(self) -> Prefetcher[tuple[pa.Table, Fields]]:
+        return Prefetcher(self._read_in_memory)
 
     @cached_property
     def _intake(self) -> Intake:
-        return Intake(self._reader, self.source, self._payload, self.correlation)
+        return Intake(self._reader, self.source, self._value_format, self.correlation)
 
     @cached_property
     def _reader(self) -> Reader:
-        return Reader(self.at, self.client, f"tidemark_{self.source.name}")
+        return Reader(self.broker_addresses, self.client, f"tidemark_{self.source.name}")

@@ -63,7 +63,7 @@ UTF-8 or a timestamp outside the years 1 to 9999. With each column comes a field
 is null only if the record has no value for the column."""
 
 
-def check(source: Source, connector: str) -> None:
+def check_columns(source: Source, connector: str) -> None:
     """Refuse a source that declares a column of `RECORD` with another type, or a column that a
     Kafka connector can't protect as declared.
 
@@ -73,7 +73,7 @@ def check(source: Source, connector: str) -> None:
     for name, kind in source.record_columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
         allowed += ["STRING"] if name == "kafka_key" else []
-        if allowed and _plain(kind) not in map(_plain, allowed):
+        if allowed and _normalize_type(kind) not in map(_normalize_type, allowed):
             raise DefinitionError(
                 f"{connector} reads the column '{name}' as {' or '.join(allowed)}, but it is "
                 "declared "
@@ -86,7 +86,7 @@ def check(source: Source, connector: str) -> None:
                 "protected: "
                 "remove it from `mask`."
             )
-        if name not in RECORD and isinstance(way, Tokenize) and _plain(kind) != "STRING":
+        if name not in RECORD and isinstance(way, Tokenize) and _normalize_type(kind) != "STRING":
             raise DefinitionError(
                 f"{connector} can tokenize only STRING columns, but '{name}' is declared as "
                 f"{kind}: "
@@ -113,14 +113,14 @@ def decode_records(
     """
     value_columns = {n: t for n, t in source.record_columns.items() if n not in RECORD}
     events = decode_protected(records["value"], value_columns, source, payload)
-    columns = {**events.columns, **_record(records, source)}
+    columns = {**events.columns, **_metadata_columns(records, source)}
     reasons = dict(events.reasons)
     for name, written in WRITTEN_FIELDS.items():
         if name in columns:
             for row in undecoded_rows(records[written], columns[name]):
                 reasons.setdefault(row, misfit_reason(name, source.record_columns[name]))
     record_id = _join_columns(records, "topic", "partition", "offset")
-    header = _header(records, correlation)
+    header = _header_values(records, correlation)
     rows: dict[str, Any] = {
         name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
         for name, kind in source.record_columns.items()
@@ -130,15 +130,15 @@ def decode_records(
     rows |= {CHUNK: records["chunk"], "position": records["position"]}
     rows["read_from"] = record_id
     rows[CORRELATION] = record_id if header is None else pc.coalesce(header, record_id)
-    rows[BYTES] = _sizes(records)
+    rows[BYTES] = _record_sizes(records)
     if reasons:
-        rows[DEAD] = _letters(records, reasons, source)
+        rows[DEAD] = _dead_letters(records, reasons, source)
     if source.computed:
         rows[CONTENT] = content_of(len(records), _letter_fields(records, source))
     return pa.table(rows)
 
 
-def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
+def _metadata_columns(records: pa.Table, source: Source) -> Mapping[str, Any]:
     columns = dict[str, Any]()
     for name in RECORD.keys() & source.record_columns.keys():
         if isinstance(source.mask.get(name), Drop):
@@ -147,12 +147,12 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
             columns[name] = _join_columns(records, "topic", "partition")
             continue
         columns[name] = records[name.removeprefix("kafka_")]
-        if name == "kafka_key" and _plain(source.record_columns[name]) == "STRING":
+        if name == "kafka_key" and _normalize_type(source.record_columns[name]) == "STRING":
             columns[name] = decode_utf8(columns[name])
     return columns
 
 
-def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
+def _header_values(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
     """Return each record's first value of a header as text. The value is null if the record does
     not have that header, if its headers can't be read, or if the value is not UTF-8. Return None if
     `name` is None or no record has headers."""
@@ -165,7 +165,7 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
     return decode_utf8(pa.chunked_array([pa.array(values, pa.binary())]))
 
 
-def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
+def _dead_letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
     """Return a dead letter for each record that has a reason, and null for each other record.
 
     Args:
@@ -189,12 +189,12 @@ def _join_columns(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
     return pc.binary_join_element_wise(*(pc.cast(records[n], pa.string()) for n in names), "-")
 
 
-def _sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
+def _record_sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
     if "size" in records.column_names:
         return records["size"]
     lengths = [pc.fill_null(pc.binary_length(records[n]), 0) for n in ("key", "value")]
     return pc.cast(pc.add(*lengths), pa.int64())
 
 
-def _plain(kind: str) -> str:
+def _normalize_type(kind: str) -> str:
     return kind.replace(" ", "").upper()

@@ -64,19 +64,22 @@ class Intake:
         # The dead letter of any record may be needed if columns are computed.
         self._few_fields = not source.computed
 
-    def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
+    def read_rows(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the decoded rows at the given positions, and for each chunk the JSON fields that
         the source does not declare.
         """
-        pieces = [position.parse(p) for p in positions]
-        if self._few_fields and (decoded := self._rows(pieces, cancel, self._wanted)) is not None:
+        pieces = [position.parse_position(p) for p in positions]
+        if (
+            self._few_fields
+            and (decoded := self._read_fields(pieces, cancel, self._wanted)) is not None
+        ):
             return decoded
-        decoded = self._rows(pieces, cancel, None)
+        decoded = self._read_fields(pieces, cancel, None)
         assert decoded is not None
         self._few_fields = DEAD not in decoded[0].column_names
         return decoded
 
-    def _rows(
+    def _read_fields(
         self, pieces: Sequence[Position], cancel: Event, field_names: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
         """Return the result of `read`; None if there are dead letters and `field_names` lacks "
@@ -88,15 +91,15 @@ class Intake:
         rows = list[pa.Table]()
         fields = list[Fields]()
         names = SCHEMA.names if field_names is None else field_names
-        for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
+        for records in (SCHEMA.empty_table(), *self._reader.read_records(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
                 fields.append(_sample_fields(records, self._source.record_fields, self._payload))
-            rows.append(self.decode(records))
+            rows.append(self.decode_rows(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
         return pa.concat_tables(rows, promote_options="default"), _merge_samples(fields)
 
-    def decode(self, records: pa.Table) -> pa.Table:
+    def decode_rows(self, records: pa.Table) -> pa.Table:
         """Return records as decoded rows, protected as the source declares."""
         if self._source.mask:
             records = protect_records(records, self._source, self._correlation)
@@ -159,7 +162,7 @@ def _protected_headers(
     """
     if headers is None:
         return None
-    usual = ways.get("kafka_headers", _keep)
+    usual = ways.get("kafka_headers", _unchanged_value)
     protect_correlation = ways.get(CORRELATION, usual)
     pairs = [(h["key"], h["value"]) for h in headers]
     return [
@@ -172,7 +175,7 @@ def _protected_headers(
     ]
 
 
-def _keep(value: bytes) -> bytes:
+def _unchanged_value(value: bytes) -> bytes:
     return value
 
 

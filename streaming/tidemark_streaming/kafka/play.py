@@ -22,7 +22,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.connector import Chunk, Excerpt, Ingestion, Span
-from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest_each
+from tidemark_streaming.ingest.ingest import Ingested, fill_lookup_tables, ingest_each
 from tidemark_streaming.ingest.play import no_recording
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
@@ -51,9 +51,9 @@ class PlayedConnector:
     def source(self) -> Source:
         return self.connector.source
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        newest = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
-        chunks = self.connector.pending(timeline) or [Chunk(position.to_json(newest), 0)]
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        newest = position.end_of(position.parse_position(timeline[-1].position)) if timeline else {}
+        chunks = self.connector.list_pending(timeline) or [Chunk(position.to_json(newest), 0)]
         return [replace(chunk, arrived_at=self.clock) for chunk in chunks]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
@@ -75,7 +75,7 @@ class Stage:
     key: str
 
 
-def play(
+def play_through_topic(
     warehouse: Warehouse, ingestion: Ingestion, stage: Stage, excerpt: Excerpt
 ) -> Generator[Ingested]:
     """Play recorded data through a topic into the event log, as JSON with the source's columns.
@@ -89,15 +89,15 @@ def play(
     """
     if ingestion.spans is None:
         raise no_recording(ingestion.source)
-    furnish(warehouse, ingestion)
-    _create(stage)
+    fill_lookup_tables(warehouse, ingestion)
+    _create_topic(stage)
     connector = KafkaConnector(ingestion.source, [stage.topic], servers=stage.servers)
     log = Log(warehouse, ingestion.source)
     log.ensure_tables()
     # Taking over the transactional ID commits or aborts a transaction that another process left
     # open. The poll below must come after it.
     sender = _Sender(stage)
-    waiting = any(chunk.rows for chunk in connector.pending(log.read_timeline()))
+    waiting = any(chunk.rows for chunk in connector.list_pending(log.read_timeline()))
     sent = _send_spans(ingestion.spans(excerpt), sender, waiting)
     connectors = ((PlayedConnector(connector, span.ends), span.number, span.total) for span in sent)
     yield from ingest_each(warehouse, ingestion.source, connectors)
@@ -111,7 +111,7 @@ def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iter
     """
     for span in spans:
         if not waiting:
-            sender.send(span)
+            sender.send_span(span)
         waiting = False
         yield span
 
@@ -123,41 +123,41 @@ class _Sender:
         self._producer = Producer({**client_properties(stage.servers, {}), **properties})
         self._cluster = Cluster(stage.servers, {})
         self._ends: dict[int, int] = {}
-        self._ask(lambda: self._producer.init_transactions(TIMEOUT_SECONDS))
+        self._call_client(lambda: self._producer.init_transactions(TIMEOUT_SECONDS))
 
-    def send(self, span: Span) -> None:
+    def send_span(self, span: Span) -> None:
         """Send the records of a span, and wait until a read_committed consumer can see them. Do
         nothing if the span is empty."""
         if span.records.empty:
             return
         lines = span.records.to_json(orient="records", lines=True).splitlines()
         keys = span.records[self._stage.key].astype(str)
-        self._ask(self._producer.begin_transaction)
+        self._call_client(self._producer.begin_transaction)
         for key, line in zip(keys, lines, strict=True):
-            self._producer.produce(self._stage.topic, line, key, on_delivery=self._note)
-        self._ask(lambda: self._producer.commit_transaction(TIMEOUT_SECONDS))
+            self._producer.produce(self._stage.topic, line, key, on_delivery=self._record_delivery)
+        self._call_client(lambda: self._producer.commit_transaction(TIMEOUT_SECONDS))
         # The commit returns once the coordinator has recorded it; the partitions follow a moment
         # later.
-        while not self._visible():
+        while not self._is_visible():
             time.sleep(0.005)
 
-    def _note(self, error: KafkaError | None, record: Message) -> None:
+    def _record_delivery(self, error: KafkaError | None, record: Message) -> None:
         sent_record: Any = record
         if error is None:
             self._ends[sent_record.partition()] = sent_record.offset() + 1
 
-    def _visible(self) -> bool:
-        available = self._cluster.topics([self._stage.topic])[self._stage.topic].offsets
+    def _is_visible(self) -> bool:
+        available = self._cluster.read_topics([self._stage.topic])[self._stage.topic].offsets
         return all(available[partition][1] >= end for partition, end in self._ends.items())
 
-    def _ask(self, question: Callable[[], object]) -> None:
+    def _call_client(self, question: Callable[[], object]) -> None:
         try:
             question()
         except KafkaException as error:
             raise unreachable_error(self._stage.servers, error) from None
 
 
-def _create(stage: Stage) -> None:
+def _create_topic(stage: Stage) -> None:
     """Create the topic if it does not exist. The topic keeps its records forever, because Kafka
     does not know which of them were ingested: only the event log does."""
     admin = AdminClient(client_properties(stage.servers, {}))

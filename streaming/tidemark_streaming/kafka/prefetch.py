@@ -22,18 +22,21 @@ class Prefetcher(Generic[_T]):
     def __init__(self, read: _Read[_T]) -> None:
         self._read = read
         self._begun: tuple[Sequence[str], Future[_T]] | None = None
-        self._enough = Event()
+        self._is_cancelled = Event()
 
-    def begin(self, positions: Sequence[str]) -> None:
+    def begin_read(self, positions: Sequence[str]) -> None:
         """Start to read the positions that will be requested next.
 
         Cancel an earlier read whose result was not taken. Without positions, only cancel.
         """
-        self._end()
+        self._cancel_read()
         if positions:
-            self._begun = positions, self._thread.submit(self._read, positions, self._enough)
+            self._begun = (
+                positions,
+                self._read_thread.submit(self._read, positions, self._is_cancelled),
+            )
 
-    def take(self, positions: Sequence[str]) -> _T:
+    def take_result(self, positions: Sequence[str]) -> _T:
         """Return the result for the given positions. If their read has begun, wait until it ends;
         otherwise read now.
 
@@ -41,24 +44,24 @@ class Prefetcher(Generic[_T]):
             Exception: any error of the read.
         """
         if self._begun is None or self._begun[0] != positions:
-            self._end()
-            return self._read(positions, self._enough)
+            self._cancel_read()
+            return self._read(positions, self._is_cancelled)
         try:
             fetched = self._begun[1].result()
         except Exception:
             self._begun = None
             raise
-        # After a KeyboardInterrupt the read is still running; the next `begin` cancels it.
+        # After a KeyboardInterrupt the read is still running; the next `begin_read` cancels it.
         self._begun = None
         return fetched
 
-    def _end(self) -> None:
+    def _cancel_read(self) -> None:
         if self._begun is not None:
-            self._enough.set()
+            self._is_cancelled.set()
             wait([self._begun[1]])
-            self._enough.clear()
+            self._is_cancelled.clear()
             self._begun = None
 
     @cached_property
-    def _thread(self) -> ThreadPoolExecutor:
+    def _read_thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, thread_name_prefix="kafka prefetch")

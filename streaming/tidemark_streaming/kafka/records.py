@@ -47,7 +47,7 @@ _SILENCE_SECONDS = 60.0
 _TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
 
-_Of = tuple[str, int]
+_PartitionId = tuple[str, int]
 """Topic and partition."""
 
 _Numbers = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ class Reader:
             "fetch.queue.backoff.ms": "5",
         }
         # Reading ranges depends on these properties, so the configuration can't override them.
-        self._consumer = self._brokers.connect(
+        self._consumer = self._brokers.connect_client(
             Consumer,
             usual,
             enable_auto_commit=False,
@@ -91,7 +91,7 @@ class Reader:
             auto_offset_reset="error",
         )
 
-    def read(
+    def read_records(
         self, pieces: Sequence[Position], cancel: Event, columns: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
         """Yield the records of some chunks, in tables with the columns of `SCHEMA`.
@@ -120,13 +120,15 @@ class Reader:
         }
         places = {
             partition_id: begins
-            for partition_id, begins in _places(pieces).items()
+            for partition_id, begins in _first_positions(pieces).items()
             if partition_id in requested
         }
-        for batch in self._fetch(requested, cancel):
-            yield _table(batch, requested, places, columns)
+        for batch in self._fetch_batches(requested, cancel):
+            yield _batch_table(batch, requested, places, columns)
 
-    def _fetch(self, requested: Mapping[_Of, Sequence[Range]], cancel: Event) -> Iterator["_Batch"]:
+    def _fetch_batches(
+        self, requested: Mapping[_PartitionId, Sequence[Range]], cancel: Event
+    ) -> Iterator["_Batch"]:
         """Yield the records of the requested ranges."""
         of_partition = list(requested)
         ends = np.array([ranges[-1][1] for ranges in requested.values()], np.int64)
@@ -142,11 +144,11 @@ class Reader:
                     raise CancelledError
                 first = self._consumer.poll(0.5)
                 if first is None:
-                    if refused := self._brokers.rejection():
+                    if refused := self._brokers.explain_rejection():
                         raise refused
                     if time.monotonic() - heard > _SILENCE_SECONDS:
                         silence = f"no record was received for {_SILENCE_SECONDS:.0f} seconds"
-                        raise self._brokers.unreachable(TimeoutError(silence))
+                        raise self._brokers.unreachable_error(TimeoutError(silence))
                     continue
                 heard = time.monotonic()
                 self._brokers.record_response()
@@ -156,11 +158,11 @@ class Reader:
                 ]
                 errors = [message for message in came if message.error() is not None]
                 records = came if not errors else [m for m in came if m.error() is None]
-                batch = _Batch.of(records, of_partition)
+                batch = _Batch.from_records(records, of_partition)
                 # Records beyond the ranges were not requested.
-                yield batch.select(batch.offsets < ends[batch.which])
+                yield batch.select_records(batch.offsets < ends[batch.which])
                 for message in errors:
-                    self._check(message)
+                    self._check_message(message)
                 # After a change of leader, a partition may briefly end before the range does. The
                 # missing records are still to come.
                 reached = batch.next_offsets()
@@ -176,7 +178,7 @@ class Reader:
         finally:
             self._consumer.unassign()
 
-    def _check(self, message: Any) -> None:  # noqa: ANN401 (the client's type lacks places)
+    def _check_message(self, message: Any) -> None:  # noqa: ANN401 (the client's type lacks places)
         """Raise the error of a message that is not a record, unless it is harmless."""
         code = message.error().code()
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -190,7 +192,7 @@ class Reader:
             )
         # The client looks up its consumer group although the reader does not use it.
         if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF):
-            raise self._brokers.unreachable(KafkaException(message.error()))
+            raise self._brokers.unreachable_error(KafkaException(message.error()))
 
 
 @dataclass(frozen=True)
@@ -206,17 +208,19 @@ class _Batch:
     offsets: _Numbers
 
     @classmethod
-    def of(cls, records: Sequence[_Record], requested: Sequence[_Of]) -> "_Batch":
+    def from_records(
+        cls, records: Sequence[_Record], requested: Sequence[_PartitionId]
+    ) -> "_Batch":
         if len(requested) == 1:
             # Don't call `partition` on each record: a method call on a record takes as long as
             # copying some hundred bytes.
             which = np.zeros(len(records), np.int64)
         else:
             index = {partition: n for n, partition in enumerate(requested)}
-            which = _numbers(map(index.__getitem__, map(_partition_of, records)))
-        return cls(records, which, _numbers(m.offset() for m in records))
+            which = _number_array(map(index.__getitem__, map(_partition_of, records)))
+        return cls(records, which, _number_array(m.offset() for m in records))
 
-    def select(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "_Batch":
+    def select_records(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "_Batch":
         if mask.all():
             return self
         records = [m for m, is_one in zip(self.records, mask, strict=True) if is_one]
@@ -228,10 +232,10 @@ class _Batch:
         return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
 
 
-def _table(
+def _batch_table(
     batch: _Batch,
-    requested: Mapping[_Of, Sequence[Range]],
-    places: Mapping[_Of, Sequence[int]],
+    requested: Mapping[_PartitionId, Sequence[Range]],
+    places: Mapping[_PartitionId, Sequence[int]],
     needed: Collection[str],
 ) -> pa.Table:
     """Return records as a table with the columns of `SCHEMA`.
@@ -239,7 +243,7 @@ def _table(
     Args:
         requested: for each topic and partition, the requested range of offsets in each piece, in
             order.
-        places: the result of `_places`.
+        places: the result of `_first_positions`.
     """
     which = batch.which
     offsets = batch.offsets
@@ -262,9 +266,9 @@ def _table(
         "value": [m.value() for m in records],
     }
     if "timestamp" in needed or "timestamp_type" in needed:
-        columns |= _times(records)
+        columns |= _timestamp_columns(records)
     if "headers" in needed:
-        columns["headers"] = _headers(records)
+        columns["headers"] = _header_column(records)
     nothing = [None] * len(records)
     arrays = [
         c if isinstance(c := columns.get(f.name, nothing), pa.Array) else pa.array(c, f.type)
@@ -273,11 +277,11 @@ def _table(
     return pa.table(arrays, schema=SCHEMA)
 
 
-def _partition_of(record: _Record) -> _Of:
+def _partition_of(record: _Record) -> _PartitionId:
     return record.topic(), record.partition()
 
 
-def _numbers(values: Iterable[int]) -> _Numbers:
+def _number_array(values: Iterable[int]) -> _Numbers:
     return np.fromiter(values, np.int64)
 
 
@@ -291,7 +295,7 @@ def _per_record(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "
     return pa.array(values, kind).take(pa.array(which))
 
 
-def _times(records: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
+def _timestamp_columns(records: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
     """Return the columns `timestamp` and `timestamp_type`. A timestamp is null if the record has
     none, or if it is outside the years 1 to 9999."""
     kinds, timestamps = zip(*(m.timestamp() for m in records), strict=True) if records else ((), ())
@@ -310,7 +314,7 @@ def _times(records: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
     }
 
 
-def _headers(records: Sequence[_Record]) -> "list[Any]":
+def _header_column(records: Sequence[_Record]) -> "list[Any]":
     decoded = [_decoded_headers(m) for m in records]
     if not any(decoded):
         return decoded
@@ -336,10 +340,10 @@ method calls do not detect it: they would return damaged headers, and the error 
 some later statement."""
 
 
-def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
+def _first_positions(pieces: Sequence[Position]) -> dict[_PartitionId, list[int]]:
     """Return, for each partition, a list with a number for each piece: the `position` of the
     partition's first offset in the piece (see `Reader.read`)."""
-    by_partition: dict[_Of, list[int]] = {}
+    by_partition: dict[_PartitionId, list[int]] = {}
     for piece in pieces:
         offset_sum = 0
         for name, topic in sorted(piece.items()):

@@ -60,11 +60,11 @@ class KafkaSink(Sink):
         return f"Kafka topic '{self.name}'"
 
     @property
-    def positions(self) -> str:
+    def positions_topic(self) -> str:
         """The name of the topic that stores how far the asset has been published."""
         return f"{self.name}_positions"
 
     @property
-    def at(self) -> str:
+    def broker_addresses(self) -> str:
         """The broker addresses, `host:port`, separated by commas."""
         return self.servers or Settings().kafka_servers

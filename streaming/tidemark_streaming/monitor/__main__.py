@@ -19,11 +19,11 @@ from tidemark_streaming.monitor.overview import Monitor
 sys.path.insert(0, str(Path.cwd()))
 try:
     settings = Settings()
-    structured = logs.begin(settings, "watch")
+    structured = logs.begin_logging(settings, "watch")
     monitor = Monitor(settings)
 except TidemarkError as error:
     sys.exit(str(error))
-logs.log(
+logs.log_event(
     "listening",
     address=str(settings.watch_address),
     port=settings.watch_port,

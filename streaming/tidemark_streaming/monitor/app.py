@@ -47,9 +47,9 @@ class _OverviewCache:
             before = {} if self._last is None else self._last[1].troubles
             for name, why in overview.troubles.items():
                 if before.get(name) != why:
-                    logs.warn("can't be read", what=name, why=why)
+                    logs.log_warning("can't be read", what=name, why=why)
             for name in before.keys() - overview.troubles.keys():
-                logs.log("can be read again", what=name)
+                logs.log_event("can be read again", what=name)
             self._last = (time.monotonic(), overview)
         return self._last[1]
 

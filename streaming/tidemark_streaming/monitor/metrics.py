@@ -386,7 +386,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
         "saw it in the last two minutes; any other stream, and an asset of `ingest --follow "
         "--run`, while its command runs.",
-        lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
+        lambda s: (((n,), int(w.is_running)) for n, w in s.services.streams.items()),
     ),
     MetricDefinition(
         "tidemark_stream_consecutive_failures",
@@ -455,7 +455,7 @@ def _create_family(metric: MetricDefinition, overview: Overview) -> Metric:
         family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
         for labels, value in samples:
             assert isinstance(value, Histogram)
-            family.add_metric(labels, value.buckets(), value.sum)
+            family.add_metric(labels, value.cumulated_buckets(), value.sum)
         return family
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(metric.name, metric.meaning, labels=metric.labels)

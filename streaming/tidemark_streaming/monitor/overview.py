@@ -26,9 +26,9 @@ from tidemark_streaming.findings.reads import Reads
 from tidemark_streaming.findings.services import Services
 from tidemark_streaming.home.domains import AvailableDomains
 from tidemark_streaming.snapshot import tables
-from tidemark_streaming.snapshot.history import Runs, lag
+from tidemark_streaming.snapshot.history import Runs, lag_seconds
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
-from tidemark_streaming.snapshot.tables import Listing, Tables, instant
+from tidemark_streaming.snapshot.tables import Listing, Tables, arrow_instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 
 _SHOWN = 5
@@ -79,7 +79,7 @@ class SourceOverview:
     def watermark_lag(self) -> float | None:
         """The lag of the watermark, in seconds; None before the first watermark, and after the end
         of the source."""
-        return lag(self.clock, self.snapshot.watermark)
+        return lag_seconds(self.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class AssetOverview:
     def watermark_lag(self) -> float | None:
         """The lag of the asset's watermark behind the source's clock, in seconds; None before the
         first watermark, and after the end of the source."""
-        return lag(self.source.clock, self.snapshot.watermark)
+        return lag_seconds(self.source.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Monitor:
     """Reads the overview of a home repeatedly, in one thread."""
 
     def __init__(self, settings: Settings, available: AvailableDomains | None = None) -> None:
-        self._reader = HomeReader(settings, available, rest=tables.REST)
+        self._reader = HomeReader(settings, available, rest=tables.PAUSE_FACTOR)
         self._snapshot = self._reader.snapshot
         self._tables = self._snapshot.tables
         self._transforms = self._reader.domains.transforms
@@ -248,7 +248,8 @@ class Monitor:
             if asset.snapshot.source in sources
         ]
         sized = {
-            n: reads.attempt(n, partial(self._tables.listing, n)) for n in self._list_source_names()
+            n: reads.attempt(n, partial(self._tables.read_listing, n))
+            for n in self._list_source_names()
         }
         return Overview(
             at=state.at,
@@ -276,7 +277,7 @@ class Monitor:
         timeline = self._snapshot.arrivals_of(name)
         newest = state.snapshot.newest_event
         played = name in self._reader.recordings
-        dead = self._tables.listing(source.dead_letters_table)
+        dead = self._tables.read_listing(source.dead_letters_table)
         return SourceOverview(
             snapshot=state.snapshot,
             played=played,
@@ -297,7 +298,7 @@ class Monitor:
             (transform.name, "bars"),
             [transform.published_table],
             partial(_count_published, tables, transform, span, snapshot.watermark),
-            also=snapshot.watermark,
+            dependency=snapshot.watermark,
         )
         quarantined_windows, newest = tables.read_if_changed(
             (transform.name, "quarantine"),
@@ -334,7 +335,7 @@ def _count_published(
         return final, changing
     ends = ds.field("window_end")
     last = min(span.end, watermark)
-    near = rows.filter((ends > instant(span.start)) & (ends <= instant(last)))
+    near = rows.filter((ends > arrow_instant(span.start)) & (ends <= arrow_instant(last)))
     counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
     columns = to_micros(counted["window_end"]), counted["final"], counted["count_all"]
     for end, is_final, count in zip(*columns, strict=True):

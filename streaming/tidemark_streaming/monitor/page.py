@@ -11,7 +11,7 @@ from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.findings.polls import SinkOverview
 from tidemark_streaming.findings.services import IngestState, Services
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
-from tidemark_streaming.snapshot.history import Run, lag
+from tidemark_streaming.snapshot.history import Run, lag_seconds
 from tidemark_streaming.streams.stream_states import StreamState
 
 SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
@@ -271,7 +271,7 @@ def _lag_at_end(run: Run, source: SourceOverview) -> float | None:
 
     The lag of a recording is measured against its newest event, and shows how the asset catches up.
     """
-    return lag(source.clock if source.played else run.ended_at, run.watermark)
+    return lag_seconds(source.clock if source.played else run.ended_at, run.watermark)
 
 
 def _compute_share(runs: Sequence[Run], verdict: str) -> float | None:

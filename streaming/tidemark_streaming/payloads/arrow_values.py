@@ -42,7 +42,7 @@ def fit_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> tuple[_Ar
         OtherTypeError: the type of the values can't be converted.
     """
     try:
-        return _fit(values, kind, rules), []
+        return _convert_values(values, kind, rules), []
     except pa.ArrowInvalid:
         if len(values) == 1:
             return pa.nulls(1, kind), [0]
@@ -72,7 +72,7 @@ def find_name(names: Sequence[str], name_sought: str) -> int | None:
     return None
 
 
-def _fit(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
+def _convert_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert values to another type.
 
     Raises:
@@ -82,17 +82,17 @@ def _fit(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     stored = values.type
     is_ = pa.types
     if is_.is_dictionary(stored):
-        return _fit(values.dictionary_decode(), kind, rules)
+        return _convert_values(values.dictionary_decode(), kind, rules)
     if isinstance(stored, pa.UuidType) and is_.is_string(kind):
         return pa.array((identifier and str(identifier) for identifier in values.to_pylist()), kind)
     if isinstance(stored, pa.BaseExtensionType):
-        return _fit(values.storage, kind, rules)
+        return _convert_values(values.storage, kind, rules)
     if is_.is_null(stored):
         return pa.nulls(len(values), kind)
     if is_.is_nested(kind):
-        return _fit_parts(values, kind, rules)
+        return _convert_nested_values(values, kind, rules)
     if is_.is_date32(stored) or is_.is_date64(stored) or is_.is_timestamp(stored):
-        return _fit_times(values, kind, rules)
+        return _convert_times(values, kind, rules)
     number = is_.is_integer(stored) or is_.is_decimal(stored)
     if is_.is_decimal(kind) and number:
         # Arrow refuses to cast an integer type if its greatest integer does not fit, even if all
@@ -121,7 +121,7 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
     return is_text or is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
 
 
-def _fit_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
+def _convert_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert dates or timestamps to another type of dates or timestamps."""
     if pa.types.is_date(kind) and pa.types.is_date(values.type):
         return pc.cast(values, kind)
@@ -135,7 +135,7 @@ def _fit_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
         # An instant has no date and time of day without a zone.
         raise OtherTypeError
     micros_type = pa.timestamp("us") if is_local else INSTANT
-    if rules.truncates and pa.types.is_timestamp(stored) and stored.unit == "ns":
+    if rules.is_truncating and pa.types.is_timestamp(stored) and stored.unit == "ns":
         micros = floor_to_micros(pc.cast(values, pa.int64())).cast(micros_type)
     else:
         micros = pc.cast(values, micros_type)
@@ -144,14 +144,14 @@ def _fit_times(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     return micros
 
 
-def _fit_parts(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
+def _convert_nested_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
     """Convert lists, maps or structs to another type of lists, maps or structs."""
     stored = values.type
     is_ = pa.types
     missing = values.is_null()
     if is_.is_map(kind) and is_.is_map(stored):
-        keys = _fit(values.keys, kind.key_type, rules)
-        items = _fit(values.items, kind.item_type, rules)
+        keys = _convert_values(values.keys, kind.key_type, rules)
+        items = _convert_values(values.items, kind.item_type, rules)
         return pa.MapArray.from_arrays(values.offsets, keys, items, kind, mask=missing)
     if is_.is_struct(kind) and is_.is_struct(stored):
         children = values.flatten()
@@ -159,13 +159,13 @@ def _fit_parts(values: _Array, kind: pa.DataType, rules: TimeRules) -> _Array:
         parts = [
             pa.nulls(len(values), field.type)
             if (index := find_name(names, field.name)) is None
-            else _fit(children[index], field.type, rules)
+            else _convert_values(children[index], field.type, rules)
             for field in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
     if is_.is_list(kind) and hasattr(stored, "value_type") and not is_.is_dictionary(stored):
         plain = values.cast(pa.list_(stored.value_type))
-        inner = _fit(plain.values, kind.value_type, rules)
+        inner = _convert_values(plain.values, kind.value_type, rules)
         return pa.ListArray.from_arrays(plain.offsets, inner, kind, mask=missing)
     raise OtherTypeError
 
@@ -182,7 +182,7 @@ def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
     kind = values.type
     is_ = pa.types
     if is_.is_map(kind):
-        return rows_finer_than_micros(_pairs(values), _pairs(nanos))
+        return rows_finer_than_micros(_map_pairs(values), _map_pairs(nanos))
     if is_.is_struct(kind):
         parts = zip(values.flatten(), nanos.flatten(), strict=True)
         return sorted({row for pair in parts for row in rows_finer_than_micros(*pair)})
@@ -198,6 +198,6 @@ def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
     return np.flatnonzero(pc.fill_null(differs, False)).tolist()
 
 
-def _pairs(values: _Array) -> _Array:
+def _map_pairs(values: _Array) -> _Array:
     kind = values.type
     return values.cast(pa.list_(pa.struct({"key": kind.key_type, "value": kind.item_type})))

@@ -74,21 +74,21 @@ class Avro:
     def __post_init__(self) -> None:
         if self.schema is None and self.by_id is False:
             raise DefinitionError("Avro with by_id=False needs a schema: set `schema`.")
-        _ = self._rules
+        _ = self._time_rules
         object.__setattr__(self, "_registry", Registry(self.registry))
         if self.schema is not None:
             parsed = _load_schema(self.schema)
             object.__setattr__(self, "_reader", parsed)
-            object.__setattr__(self, "_writer", _Writer.of(parsed, None))
+            object.__setattr__(self, "_writer", _Writer.from_schemas(parsed, None))
 
-    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decode_each(values, columns, self.event, self._rules)
+    def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        return decode_each(values, columns, self.decode_event, self._time_rules)
 
     @property
-    def _rules(self) -> TimeRules:
+    def _time_rules(self) -> TimeRules:
         return TimeRules(self.time_zone, self.finer, "Avro(…)")
 
-    def event(self, value: bytes) -> Event:
+    def decode_event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id
         if named:
             return self._decode_by_id(value)
@@ -96,14 +96,14 @@ class Avro:
 
     def _decode_by_schema(self, value: bytes) -> Event:
         assert self._writer is not None
-        return self._writer.read(value, "the given schema")
+        return self._writer.read_event(value, "the given schema")
 
     def _decode_by_id(self, value: bytes) -> Event:
         number, content = split_id(value)
         if number not in self._writers:
-            written = _parse_registered(number, self._registry.schema(number))
-            self._writers[number] = _Writer.of(written, self._reader)
-        return self._writers[number].read(content, f"schema {number}")
+            written = _parse_registered(number, self._registry.find_schema(number))
+            self._writers[number] = _Writer.from_schemas(written, self._reader)
+        return self._writers[number].read_event(content, f"schema {number}")
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,18 @@ class _Writer:
     reads: Read
 
     @classmethod
-    def of(cls, written: _Parsed, reader: _Parsed | None) -> "_Writer":
+    def from_schemas(cls, written: _Parsed, reader: _Parsed | None) -> "_Writer":
         """Return a writer whose values are resolved to the reader's schema, if there is one."""
         compiler = Compiler(written.types, {} if reader is None else reader.types)
         try:
-            return cls(compiler.reader(written.schema, None if reader is None else reader.schema))
+            return cls(
+                compiler.create_reader(written.schema, None if reader is None else reader.schema)
+            )
         except RecursionError:
             # No value of the schema could be read.
             return cls(_too_deep)
 
-    def read(self, content: bytes, schema_name: str) -> Event:
+    def read_event(self, content: bytes, schema_name: str) -> Event:
         source = Input(content)
         try:
             event = self.reads(source)

@@ -69,7 +69,7 @@ class ResolutionError(Exception):
         self.why = why
         self.path = path
 
-    def within(self, name: str | None) -> "ResolutionError":
+    def within_field(self, name: str | None) -> "ResolutionError":
         """Return the error with the name of one more field that contains the value."""
         return ResolutionError(self.why, self.path if name is None else (name, *self.path))
 
@@ -89,7 +89,7 @@ class Input:
         self.items = 0
         self.depth = 0
 
-    def take(self, size: int) -> bytes:
+    def take_bytes(self, size: int) -> bytes:
         """Return the next bytes.
 
         Raises:
@@ -105,7 +105,7 @@ class Input:
         self.position = end
         return self.content[start:end]
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         """Return the next varint in zigzag."""
         content = self.content
         position = self.position
@@ -131,14 +131,14 @@ class Input:
         self.position = position + 1
         return (value >> 1) ^ -(value & 1)
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """Return the next text.
 
         Raises:
             EOFError: the record has fewer bytes.
             ValueError: the text is not UTF-8, or its size is negative.
         """
-        size = self.number()
+        size = self.read_number()
         start = self.position
         self.position = end = start + size
         content = self.content[start:end]
@@ -175,53 +175,58 @@ class Compiler:
         self._reader_types = reader_types
         self._known = dict[tuple[str, str | None], Read]()
 
-    def reader(self, writer: _Schema, reader: _Schema | None) -> Read:
+    def create_reader(self, writer: _Schema, reader: _Schema | None) -> Read:
         """Return a function that reads a value.
 
         Args:
             writer: the schema with which the value was written.
             reader: the schema to which the value is resolved; None for the writer's.
         """
-        writer = _resolve(writer, self._writer_types)
+        writer = _resolve_name(writer, self._writer_types)
         if reader is not None:
-            reader = _resolve(reader, self._reader_types)
+            reader = _resolve_name(reader, self._reader_types)
         if isinstance(writer, list):
-            return self._union(writer, reader)
+            return self._union_reader(writer, reader)
         if isinstance(reader, list):
             # The writer has no union: the branch is the same for all values.
-            branch = self._branch(writer, reader)
+            branch = self._find_branch(writer, reader)
             if branch is None:
-                return _unresolvable(_mismatch(writer, reader))
-            return self.reader(writer, branch)
-        if reader is not None and not self._fits(writer, reader):
-            return _unresolvable(_mismatch(writer, reader))
+                return _failing_reader(_describe_mismatch(writer, reader))
+            return self.create_reader(writer, branch)
+        if reader is not None and not self._can_resolve(writer, reader):
+            return _failing_reader(_describe_mismatch(writer, reader))
         kind = _type_of(writer)
         if kind in ("record", "error"):
-            return self._named_record(writer, reader)
+            return self._named_record_reader(writer, reader)
         if kind == "enum":
-            return _enum(writer, reader)
+            return _enum_reader(writer, reader)
         if kind == "array":
-            items = self.reader(writer["items"], None if reader is None else reader["items"])
-            return _blocks(items)
+            items = self.create_reader(writer["items"], None if reader is None else reader["items"])
+            return _array_reader(items)
         if kind == "map":
-            values = self.reader(writer["values"], None if reader is None else reader["values"])
-            return _map(values)
-        return _with_conversion(_scalar(writer), writer, reader)
+            values = self.create_reader(
+                writer["values"], None if reader is None else reader["values"]
+            )
+            return _map_reader(values)
+        return _with_conversion(_scalar_reader(writer), writer, reader)
 
-    def _named_record(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+    def _named_record_reader(
+        self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None
+    ) -> Read:
         """Return the reader of a record, which may contain records of its own type."""
         key = (writer["name"], None if reader is None else reader["name"])
         if key not in self._known:
             self._known[key] = lambda source: self._known[key](source)
-            self._known[key] = self._record(writer, reader)
+            self._known[key] = self._record_reader(writer, reader)
         return self._known[key]
 
-    def _record(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+    def _record_reader(self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
         steps = list[tuple[str | None, Read]]()
         defaults = dict[str, Any]()
         if reader is None:
             steps = [
-                (field["name"], self.reader(field["type"], None)) for field in writer["fields"]
+                (field["name"], self.create_reader(field["type"], None))
+                for field in writer["fields"]
             ]
         else:
             reader_fields = {field["name"]: field for field in reader["fields"]}
@@ -229,13 +234,13 @@ class Compiler:
             for field in writer["fields"]:
                 target = reader_fields.get(field["name"]) or aliases.get(field["name"])
                 if target is None or reader_fields.pop(target["name"], None) is None:
-                    steps.append((None, self.reader(field["type"], None)))
+                    steps.append((None, self.create_reader(field["type"], None)))
                     continue
-                steps.append((target["name"], self.reader(field["type"], target["type"])))
+                steps.append((target["name"], self.create_reader(field["type"], target["type"])))
             for name, field in reader_fields.items():
                 if "default" not in field:
-                    return _unresolvable(f"lacks the field '{name}', which has no default")
-                defaults[name] = self._of_json(field["type"], field["default"])
+                    return _failing_reader(f"lacks the field '{name}', which has no default")
+                defaults[name] = self._convert_default(field["type"], field["default"])
 
         def read(source: Input) -> dict[str, Any]:
             source.depth += 1
@@ -250,67 +255,71 @@ class Compiler:
                     else:
                         record[name] = step(source)
             except ResolutionError as error:
-                raise error.within(name) from None
+                raise error.within_field(name) from None
             record |= defaults
             source.depth -= 1
             return record
 
         return read
 
-    def _of_json(self, schema: _Schema, value: Any) -> Any:  # noqa: ANN401 (JSON)
+    def _convert_default(self, schema: _Schema, value: Any) -> Any:  # noqa: ANN401 (JSON)
         """Return a default value, which a schema has as JSON."""
-        schema = _resolve(schema, self._reader_types)
+        schema = _resolve_name(schema, self._reader_types)
         if isinstance(schema, list):
             # Since Avro 1.12, a default may be of any branch; before, of the first one.
             for branch in schema:
-                if _is_json_of(_resolve(branch, self._reader_types), value):
-                    return self._of_json(branch, value)
+                if _is_json_of(_resolve_name(branch, self._reader_types), value):
+                    return self._convert_default(branch, value)
             return value
         kind = _type_of(schema)
         if kind == "array":
-            return [self._of_json(schema["items"], part) for part in value]
+            return [self._convert_default(schema["items"], part) for part in value]
         if kind == "map":
-            return {name: self._of_json(schema["values"], part) for name, part in value.items()}
+            return {
+                name: self._convert_default(schema["values"], part) for name, part in value.items()
+            }
         if kind in ("record", "error"):
             return {
-                part["name"]: self._of_json(
+                part["name"]: self._convert_default(
                     part["type"], value.get(part["name"], part.get("default"))
                 )
                 for part in schema["fields"]
             }
         if kind in ("bytes", "fixed") and isinstance(value, str):
             value = value.encode("latin-1")
-        convert = _logical(schema)
+        convert = _logical_converter(schema)
         if convert is None:
             return value
         return convert(value)
 
-    def _union(self, writer: Sequence[_Schema], reader: _Schema | None) -> Read:
-        branches = [self.reader(branch, reader) for branch in writer]
+    def _union_reader(self, writer: Sequence[_Schema], reader: _Schema | None) -> Read:
+        branches = [self.create_reader(branch, reader) for branch in writer]
 
         def read(source: Input) -> Any:  # noqa: ANN401 (of any type)
-            index = source.number()
+            index = source.read_number()
             if index < 0:
                 raise ValueError("no such branch")
             return branches[index](source)
 
         return read
 
-    def _branch(self, writer: _Schema, reader: Sequence[_Schema]) -> _Schema | None:
+    def _find_branch(self, writer: _Schema, reader: Sequence[_Schema]) -> _Schema | None:
         """Return the branch of the reader's union for a value: one of the same type if there is
         one, else the first to which the value can be promoted."""
         fitting = [
-            branch for branch in reader if self._fits(writer, _resolve(branch, self._reader_types))
+            branch
+            for branch in reader
+            if self._can_resolve(writer, _resolve_name(branch, self._reader_types))
         ]
         exact = (
             branch
             for branch in fitting
-            if _type_of(_resolve(branch, self._reader_types)) == _type_of(writer)
-            and _full_name(_resolve(branch, self._reader_types)) == _full_name(writer)
+            if _type_of(_resolve_name(branch, self._reader_types)) == _type_of(writer)
+            and _full_name(_resolve_name(branch, self._reader_types)) == _full_name(writer)
         )
         return next(exact, fitting[0] if fitting else None)
 
-    def _fits(self, writer: _Schema, reader: _Schema) -> bool:
+    def _can_resolve(self, writer: _Schema, reader: _Schema) -> bool:
         """Return whether values of a type can be resolved to another one, regardless of the types
         within them."""
         written = _type_of(writer)
@@ -326,12 +335,12 @@ class Compiler:
         return writer["name"].rpartition(".")[2] in names
 
 
-def _resolve(schema: _Schema, named: _Named) -> _Schema:
+def _resolve_name(schema: _Schema, named: _Named) -> _Schema:
     """Return the type that a name stands for."""
     if isinstance(schema, str) and schema not in _PRIMITIVES:
         return named[schema]
     if isinstance(schema, dict) and isinstance(schema["type"], dict | list):
-        return _resolve(schema["type"], named)
+        return _resolve_name(schema["type"], named)
     if isinstance(schema, dict) and schema["type"] not in _PRIMITIVES and schema["type"] in named:
         return named[schema["type"]]
     return schema
@@ -349,7 +358,7 @@ def _full_name(schema: _Schema) -> str | None:
     return None
 
 
-def _describe(schema: _Schema) -> str:
+def _describe_schema(schema: _Schema) -> str:
     if isinstance(schema, list):
         return "a union"
     name = _full_name(schema)
@@ -358,25 +367,27 @@ def _describe(schema: _Schema) -> str:
     return _type_of(schema)
 
 
-def _mismatch(writer: _Schema, reader: _Schema) -> str:
-    return f"was written as {_describe(writer)}, which does not fit {_describe(reader)}"
+def _describe_mismatch(writer: _Schema, reader: _Schema) -> str:
+    return (
+        f"was written as {_describe_schema(writer)}, which does not fit {_describe_schema(reader)}"
+    )
 
 
-def _unresolvable(why: str) -> Read:
+def _failing_reader(why: str) -> Read:
     def read(source: Input) -> NoReturn:
         raise ResolutionError(why)
 
     return read
 
 
-def _enum(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
+def _enum_reader(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
     symbols: Sequence[str] = writer["symbols"]
     valid_symbols = frozenset(symbols if reader is None else reader["symbols"])
     default = None if reader is None else reader.get("default")
     why = f"has a symbol that the enumeration {writer['name']} lacks, and no default replaces it"
 
     def read(source: Input) -> str:
-        index = source.number()
+        index = source.read_number()
         if not 0 <= index < len(symbols):
             raise ValueError("no such symbol")
         symbol = symbols[index]
@@ -389,24 +400,24 @@ def _enum(writer: Mapping[str, Any], reader: Mapping[str, Any] | None) -> Read:
     return read
 
 
-def _counts(source: Input) -> Any:  # noqa: ANN401 (an iterator of numbers)
+def _block_counts(source: Input) -> Any:  # noqa: ANN401 (an iterator of numbers)
     """Yield the number of items in each block of an array or a map."""
-    while count := source.number():
+    while count := source.read_number():
         if count < 0:
             # The size of the block in bytes, for programs that skip it.
             count = -count
-            source.number()
+            source.read_number()
         source.add_items(count)
         yield count
 
 
-def _blocks(read_item: Read) -> Read:
+def _array_reader(read_item: Read) -> Read:
     def read(source: Input) -> list[Any]:
         source.depth += 1
         if source.depth > MAX_DEPTH:
             raise RecursionError
         items = list[Any]()
-        for count in _counts(source):
+        for count in _block_counts(source):
             items += [read_item(source) for _ in range(count)]
         source.depth -= 1
         return items
@@ -414,15 +425,15 @@ def _blocks(read_item: Read) -> Read:
     return read
 
 
-def _map(read_value: Read) -> Read:
+def _map_reader(read_value: Read) -> Read:
     def read(source: Input) -> dict[str, Any]:
         source.depth += 1
         if source.depth > MAX_DEPTH:
             raise RecursionError
         items = dict[str, Any]()
-        for count in _counts(source):
+        for count in _block_counts(source):
             for _ in range(count):
-                name = source.text()
+                name = source.read_text()
                 items[name] = read_value(source)
         source.depth -= 1
         return items
@@ -430,22 +441,22 @@ def _map(read_value: Read) -> Read:
     return read
 
 
-def _boolean(source: Input) -> bool:
-    value = source.take(1)[0]
+def _read_boolean(source: Input) -> bool:
+    value = source.take_bytes(1)[0]
     if value > 1:
         raise ValueError("not a boolean")
     return value == 1
 
 
-def _bytes(source: Input) -> bytes:
-    return source.take(source.number())
+def _read_bytes(source: Input) -> bytes:
+    return source.take_bytes(source.read_number())
 
 
-def _integer(bits: int) -> Read:
+def _integer_reader(bits: int) -> Read:
     most = 1 << (bits - 1)
 
     def read(source: Input) -> int:
-        number = source.number()
+        number = source.read_number()
         if not -most <= number < most:
             raise ValueError("a number that is too large")
         return number
@@ -455,22 +466,22 @@ def _integer(bits: int) -> Read:
 
 _SCALARS: dict[str, Read] = {
     "null": lambda source: None,
-    "boolean": _boolean,
-    "int": _integer(32),
-    "long": _integer(64),
-    "float": lambda source: _FLOAT.unpack(source.take(4))[0],
-    "double": lambda source: _DOUBLE.unpack(source.take(8))[0],
-    "bytes": _bytes,
-    "string": Input.text,
+    "boolean": _read_boolean,
+    "int": _integer_reader(32),
+    "long": _integer_reader(64),
+    "float": lambda source: _FLOAT.unpack(source.take_bytes(4))[0],
+    "double": lambda source: _DOUBLE.unpack(source.take_bytes(8))[0],
+    "bytes": _read_bytes,
+    "string": Input.read_text,
 }
 
 
-def _scalar(schema: _Schema) -> Read:
+def _scalar_reader(schema: _Schema) -> Read:
     kind = _type_of(schema)
     if kind != "fixed":
         return _SCALARS[kind]
     size = schema["size"]
-    return lambda source: source.take(size)
+    return lambda source: source.take_bytes(size)
 
 
 def _with_conversion(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
@@ -479,21 +490,21 @@ def _with_conversion(read: Read, writer: _Schema, reader: _Schema | None) -> Rea
     promote: Callable[[Any], Any] | None = None
     if _type_of(writer) != _type_of(target):
         promote = _PROMOTE.get(_type_of(target))
-        convert = _logical(target)
+        convert = _logical_converter(target)
     else:
         # The writer knows the meaning of its numbers.
-        convert = _logical(writer) or _logical(target)
+        convert = _logical_converter(writer) or _logical_converter(target)
     for step in (promote, convert):
         if step is not None:
-            read = _compose(read, step)
+            read = _with_step(read, step)
     return read
 
 
-def _compose(read: Read, step: Callable[[Any], Any]) -> Read:
+def _with_step(read: Read, step: Callable[[Any], Any]) -> Read:
     return lambda source: step(read(source))
 
 
-def _logical(schema: _Schema) -> Callable[[Any], Any] | None:
+def _logical_converter(schema: _Schema) -> Callable[[Any], Any] | None:
     """Return the function that converts values of a logical type; None if the schema declares none
     that has a meaning for its type."""
     if not isinstance(schema, dict):
@@ -506,7 +517,7 @@ def _logical(schema: _Schema) -> Callable[[Any], Any] | None:
         is_local = name != "timestamp"
         return lambda number: WrittenTime(number * scale, is_local)
     if (kind, logical) in (("int", "time-millis"), ("long", "time-micros")):
-        return _time_of_day(1_000 if unit == "millis" else 1)
+        return _time_of_day_converter(1_000 if unit == "millis" else 1)
     if (kind, logical) == ("int", "date"):
         return lambda days: _EPOCH + timedelta(days=days)
     if kind in ("bytes", "fixed") and logical == "decimal":
@@ -519,14 +530,14 @@ def _logical(schema: _Schema) -> Callable[[Any], Any] | None:
     return None
 
 
-def _time_of_day(micros_per_unit: int) -> Callable[[int], time]:
-    def convert(number: int) -> time:
+def _time_of_day_converter(micros_per_unit: int) -> Callable[[int], time]:
+    def to_time_of_day(number: int) -> time:
         clock = _MIDNIGHT + timedelta(microseconds=number * micros_per_unit)
         if clock.date() != _EPOCH:
             raise ValueError("not a time of day")
         return clock.time()
 
-    return convert
+    return to_time_of_day
 
 
 def _is_json_of(schema: _Schema, value: Any) -> bool:  # noqa: ANN401 (JSON)

@@ -75,10 +75,10 @@ class Csv:
             raise DefinitionError(
                 f"CSV has no option '{unknown[0]}': the options are {', '.join(_OPTIONS)}."
             )
-        if len(self.sep) != 1 or self.sep in '"\r\n\0' or not self.sep.isascii():
+        if len(self.separator) != 1 or self.separator in '"\r\n\0' or not self.separator.isascii():
             raise DefinitionError(
                 "CSV: the option 'sep' must be one ASCII character, but not a quote, a line break "
-                f"or NUL (got {self.sep!r})."
+                f"or NUL (got {self.separator!r})."
             )
         if str(self.options.get("header", False)).lower() not in ("true", "false"):
             raise DefinitionError(
@@ -88,60 +88,60 @@ class Csv:
             raise DefinitionError(
                 f"CSV: the option '{_DECIMAL_SEPARATOR}' must be '.' or ',' (got {separator!r})."
             )
-        _ = self.formats
+        _ = self.time_formats
 
     @property
-    def sep(self) -> str:
+    def separator(self) -> str:
         return str(self.options.get("sep", ","))
 
     @property
-    def header(self) -> bool:
+    def has_header(self) -> bool:
         """Return whether files begin with the names of the columns."""
         return str(self.options.get("header", False)).lower() == "true"
 
     def is_separator_line(self, record: bytes) -> bool:
         """Return whether a record is the line with which Excel states this format's separator."""
-        return record.strip().lower() == f"{SEPARATOR_LINE}{self.sep}".encode()
+        return record.strip().lower() == f"{SEPARATOR_LINE}{self.separator}".encode()
 
     @cached_property
-    def formats(self) -> TimeFormats:
-        return TimeFormats.of(self.options)
+    def time_formats(self) -> TimeFormats:
+        return TimeFormats.from_options(self.options)
 
-    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+    def split_records(self, content: bytes, *, is_last: bool) -> tuple[list[bytes], bytes]:
         """Return the records in a block of a file, and the incomplete record at the end of the
         block.
 
         Args:
-            last: true for the last block, whose end also ends a record.
+            is_last: true for the last block, whose end also ends a record.
         """
-        return self._splitter.split(content, last=last)
+        return self._record_splitter.split_records(content, is_last=is_last)
 
-    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+    def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         return decode_except(
             values,
             {},
             lambda part_values: decode_by_halves(
                 part_values,
-                lambda part: self._regular(part, columns),
-                lambda part: self._singly(part, columns),
+                lambda part: self._decode_in_bulk(part, columns),
+                lambda part: self._decode_singly(part, columns),
             ),
         )
 
-    def fields(self, record: bytes) -> list[str | None]:
+    def split_fields(self, record: bytes) -> list[str | None]:
         """Return the fields of a record; None for a field that is null.
 
         Raises:
             UndecodableError: the bytes are not a CSV record, or not UTF-8.
         """
         return [
-            None if text in self._null and not quoted else text
-            for text, quoted in self._split(record)
+            None if text in self._null_texts and not quoted else text
+            for text, quoted in self._split_texts(record)
         ]
 
-    def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
+    def _decode_in_bulk(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
         """Decode records with Arrow. Return None if a record is not regular."""
         texts = decode_utf8(values)
-        regular = pc.match_substring_regex(texts, self._record)
+        regular = pc.match_substring_regex(texts, self._record_pattern)
         empty = pc.equal(pc.binary_length(texts), 0)
         if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
             return None
@@ -163,11 +163,11 @@ class Csv:
                     block_size=max(_BLOCK, 2 * pc.max(pc.binary_length(texts)).as_py()),
                 ),
                 csv.ParseOptions(
-                    delimiter=self.sep, newlines_in_values=True, ignore_empty_lines=False
+                    delimiter=self.separator, newlines_in_values=True, ignore_empty_lines=False
                 ),
                 csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    null_values=sorted(self._null),
+                    null_values=sorted(self._null_texts),
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
@@ -176,16 +176,16 @@ class Csv:
             return None
         if rows.num_rows != len(values):
             return None
-        return self._convert(Results(len(values)), rows.columns, columns)
+        return self._convert_texts(Results(len(values)), rows.columns, columns)
 
-    def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
+    def _decode_singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
         """Decode records one by one in Python."""
         results = Results(len(values))
         rows = list[list[str | None]]()
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
             try:
-                parsed = fields if value is None else self.fields(value)
+                parsed = fields if value is None else self.split_fields(value)
                 if len(parsed) != len(columns):
                     raise UndecodableError(
                         f"The record has {format_count(len(parsed), 'field')} instead of "
@@ -193,13 +193,13 @@ class Csv:
                     )
                 fields = parsed
             except UndecodableError as error:
-                results.refuse(row, str(error))
+                results.refuse_row(row, str(error))
             rows.append(fields)
         texts = [pa.chunked_array([pa.array(t, pa.string())]) for t in zip(*rows, strict=True)]
         texts = texts or [pa.chunked_array([pa.array([], pa.string())]) for _ in columns]
-        return self._convert(results, texts, columns)
+        return self._convert_texts(results, texts, columns)
 
-    def _convert(
+    def _convert_texts(
         self, results: Results, texts: Sequence[pa.ChunkedArray], columns: Columns
     ) -> Decoded:
         for (name, kind), column in zip(columns.items(), texts, strict=True):
@@ -215,14 +215,14 @@ class Csv:
                 empty = pc.equal(pc.binary_length(column), 0)
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
             if pa.types.is_floating(target) or pa.types.is_decimal(target):
-                values = parse_texts(self._with_point(column), target, self.formats)
+                values = parse_texts(self._with_point(column), target, self.time_formats)
             else:
-                values = parse_texts(column, target, self.formats)
-            results.add(name, values)
+                values = parse_texts(column, target, self.time_formats)
+            results.add_column(name, values)
             rows = undecoded_rows(column, values)
-            faults = faults_of(column.take(pa.array(rows, pa.int64())), target, self.formats)
+            faults = faults_of(column.take(pa.array(rows, pa.int64())), target, self.time_formats)
             results.add_faults(dict(zip(rows, faults, strict=True)), name, kind)
-        return results.finish()
+        return results.finish_events()
 
     def _with_point(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return numbers with a decimal point. A text with another separator becomes null."""
@@ -232,7 +232,7 @@ class Csv:
         texts = pc.if_else(other, None, texts)
         return pc.replace_substring_regex(texts, _WITH_COMMA, r"\1.\2")
 
-    def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
+    def _split_texts(self, record: bytes) -> Iterator[tuple[str, bool]]:
         """Yield the text of each field of a record, and whether the field is quoted."""
         try:
             text = record.decode()
@@ -240,9 +240,9 @@ class Csv:
         except UnicodeDecodeError:
             raise UndecodableError("The record is not valid UTF-8.") from None
         while True:
-            part = self._field.match(text, start)
+            part = self._field_pattern.match(text, start)
             end = start if part is None else part.end()
-            if part is None or text[end : end + 1] not in ("", self.sep):
+            if part is None or text[end : end + 1] not in ("", self.separator):
                 raise UndecodableError(
                     "The record is not valid CSV: a quote or a line break is misplaced."
                 )
@@ -253,37 +253,37 @@ class Csv:
             start = end + 1
 
     @cached_property
-    def _splitter(self) -> "_Splitter":
-        return _Splitter(self._record, self._open, self._still_open)
+    def _record_splitter(self) -> "_Splitter":
+        return _Splitter(self._record_pattern, self._open_pattern, self._still_open_pattern)
 
     @cached_property
-    def _null(self) -> frozenset[str]:
+    def _null_texts(self) -> frozenset[str]:
         return frozenset({"", str(self.options.get("nullValue", ""))})
 
     @cached_property
-    def _field(self) -> re.Pattern[str]:
-        sep = re.escape(self.sep)
+    def _field_pattern(self) -> re.Pattern[str]:
+        sep = re.escape(self.separator)
         return re.compile(rf'"((?:[^"]|"")*)"|((?:[^"{sep}\r\n][^{sep}\r\n]*)?)')
 
     @cached_property
-    def _record(self) -> str:
+    def _record_pattern(self) -> str:
         """The pattern of a complete record."""
-        sep = re.escape(self.sep)
+        sep = re.escape(self.separator)
         field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf"^{field}(?:{sep}{field})*$"
 
     @cached_property
-    def _open(self) -> str:
+    def _open_pattern(self) -> str:
         """The pattern of an incomplete record, which breaks off within quotes."""
-        sep = re.escape(self.sep)
+        sep = re.escape(self.separator)
         field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf'^(?:{field}{sep})*"(?:[^"]|"")*$'
 
     @cached_property
-    def _still_open(self) -> str:
+    def _still_open_pattern(self) -> str:
         """The pattern of a line of an incomplete record that both begins and breaks off within
         quotes."""
-        sep = re.escape(self.sep)
+        sep = re.escape(self.separator)
         field = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf'^(?:[^"]|"")*(?:"{sep}(?:{field}{sep})*"(?:[^"]|"")*)?$'
 
@@ -304,9 +304,9 @@ class _Splitter:
         self._beginning = re.compile(beginning.encode("ascii"))
         self._continuing = re.compile(continuing.encode("ascii"))
 
-    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+    def split_records(self, content: bytes, *, is_last: bool) -> tuple[list[bytes], bytes]:
         *lines, remainder = content.split(b"\n")
-        if last and remainder:
+        if is_last and remainder:
             lines = [*lines, remainder]
             remainder = b""
         if b'"' not in content:
@@ -320,19 +320,19 @@ class _Splitter:
                     records.append(line)
                 index += 1
                 continue
-            end = self._end(lines, index)
-            if end is None and not last and sum(map(len, lines[index:])) <= LONGEST:
+            end = self._find_end(lines, index)
+            if end is None and not is_last and sum(map(len, lines[index:])) <= LONGEST:
                 return records, b"\n".join([*lines[index:], remainder])
             end = index + 1 if end is None else end
             records.append(_without_return(b"\n".join(lines[index:end])))
             index = end
         return records, remainder
 
-    def _end(self, lines: Sequence[bytes], first: int) -> int | None:
+    def _find_end(self, lines: Sequence[bytes], first_line: int) -> int | None:
         """Return the index after the last line of a record whose first line, `lines[at]`, breaks
         off within quotes. Return None if the record does not end within `LONGEST` bytes."""
-        size = len(lines[first])
-        for number in range(first + 1, len(lines)):
+        size = len(lines[first_line])
+        for number in range(first_line + 1, len(lines)):
             size += 1 + len(lines[number])
             if size > LONGEST:
                 return None

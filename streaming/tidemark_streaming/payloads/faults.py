@@ -19,7 +19,7 @@ class Fault(Enum):
     )
     OUT_OF_RANGE = "has a time outside the years 1 to 9999."
 
-    def reason(self, name: str, kind: str) -> str:
+    def describe_fault(self, name: str, kind: str) -> str:
         """Return the reason of a dead letter. It has no values of the record.
 
         Args:

@@ -16,7 +16,7 @@ from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.json_values import object_members, reader
+from tidemark_streaming.payloads.json_values import create_reader, object_members
 from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
     Columns,
@@ -73,9 +73,9 @@ class Json:
             raise DefinitionError(
                 f"JSON has no option '{unknown[0]}': the options are {', '.join(TIME_OPTIONS)}."
             )
-        object.__setattr__(self, "formats", TimeFormats.of(self.options))
+        object.__setattr__(self, "formats", TimeFormats.from_options(self.options))
 
-    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+    def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         needed = columns_to_read(columns)
         reasons = dict[int, str]()
         if self.by_id:
@@ -85,12 +85,12 @@ class Json:
             reasons,
             lambda part_values: decode_by_halves(
                 part_values,
-                lambda part: self._regular(part, needed),
-                lambda part: self._singly(part, needed),
+                lambda part: self._decode_in_bulk(part, needed),
+                lambda part: self._decode_singly(part, needed),
             ),
         )
 
-    def text(self, value: bytes) -> bytes:
+    def json_text(self, value: bytes) -> bytes:
         """Return the JSON text of a record.
 
         Raises:
@@ -100,19 +100,21 @@ class Json:
             return split_id(value)[1]
         return value
 
-    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+    def split_records(self, content: bytes, *, is_last: bool) -> tuple[list[bytes], bytes]:
         """Return the nonblank lines in a block of a file, and the incomplete line at its end.
 
         Args:
-            last: true for the last block, whose end also ends a line.
+            is_last: true for the last block, whose end also ends a line.
         """
         *lines, remainder = content.split(b"\n")
-        if last:
+        if is_last:
             lines = [*lines, remainder]
             remainder = b""
         return [line for line in (line.strip(_SPACE) for line in lines) if line], remainder
 
-    def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
+    def _decode_in_bulk(
+        self, values: pa.ChunkedArray, columns: Mapping[str, str]
+    ) -> Decoded | None:
         """Decode values with Arrow. Return None if a value is not regular."""
         if values.nbytes > thresholds.JSON_BATCH_BYTES:
             return None
@@ -121,13 +123,13 @@ class Json:
             return None
         if _may_wrap(values, kinds.values()):
             return None
-        lines = _lines(values)
+        lines = _join_lines(values)
         if lines is None:
             return None
         longest = pc.max(pc.binary_length(values)).as_py()
         blocks = json.ReadOptions(block_size=max(_BLOCK, 2 * longest))
         rows = self._read_lines(lines, kinds, pa.int64(), blocks)
-        has_counts = self.formats.counts and any(map(pa.types.is_timestamp, kinds.values()))
+        has_counts = self.formats.are_counts and any(map(pa.types.is_timestamp, kinds.values()))
         if rows is None and has_counts and not _may_change(values, _FRACTIONS):
             rows = self._read_lines(lines, kinds, _FRACTIONS, blocks)
         # One value may hold two objects.
@@ -138,15 +140,15 @@ class Json:
         results = Results(len(values))
         for name, kind in kinds.items():
             if not _is_text(kind):
-                results.add(name, rows[name])
+                results.add_column(name, rows[name])
                 continue
-            column = self._read(rows[name], kind)
-            results.add(name, column)
+            column = self._parse_column(rows[name], kind)
+            results.add_column(name, column)
             undecoded = undecoded_rows(rows[name], column)
             texts = rows[name].take(pa.array(undecoded, pa.int64())).cast(pa.string())
             faults = faults_of(texts, kind, self.formats)
             results.add_faults(dict(zip(undecoded, faults, strict=True)), name, columns[name])
-        return results.finish()
+        return results.finish_events()
 
     def _read_lines(
         self,
@@ -177,35 +179,37 @@ class Json:
         It is a number for counts since 1970, a string for other times and for bytes, and otherwise
         the column's type.
         """
-        if pa.types.is_timestamp(kind) and self.formats.counts:
+        if pa.types.is_timestamp(kind) and self.formats.are_counts:
             return count_type
         if _is_text(kind):
             return pa.string()
         return kind
 
-    def _read(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    def _parse_column(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         if pa.types.is_binary(kind):
             return pa.chunked_array([decode_base64(written)])
         if pa.types.is_integer(written.type):
             return self.formats.from_counts(written, kind)
         return parse_texts(written.cast(pa.string()), kind, self.formats)
 
-    def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
+    def _decode_singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
         """Decode values one by one in Python."""
-        readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
+        readers = {
+            name: create_reader(arrow_type(kind), self.formats) for name, kind in columns.items()
+        }
         results = Results(len(values))
         for row, value in enumerate(values):
             members = dict[str, str]()
             try:
                 members = {} if value is None else object_members(value, columns)
             except UndecodableError as error:
-                results.refuse(row, str(error))
+                results.refuse_row(row, str(error))
             for name, value_reader in readers.items():
-                value_reader.add(members.get(name), row)
+                value_reader.add_value(members.get(name), row)
         for name, value_reader in readers.items():
-            results.add(name, value_reader.finish())
+            results.add_column(name, value_reader.finish_column())
             results.add_faults(value_reader.faults, name, columns[name])
-        return results.finish()
+        return results.finish_events()
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -221,10 +225,10 @@ def _is_regular(kind: pa.DataType, *, within: bool = False) -> bool:
     """
     if pa.types.is_map(kind) or (within and _is_text(kind)):
         return False
-    return all(_is_regular(part, within=True) for part in _inner(kind))
+    return all(_is_regular(part, within=True) for part in _inner_types(kind))
 
 
-def _inner(kind: pa.DataType) -> list[pa.DataType]:
+def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_struct(kind):
         return [part.type for part in kind]
     if pa.types.is_list(kind):
@@ -258,10 +262,10 @@ def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
     """Yield each type, followed by the types that it contains at any depth."""
     for kind in kinds:
         yield kind
-        yield from _with_parts(_inner(kind))
+        yield from _with_parts(_inner_types(kind))
 
 
-def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
+def _join_lines(values: pa.ChunkedArray) -> pa.Buffer | None:
     """Return the values joined by line breaks. Return None unless each value is an object on one
     line, in UTF-8, without constants such as NaN, and not nested too deeply."""
     if values.null_count:

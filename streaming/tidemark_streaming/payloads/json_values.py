@@ -66,8 +66,8 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
         )
     members = dict[str, str]()
     try:
-        start = _past(text, 0)
-        for name, member in _members(text[start:] if start else text):
+        start = _skip_spaces(text, 0)
+        for name, member in _split_members(text[start:] if start else text):
             if name in members and name in names:
                 raise UndecodableError(duplicate_reason(name))
             members[name] = member
@@ -85,16 +85,16 @@ class Reader(Protocol):
 
     faults: dict[int, Fault]
 
-    def add(self, text: str | None, row: int) -> None:
+    def add_value(self, text: str | None, row: int) -> None:
         """Add the value of a row, given as its original text. None and "null" become null."""
         ...
 
-    def finish(self) -> "pa.Array[Any]":
+    def finish_column(self) -> "pa.Array[Any]":
         """Return the column. Values that do not have the column's type are null, too."""
         ...
 
 
-def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
+def create_reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
     """Create a reader for a column of this type."""
     if pa.types.is_map(kind):
         return _Map(kind, formats)
@@ -113,19 +113,19 @@ class _Leaf:
         self._kind = kind
         self._formats = formats
         self._texts, self._rows = list[str | None](), list[int]()
-        counts = formats.counts and pa.types.is_timestamp(kind)
+        counts = formats.are_counts and pa.types.is_timestamp(kind)
         numbers = counts or pa.types.is_integer(kind) or pa.types.is_floating(kind)
         self._numbers = numbers or pa.types.is_decimal(kind)
         # The unit of counts is declared, so a number in quotes can't be anything else.
         self._texts_too = counts or not (numbers or pa.types.is_boolean(kind))
 
-    def add(self, text: str | None, row: int) -> None:
+    def add_value(self, text: str | None, row: int) -> None:
         if text is not None:
-            text = None if text == "null" else self._text(text, row)
+            text = None if text == "null" else self._fitting_text(text, row)
         self._texts.append(text)
         self._rows.append(row)
 
-    def _text(self, text: str, row: int) -> str | None:
+    def _fitting_text(self, text: str, row: int) -> str | None:
         """Return the text of a value; None if its JSON type does not fit the column."""
         kind = self._kind
         is_text = text[0] == '"'
@@ -144,12 +144,12 @@ class _Leaf:
         self.faults[row] = Fault.MISFIT
         return None
 
-    def finish(self) -> "pa.Array[Any]":
+    def finish_column(self) -> "pa.Array[Any]":
         texts = pa.array(self._texts, pa.string())
         if pa.types.is_binary(self._kind):
             parsed = decode_base64(texts)
         else:
-            parsed = _whole(parse_texts(texts, self._kind, self._formats))
+            parsed = _join_chunks(parse_texts(texts, self._kind, self._formats))
         invalid = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(parsed)))
         faults = faults_of(texts.take(invalid), self._kind, self._formats)
         for index, fault in zip(invalid.to_pylist(), faults, strict=True):
@@ -162,23 +162,23 @@ class _List:
 
     def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._inner = kind, reader(kind.value_type, formats)
+        self._kind, self._inner = kind, create_reader(kind.value_type, formats)
         self._offsets = list[int | None]()
         self._count = 0
 
-    def add(self, text: str | None, row: int) -> None:
+    def add_value(self, text: str | None, row: int) -> None:
         if text is None or text[0] != "[":
             self._offsets.append(None)
             if text not in (None, "null"):
                 self.faults[row] = Fault.MISFIT
             return
         self._offsets.append(self._count)
-        for element in _elements(text):
-            self._inner.add(element, row)
+        for element in _split_elements(text):
+            self._inner.add_value(element, row)
             self._count += 1
 
-    def finish(self) -> "pa.Array[Any]":
-        inner = self._inner.finish()
+    def finish_column(self) -> "pa.Array[Any]":
+        inner = self._inner.finish_column()
         self.faults |= self._inner.faults
         offsets = pa.array([*self._offsets, self._count], pa.int32())
         return pa.ListArray.from_arrays(offsets, inner, self._kind)
@@ -190,12 +190,12 @@ class _Struct:
     def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
         self._kind, self._there = kind, list[bool]()
-        self._inner = {part.name: reader(part.type, formats) for part in kind}
+        self._inner = {part.name: create_reader(part.type, formats) for part in kind}
 
-    def add(self, text: str | None, row: int) -> None:
+    def add_value(self, text: str | None, row: int) -> None:
         is_there = text is not None and text[0] == "{"
         members = dict[str, str]()
-        for name, member in _members(text) if text is not None and is_there else ():
+        for name, member in _split_members(text) if text is not None and is_there else ():
             if name in members and name in self._inner:
                 self.faults[row] = Fault.MISFIT
             members[name] = member
@@ -203,10 +203,10 @@ class _Struct:
             self.faults[row] = Fault.MISFIT
         self._there.append(is_there)
         for name, inner in self._inner.items():
-            inner.add(members.get(name), row)
+            inner.add_value(members.get(name), row)
 
-    def finish(self) -> "pa.Array[Any]":
-        parts = [inner.finish() for inner in self._inner.values()]
+    def finish_column(self) -> "pa.Array[Any]":
+        parts = [inner.finish_column() for inner in self._inner.values()]
         for inner in self._inner.values():
             self.faults |= inner.faults
         missing = pc.invert(pa.array(self._there, pa.bool_()))
@@ -218,10 +218,10 @@ class _Map:
 
     def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._inner = kind, reader(kind.item_type, formats)
+        self._kind, self._inner = kind, create_reader(kind.item_type, formats)
         self._offsets, self._keys = list[int | None](), list[Any]()
 
-    def add(self, text: str | None, row: int) -> None:
+    def add_value(self, text: str | None, row: int) -> None:
         if text is None or text[0] != "{":
             self._offsets.append(None)
             if text not in (None, "null"):
@@ -229,31 +229,31 @@ class _Map:
             return
         self._offsets.append(len(self._keys))
         names = set[str]()
-        for name, member in _members(text):
-            key = self._key(name)
+        for name, member in _split_members(text):
+            key = self._parse_key(name)
             if key is None or name in names:
                 self.faults[row] = Fault.MISFIT
                 continue
             names.add(name)
             self._keys.append(key)
-            self._inner.add(member, row)
+            self._inner.add_value(member, row)
 
-    def _key(self, name: str) -> object:
+    def _parse_key(self, name: str) -> object:
         """Return a member's name as a key of the map; None if it does not have the key's type."""
         kind = self._kind.key_type
         if pa.types.is_string(kind):
             return name if _is_unicode(name) else None
         return parse_texts(pa.array([name], pa.string()), kind, TimeFormats())[0].as_py()
 
-    def finish(self) -> "pa.Array[Any]":
-        items = self._inner.finish()
+    def finish_column(self) -> "pa.Array[Any]":
+        items = self._inner.finish_column()
         self.faults |= self._inner.faults
         keys = pa.array(self._keys, self._kind.key_type)
         offsets = pa.array([*self._offsets, len(keys)], pa.int32())
         return pa.MapArray.from_arrays(offsets, keys, items, self._kind)
 
 
-def _whole(column: pa.ChunkedArray) -> "pa.Array[Any]":
+def _join_chunks(column: pa.ChunkedArray) -> "pa.Array[Any]":
     if column.chunks:
         return pa.concat_arrays(column.chunks)
     return pa.nulls(0, column.type)
@@ -277,13 +277,13 @@ def _no_constant(name: str) -> NoReturn:
 _value = JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant).raw_decode
 
 
-def _members(text: str) -> Iterator[tuple[str, str]]:
+def _split_members(text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the original text of each member of an object.
 
     Raises:
         ValueError: the text is not a JSON object, or has other text after the object.
     """
-    index = _expect(text, 0, "{")
+    index = _skip_sign(text, 0, "{")
     if text[index : index + 1] == "}":
         index += 1
     else:
@@ -291,30 +291,30 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
             if text[index : index + 1] != '"':
                 raise ValueError("a member without a name")
             name, index = _value(text, index)
-            start = _expect(text, _past(text, index), ":")
+            start = _skip_sign(text, _skip_spaces(text, index), ":")
             _, end = _value(text, start)
             yield name, text[start:end]
-            index = _past(text, end)
+            index = _skip_spaces(text, end)
             if text[index : index + 1] != ",":
                 break
-            index = _past(text, index + 1)
-        index = _expect(text, index, "}")
-    if _past(text, index) != len(text):
+            index = _skip_spaces(text, index + 1)
+        index = _skip_sign(text, index, "}")
+    if _skip_spaces(text, index) != len(text):
         raise ValueError("more than an object")
 
 
-def _elements(text: str) -> Iterator[str]:
+def _split_elements(text: str) -> Iterator[str]:
     """Yield the original text of each element of an array. The text must be a valid array."""
-    index = _expect(text, 0, "[")
+    index = _skip_sign(text, 0, "[")
     while text[index] != "]":
         _, end = _value(text, index)
         yield text[index:end]
-        index = _past(text, end)
+        index = _skip_spaces(text, end)
         if text[index] == ",":
-            index = _past(text, index + 1)
+            index = _skip_spaces(text, index + 1)
 
 
-def _expect(text: str, index: int, sign: str) -> int:
+def _skip_sign(text: str, index: int, sign: str) -> int:
     """Return the position after the character `sign` and the white space that follows it.
 
     Raises:
@@ -322,10 +322,10 @@ def _expect(text: str, index: int, sign: str) -> int:
     """
     if text[index : index + 1] != sign:
         raise ValueError(f"no {sign}")
-    return _past(text, index + 1)
+    return _skip_spaces(text, index + 1)
 
 
-def _past(text: str, index: int) -> int:
+def _skip_spaces(text: str, index: int) -> int:
     """Return the position of the first character from `index` on that is not white space."""
     space = _SPACE.match(text, index)
     assert space is not None

@@ -68,30 +68,30 @@ class Decoded:
 
 def decode_by_halves(
     values: pa.ChunkedArray,
-    regular: Callable[[pa.ChunkedArray], Decoded | None],
-    singly: Callable[[Sequence[bytes | None]], Decoded],
+    decode_in_bulk: Callable[[pa.ChunkedArray], Decoded | None],
+    decode_singly: Callable[[Sequence[bytes | None]], Decoded],
 ) -> Decoded:
     """Decode records in bulk. Halve a batch with irregular records until it has few records, and
     decode these one at a time.
 
     Args:
-        regular: decodes records in bulk; returns None if it can't decode all of them.
-        singly: decodes records one at a time.
+        decode_in_bulk: decodes records in bulk; returns None if it can't decode all of them.
+        decode_singly: decodes records one at a time.
     """
 
-    def parts(part_values: pa.ChunkedArray) -> Iterator[Decoded]:
+    def decode_parts(part_values: pa.ChunkedArray) -> Iterator[Decoded]:
         if not len(part_values):
             return
-        if (decoded := regular(part_values)) is not None:
+        if (decoded := decode_in_bulk(part_values)) is not None:
             yield decoded
         elif len(part_values) <= thresholds.SINGLE_RECORDS:
-            yield singly(part_values.to_pylist())
+            yield decode_singly(part_values.to_pylist())
         else:
             half = len(part_values) // 2
-            yield from parts(part_values[:half])
-            yield from parts(part_values[half:])
+            yield from decode_parts(part_values[:half])
+            yield from decode_parts(part_values[half:])
 
-    decoded = list(parts(values)) or [singly([])]
+    decoded = list(decode_parts(values)) or [decode_singly([])]
     if len(decoded) == 1:
         return decoded[0]
     return Decoded.concatenate(decoded)
@@ -121,7 +121,7 @@ def decode_except(
 class Payload(Protocol):
     """A record format."""
 
-    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+    def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         """Decode the bytes of records; a record without a value has null columns.
 
         Args:
@@ -164,7 +164,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (local times have no zone)
 
 def misfit_reason(name: str, kind: str) -> str:
     """Return the reason of a dead letter in which a field does not have its column's type."""
-    return Fault.MISFIT.reason(name, kind)
+    return Fault.MISFIT.describe_fault(name, kind)
 
 
 class Results:
@@ -175,21 +175,21 @@ class Results:
         self._columns = dict[str, pa.ChunkedArray]()
         self._reasons = dict[int, str]()
 
-    def refuse(self, row: int, reason: str) -> None:
+    def refuse_row(self, row: int, reason: str) -> None:
         """Record why a row can't be decoded, unless the row already has a reason."""
         self._reasons.setdefault(row, reason)
 
     def add_faults(self, faults: Mapping[int, Fault], name: str, kind: str) -> None:
         """Record what is wrong with the values of a field, by row."""
         for row, fault in faults.items():
-            self.refuse(row, fault.reason(name, kind))
+            self.refuse_row(row, fault.describe_fault(name, kind))
 
-    def add(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
+    def add_column(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
         """Add a column."""
         is_chunked = isinstance(column, pa.ChunkedArray)
         self._columns[name] = column if is_chunked else pa.chunked_array([column])
 
-    def finish(self) -> Decoded:
+    def finish_events(self) -> Decoded:
         """Return the events. Rows that can't be decoded are null in every column."""
         if not self._reasons:
             return Decoded(self._columns, {}, self._rows)
@@ -222,7 +222,7 @@ def decode_protected(
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {name: source.field_of(name) for name in columns}
     needed = {fields[n]: None if n in dropped else kind for n, kind in columns.items()}
-    events = payload.decode(values, needed)
+    events = payload.decode_values(values, needed)
     protected = dict[str, pa.ChunkedArray]()
     for name, kind in columns.items():
         if name in dropped:
@@ -265,29 +265,31 @@ def _decode_singly(
             try:
                 event = decode(value)
             except UndecodableError as error:
-                results.refuse(row, str(error))
+                results.refuse_row(row, str(error))
         events.append(event)
     for name, kind in columns_to_read(columns).items():
-        _add(results, [event.get(name) for event in events], name, kind, rules)
-    return results.finish()
+        _add_values(results, [event.get(name) for event in events], name, kind, rules)
+    return results.finish_events()
 
 
-def _add(results: Results, values: list[Any], name: str, kind: str, rules: TimeRules) -> None:
+def _add_values(
+    results: Results, values: list[Any], name: str, kind: str, rules: TimeRules
+) -> None:
     """Add a column of values. A value that does not fit is null, and its fault is recorded."""
     target = arrow_type(kind)
     try:
-        column = _array(values, target, rules)
+        column = _convert_array(values, target, rules)
     except _MISFIT:
         faults = dict[int, Fault]()
         for row, value in enumerate(values):
             try:
-                _array([value], target, rules)
+                _convert_array([value], target, rules)
             except _MISFIT as error:
                 values[row] = None
                 faults[row] = error.fault if isinstance(error, _TimeError) else Fault.MISFIT
         results.add_faults(faults, name, kind)
-        column = _array(values, target, rules)
-    results.add(name, column)
+        column = _convert_array(values, target, rules)
+    results.add_column(name, column)
 
 
 class _TimeError(TypeError):
@@ -301,39 +303,41 @@ class _TimeError(TypeError):
 _MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType, rules: TimeRules = NO_RULES) -> pa.Array:
-    return pa.array([*map(_converter(kind, rules), values)], kind)
+def _convert_array(
+    values: Sequence[Any], kind: pa.DataType, rules: TimeRules = NO_RULES
+) -> pa.Array:
+    return pa.array([*map(_value_converter(kind, rules), values)], kind)
 
 
 @cache
-def _converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
+def _value_converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
     """Return a function that gives a value the form that Arrow requires: a map as pairs, at any
     depth; a UUID as text.
 
     The function raises TypeError if Arrow would misread the value, truncate it, or crash.
     """
     if pa.types.is_map(kind):
-        key = _converter(kind.key_type, rules)
-        item = _converter(kind.item_type, rules)
+        key = _value_converter(kind.key_type, rules)
+        item = _value_converter(kind.item_type, rules)
         return lambda value: (
             None
             if value is None
             else [(key(k), item(v)) for k, v in _require_type(value, dict).items()]
         )
     if pa.types.is_struct(kind):
-        fields = [(f.name, _converter(f.type, rules)) for f in kind]
+        fields = [(f.name, _value_converter(f.type, rules)) for f in kind]
         return lambda value: (
             None if value is None else _convert_fields(_require_type(value, dict), fields)
         )
     if pa.types.is_list(kind):
-        item = _converter(kind.value_type, rules)
+        item = _value_converter(kind.value_type, rules)
         return lambda value: None if value is None else [*map(item, _require_type(value, list))]
     misread = _misread_types(kind)
     unchanged = _UNCHANGED.difference(misread)
     if pa.types.is_float32(kind):
         unchanged -= {int, float}
 
-    def convert(value: Any) -> Any:  # noqa: ANN401 (what formats give)
+    def convert_scalar(value: Any) -> Any:  # noqa: ANN401 (what formats give)
         if type(value) in unchanged:
             return value
         if isinstance(value, WrittenTime):
@@ -346,7 +350,7 @@ def _converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any]:
             return str(value)
         return value
 
-    return convert
+    return convert_scalar
 
 
 _UNCHANGED = frozenset((type(None), bool, int, float, str, bytes, Decimal, date))
@@ -369,7 +373,7 @@ def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> da
     if not pa.types.is_timestamp(kind):
         raise TypeError
     micros, extra = divmod(written.nanos, 1000)
-    if extra and not rules.truncates:
+    if extra and not rules.is_truncating:
         raise _TimeError(Fault.FINER)
     if not BEGINNING <= micros <= INFINITY:
         raise _TimeError(Fault.OUT_OF_RANGE)
@@ -383,7 +387,7 @@ def _plain_time(written: WrittenTime, kind: pa.DataType, rules: TimeRules) -> da
     if rules.zone is None:
         raise _TimeError(Fault.NO_ZONE)
     clock = _EPOCH + timedelta(microseconds=micros)
-    return clock.replace(tzinfo=zone_of(rules.zone, rules.what))
+    return clock.replace(tzinfo=zone_of(rules.zone, rules.owner))
 
 
 def _plain_time_of_day(value: time, kind: pa.DataType) -> int | str:

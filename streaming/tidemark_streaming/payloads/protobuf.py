@@ -66,30 +66,32 @@ class Protobuf:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_class", _message_class(Path(self.descriptors), self.message))
-        _ = self._rules
+        _ = self._time_rules
 
-    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+    def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         names = [name for name, kind in columns.items() if kind is not None]
-        return decode_each(values, columns, lambda value: self._event(value, names), self._rules)
+        return decode_each(
+            values, columns, lambda value: self._decode_event(value, names), self._time_rules
+        )
 
     @property
-    def _rules(self) -> TimeRules:
+    def _time_rules(self) -> TimeRules:
         return TimeRules(None, self.finer, "Protobuf(…)")
 
-    def _event(self, value: bytes, names: Sequence[str]) -> Event:
+    def _decode_event(self, value: bytes, names: Sequence[str]) -> Event:
         """Return the fields of a record that have these names.
 
         Raises:
             UndecodableError: the record can't be decoded, or is another message.
         """
-        content = self._content(split_id(value)[1]) if self.by_id else value
+        content = self._strip_index(split_id(value)[1]) if self.by_id else value
         try:
-            return _fields(self._class.FromString(content), names)
+            return _field_values(self._class.FromString(content), names)
         except (DecodeError, ValueError, OverflowError):
             hint = "" if self.by_id else " If records begin with a schema ID, set by_id=True."
             raise UndecodableError(f"The record is not a message '{self.message}'.{hint}") from None
 
-    def _content(self, content: bytes) -> bytes:
+    def _strip_index(self, content: bytes) -> bytes:
         """Return the bytes after the message's index in its schema.
 
         Raises:
@@ -195,17 +197,17 @@ def _read_varint(content: bytes, start: int) -> tuple[int, int]:
     raise UndecodableError(_NO_INDEX)
 
 
-def _fields(message: Message, names: Collection[str] | None = None) -> dict[str, Any]:
+def _field_values(message: Message, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the values of a message's fields; of those with these names, if names are given."""
     fields = message.DESCRIPTOR.fields
     return {
-        field.name: _value(message, field)
+        field.name: _field_value(message, field)
         for field in fields
         if names is None or field.name in names
     }
 
 
-def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
+def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
     value = getattr(message, field.name)
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
@@ -231,4 +233,4 @@ def _single_value(value: Any, field: Any) -> Any:  # noqa: ANN401 (as above)
         return WrittenTime(value.seconds * 1_000_000_000 + value.nanos)
     if name in _WRAPPERS:
         return value.value
-    return _fields(value)
+    return _field_values(value)

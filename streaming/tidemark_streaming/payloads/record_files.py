@@ -27,7 +27,7 @@ _ENDINGS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
 class TextFormat(Payload, Protocol):
     """A format whose files are a sequence of text records."""
 
-    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]: ...
+    def split_records(self, content: bytes, *, is_last: bool) -> tuple[list[bytes], bytes]: ...
 
 
 def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[list[bytes]]:
@@ -45,7 +45,7 @@ def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[l
     begins = True
     is_cut = False
     utf_16: codecs.IncrementalDecoder | None = None
-    with _decompress(file, name) as text:
+    with _open_text(file, name) as text:
         while True:
             block = text.read(thresholds.FILE_BLOCK_BYTES)
             is_last = not block
@@ -56,12 +56,12 @@ def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[l
                 block = block.removeprefix(_BOM)
                 begins = False
             if utf_16 is not None:
-                block = _to_utf_8(block, utf_16, last=is_last)
+                block = _to_utf_8(block, utf_16, is_last=is_last)
             if is_cut:
                 # The remainder of a record that is too long, up to the end of its line.
                 is_cut = b"\n" not in block
                 block = block.partition(b"\n")[2]
-            records, remainder = form.split(remainder + block, last=is_last)
+            records, remainder = form.split_records(remainder + block, is_last=is_last)
             if len(remainder) > MAX_RECORD_BYTES:
                 # Its beginning is a dead letter. Reading on would take time by the square of its
                 # length.
@@ -73,19 +73,19 @@ def read_records(file: pa.NativeFile, name: str, form: TextFormat) -> Iterator[l
                 return
 
 
-def _to_utf_8(block: bytes, utf_16: codecs.IncrementalDecoder, *, last: bool) -> bytes:
+def _to_utf_8(block: bytes, utf_16: codecs.IncrementalDecoder, *, is_last: bool) -> bytes:
     """Convert the next block of a UTF-16 text.
 
     Raises:
         pa.ArrowInvalid: the text is not valid.
     """
     try:
-        return utf_16.decode(block, last).encode()
+        return utf_16.decode(block, is_last).encode()
     except UnicodeError:
         raise pa.ArrowInvalid("the text is not valid UTF-16") from None
 
 
-def _decompress(file: pa.NativeFile, name: str) -> pa.NativeFile:
+def _open_text(file: pa.NativeFile, name: str) -> pa.NativeFile:
     """Return the text in a file. Its first bytes determine the compression, or else its name."""
     begin = file.read(max(map(len, _COMPRESSED)))
     file.seek(0)

@@ -75,7 +75,7 @@ class Registry:
         self._missing = dict[int, float]()
         self._source: Callable[[int], Schema | None] | None = None
 
-    def schema(self, number: int) -> Schema:
+    def find_schema(self, number: int) -> Schema:
         """Return the schema with an ID.
 
         Raises:
@@ -84,7 +84,7 @@ class Registry:
         """
         if number not in self._known:
             if self._missing.get(number, -math.inf) < time.monotonic() - _RETRY_SECONDS:
-                self._source = self._source or _source(self._place)
+                self._source = self._source or _schema_finder(self._place)
                 loaded = self._source(number)
                 if loaded is None:
                     self._missing[number] = time.monotonic()
@@ -98,23 +98,23 @@ class Registry:
         return self._known[number]
 
 
-def _source(location: str | Path | None) -> Callable[[int], Schema | None]:
+def _schema_finder(location: str | Path | None) -> Callable[[int], Schema | None]:
     settings = Settings()
     where = settings.schema_registry if location is None else str(location)
     if not where.startswith(("http://", "https://")):
-        return _Folder(Path(where)).schema
+        return _Folder(Path(where)).find_schema
     # The HTTP client is slow to import, and few users have a registry server.
     from tidemark_streaming.payloads.server import Server
 
     auth = settings.schema_registry_auth
-    return Server(where, None if auth is None else secret(auth).reveal()).schema
+    return Server(where, None if auth is None else secret(auth).reveal()).find_schema
 
 
 @dataclass(frozen=True)
 class _Folder:
     path: Path
 
-    def schema(self, number: int) -> Schema | None:
+    def find_schema(self, number: int) -> Schema | None:
         file = self.path / f"{number}.avsc"
         try:
             return Schema("AVRO", file.read_text())

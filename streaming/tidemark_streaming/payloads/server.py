@@ -49,25 +49,25 @@ class Server:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(max_retries=retriable))
 
-    def schema(self, number: int) -> Schema | None:
+    def find_schema(self, number: int) -> Schema | None:
         path = f"/schemas/ids/{number}"
-        answer = self._get(path)
+        answer = self._request_schema(path)
         if answer is None:
             return None
-        return self._read(answer, path)
+        return self._read_schema(answer, path)
 
-    def _read(self, answer: dict[str, Any], path: str) -> Schema:
+    def _read_schema(self, answer: dict[str, Any], path: str) -> Schema:
         references = list[Schema]()
-        for other in self._references(answer, path):
-            answer_found = self._get(other)
+        for other in self._reference_paths(answer, path):
+            answer_found = self._request_schema(other)
             if answer_found is None:
-                raise self._error(
+                raise self._request_error(
                     other, "it does not have this schema, to which another schema refers"
                 )
-            references.append(self._read(answer_found, other))
+            references.append(self._read_schema(answer_found, other))
         return Schema(answer.get("schemaType", "AVRO"), answer["schema"], tuple(references))
 
-    def _references(self, answer: dict[str, Any], path: str) -> list[str]:
+    def _reference_paths(self, answer: dict[str, Any], path: str) -> list[str]:
         """Return the paths of the schemas that a schema refers to."""
         try:
             return [
@@ -76,56 +76,58 @@ class Server:
             ]
         except (LookupError, TypeError):
             reason = "its answer has a reference without a subject or a version"
-            raise self._error(path, reason) from None
+            raise self._request_error(path, reason) from None
 
-    def _get(self, path: str) -> dict[str, Any] | None:
+    def _request_schema(self, path: str) -> dict[str, Any] | None:
         """Return the registry's answer; None if the registry does not have the schema at `path`."""
         try:
             answer = self._session.get(self._url + path, timeout=_TIMEOUT_SECONDS)
             if answer.status_code == requests.codes.not_found and _is_not_found(answer):
                 return None
             if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
-                raise self._error(
+                raise self._request_error(
                     path,
                     f"it denies access (HTTP {answer.status_code}); set schema_registry_auth "
                     "(TIDEMARK_SCHEMA_REGISTRY_AUTH) to where its user and password are stored",
                 )
             if not answer.ok:
                 retriable = answer.status_code in _RETRIABLE
-                raise self._error(
+                raise self._request_error(
                     path, f"it answers HTTP {answer.status_code}", retriable=retriable
                 )
             parsed = answer.json()
             if not isinstance(parsed, dict) or not isinstance(parsed.get("schema"), str):
-                raise self._error(path, "its answer has no schema")
+                raise self._request_error(path, "its answer has no schema")
         except json.JSONDecodeError:
-            raise self._error(path, "its answer is not JSON") from None
+            raise self._request_error(path, "its answer is not JSON") from None
         except requests.exceptions.SSLError as error:
             untrusted = _UNTRUSTED.search(str(error))
             if untrusted is None:
-                raise self._error(
+                raise self._request_error(
                     path, "it does not use TLS, or uses an unsupported version of it"
                 ) from None
-            raise self._error(
+            raise self._request_error(
                 path,
                 f"its certificate can't be verified ({untrusted[1]}); if a private authority "
                 "signed "
                 f"it, set {_TRUSTED} to the certificate file of that authority",
             ) from None
         except ValueError:
-            raise self._error(path, "its address is not valid") from None
+            raise self._request_error(path, "its address is not valid") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
-            raise self._error(path, f"it can't be reached ({reason})", retriable=True) from None
+            raise self._request_error(
+                path, f"it can't be reached ({reason})", retriable=True
+            ) from None
         except OSError:
             trusted = os.environ.get(_TRUSTED, "")
             reason = (
                 f"there is no file '{trusted}' of trusted certificates, which {_TRUSTED} specifies"
             )
-            raise self._error(path, reason) from None
+            raise self._request_error(path, reason) from None
         return parsed
 
-    def _error(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
+    def _request_error(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
         scheme, _, address = self._url.partition(":")
         # Text before the last @ may be a password, even in an invalid address.
         host = address.partition("?")[0].rpartition("@")[2].lstrip("/")

@@ -72,16 +72,18 @@ def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa
         is_false = pc.match_substring_regex(texts, "^(?i:false)$")
         return pc.if_else(pc.or_(is_true, is_false), is_true, None)
     if pa.types.is_integer(kind):
-        return _integers(texts, kind)
+        return _parse_integers(texts, kind)
     if pa.types.is_floating(kind):
-        return _floats(texts, kind)
+        return _parse_floats(texts, kind)
     if pa.types.is_decimal(kind):
-        return _decimals(texts, kind)
+        return _parse_decimals(texts, kind)
     if pa.types.is_date(kind):
-        return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind))
-    if formats.counts:
+        return _in_calendar(
+            _cast_texts(_only_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind)
+        )
+    if formats.are_counts:
         return formats.parse_counts(texts, kind)
-    return _times(formats.as_iso(texts, kind), kind, formats)
+    return _parse_times(formats.as_iso(texts, kind), kind, formats)
 
 
 def faults_of(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> list[Fault]:
@@ -104,12 +106,14 @@ def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
-        return pa.chunked_array([pa.array(map(_text, values.to_pylist()), pa.string())])
+        return pa.chunked_array(
+            [pa.array(map(_decode_utf8_value, values.to_pylist()), pa.string())]
+        )
 
 
 def decode_base64(texts: _Texts) -> "pa.Array[Any]":
     """Return base64 texts as bytes. A text that is not canonical base64 becomes null."""
-    return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
+    return pa.array([_decode_base64_text(text) for text in texts.to_pylist()], pa.binary())
 
 
 TIME_OPTIONS = {
@@ -145,31 +149,31 @@ class TimeFormats:
     finer: str | None = None
 
     def __post_init__(self) -> None:
-        _ = self.rules
+        _ = self.time_rules
         for pattern in (self.timestamp, self.date):
-            if pattern is not None and not (pattern == self.timestamp and self.counts):
+            if pattern is not None and not (pattern == self.timestamp and self.are_counts):
                 Pattern(pattern)
 
     @classmethod
-    def of(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
+    def from_options(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
         """Return the formats that the options of a format specify."""
         formats = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
         return cls(**formats)
 
     @property
-    def counts(self) -> bool:
+    def are_counts(self) -> bool:
         """Return whether timestamps are written as counts since 1970, which are numbers."""
         return self.timestamp in _NANOS
 
     @property
-    def rules(self) -> TimeRules:
+    def time_rules(self) -> TimeRules:
         """What to do with times without a zone, and with times finer than microseconds."""
         return TimeRules(self.zone, self.finer)
 
     @property
-    def droppable(self) -> str:
+    def droppable_digits(self) -> str:
         """The pattern of a time with digits beyond microseconds that can be dropped."""
-        return _FINER.format(digits=r"\d" if self.rules.truncates else "0")
+        return _FINER.format(digits=r"\d" if self.time_rules.is_truncating else "0")
 
     @property
     def count_nanos(self) -> int:
@@ -197,17 +201,17 @@ class TimeFormats:
             micros = pc.multiply(numbers, self.count_nanos // 1000)
         else:
             micros = floor_to_micros(numbers)
-            if not self.rules.truncates:
+            if not self.time_rules.is_truncating:
                 is_exact = pc.equal(pc.multiply(micros, 1000), numbers)
                 micros = pc.if_else(is_exact, micros, None)
         return pc.cast(micros, kind)
 
     def parse_counts(self, texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
         """Return numbers as timestamps, as `from_counts` does. A number may have a fraction."""
-        numbers = _integers(texts, pa.int64())
+        numbers = _parse_integers(texts, pa.int64())
         if numbers.null_count == texts.null_count:
             return self.from_counts(numbers, kind)
-        micros = [self._count_micros(text) for text in _matching(texts, _NUMBER).to_pylist()]
+        micros = [self._count_micros(text) for text in _only_matching(texts, _NUMBER).to_pylist()]
         return pa.chunked_array([pa.array(micros, pa.int64()).cast(kind)])
 
     def _count_micros(self, text: str | None) -> int | None:
@@ -229,7 +233,7 @@ class TimeFormats:
             return None
         # Truncated to the past, also before 1970.
         whole_micros = micros.to_integral_value(ROUND_FLOOR)
-        if whole_micros != micros and not self.rules.truncates:
+        if whole_micros != micros and not self.time_rules.is_truncating:
             return None
         if BEGINNING <= whole_micros <= INFINITY:
             return int(whole_micros)
@@ -241,7 +245,7 @@ class TimeFormats:
         nanoseconds."""
         return _PLACES[self.timestamp or ""]
 
-    def pattern(self, kind: pa.DataType) -> "Pattern | None":
+    def pattern_of(self, kind: pa.DataType) -> "Pattern | None":
         """Return the pattern of a type; None for ISO 8601."""
         pattern = self.date if pa.types.is_date(kind) else self.timestamp
         if pattern is None:
@@ -250,7 +254,7 @@ class TimeFormats:
 
     def as_iso(self, texts: _Texts, kind: pa.DataType) -> _Texts:
         """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
-        pattern = self.pattern(kind)
+        pattern = self.pattern_of(kind)
         if pattern is None:
             return texts
         return pattern.as_iso(texts)
@@ -349,7 +353,7 @@ class Pattern:
             named = enumerate(self._months, 1)
             replacements += [(f"-(?i:{name})-", f"-{number:02}-") for number, name in named]
         replacements += [*(_HALF_DAYS if self.has_half_days else ()), *SHORTS]
-        iso = _matching(texts, self.expression)
+        iso = _only_matching(texts, self.expression)
         for expression, replacement in replacements:
             iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
         return iso
@@ -377,21 +381,21 @@ class _ParsedPattern(NamedTuple):
     def iso_replacement(self) -> str:
         """Return the replacement that turns a match into ISO 8601 (see `Pattern.iso`)."""
         century = "20" if "yy" in self.letters else ""
-        iso = century + self._reference("y") + "-" + self._reference("M") + "-"
-        iso += self._reference("d")
+        iso = century + self._group_reference("y") + "-" + self._group_reference("M") + "-"
+        iso += self._group_reference("d")
         if self.groups.keys() - {"y", "M", "d"}:
             if "h" in self.groups:
-                iso += "T" + self._reference("a") + self._reference("h")
+                iso += "T" + self._group_reference("a") + self._group_reference("h")
             else:
-                iso += "T" + self._reference("H")
-            iso += ":" + self._reference("m") + ":" + self._reference("s")
+                iso += "T" + self._group_reference("H")
+            iso += ":" + self._group_reference("m") + ":" + self._group_reference("s")
         if "S" in self.groups:
-            iso += "." + self._reference("S")
+            iso += "." + self._group_reference("S")
         if "X" in self.groups:
-            iso += self._reference("X")
+            iso += self._group_reference("X")
         return iso
 
-    def _reference(self, part: str) -> str:
+    def _group_reference(self, part: str) -> str:
         """Return a reference to the group of a part; `00` if the pattern lacks the part."""
         if part in self.groups:
             return rf"\{self.groups[part]}"
@@ -447,28 +451,28 @@ def _pattern_error(pattern: str) -> DefinitionError:
     )
 
 
-def _matching(texts: _Texts, expression: str) -> _Texts:
+def _only_matching(texts: _Texts, expression: str) -> _Texts:
     matches = pc.match_substring_regex(texts, expression)
     if pc.all(matches).as_py() is not False:
         return texts
     return pc.if_else(matches, texts, None)
 
 
-def _times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.ChunkedArray[Any]":
+def _parse_times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.ChunkedArray[Any]":
     """Parse times of ISO 8601. If the type has a time zone, times without an offset are in the zone
     of the formats. If it does not, times with an offset become null."""
     with_zone = kind == INSTANT
     if with_zone and pc.all(pc.match_substring_regex(texts, WITH_OFFSET)).as_py() is not False:
-        return _in_calendar(_cast(texts, kind))
-    if pc.any(pc.match_substring_regex(texts, formats.droppable)).as_py():
-        texts = pc.replace_substring_regex(texts, formats.droppable, r"\1\2")
-    local = _in_calendar(_cast(_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
+        return _in_calendar(_cast_texts(texts, kind))
+    if pc.any(pc.match_substring_regex(texts, formats.droppable_digits)).as_py():
+        texts = pc.replace_substring_regex(texts, formats.droppable_digits, r"\1\2")
+    local = _in_calendar(_cast_texts(_only_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
     if not with_zone:
         return local
-    zoned = _in_calendar(_cast(_matching(texts, WITH_OFFSET), kind))
+    zoned = _in_calendar(_cast_texts(_only_matching(texts, WITH_OFFSET), kind))
     if formats.zone is None:
         return zoned
-    return _in_calendar(pc.coalesce(zoned, formats.rules.to_utc(local)))
+    return _in_calendar(pc.coalesce(zoned, formats.time_rules.to_utc(local)))
 
 
 def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":
@@ -479,13 +483,13 @@ def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":
     return pc.if_else(is_in_range, times, None)
 
 
-def _integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+def _parse_integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     if pc.any(pc.starts_with(texts, "+")).as_py():
         texts = pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
-    numbers = pc.cast(_matching(texts, _WHOLE), pa.int64())
+    numbers = pc.cast(_only_matching(texts, _WHOLE), pa.int64())
     longer = pc.match_substring_regex(texts, _LONGER)
     if pc.any(longer).as_py():
-        numbers = pc.coalesce(numbers, _cast(pc.if_else(longer, texts, None), pa.int64()))
+        numbers = pc.coalesce(numbers, _cast_texts(pc.if_else(longer, texts, None), pa.int64()))
     if kind == pa.int64():
         return numbers
     most = 2 ** (kind.bit_width - 1)
@@ -493,8 +497,8 @@ def _integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     return pc.cast(pc.if_else(fits, numbers, None), kind)
 
 
-def _floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
-    numbers = pc.cast(_matching(texts, _NUMBER), kind)
+def _parse_floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+    numbers = pc.cast(_only_matching(texts, _NUMBER), kind)
     lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, ZERO)))
     fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
     valid = pc.if_else(fits, numbers, None)
@@ -504,19 +508,21 @@ def _floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     return pc.coalesce(valid, pc.cast(pc.if_else(is_special, texts, None), kind))
 
 
-def _decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
-    numbers = _matching(texts, _NUMBER)
+def _parse_decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
+    numbers = _only_matching(texts, _NUMBER)
     fits = rf"^[+-]?0*\d{{0,{kind.precision - kind.scale}}}(?:\.\d{{0,{kind.scale}}})?$"
     easy = pc.match_substring_regex(numbers, fits)
     if pc.all(easy).as_py() is not False:
-        return _cast(numbers, kind, partial(_decimal, kind=kind))
-    converted = _cast(pc.if_else(easy, numbers, None), kind, partial(_decimal, kind=kind))
+        return _cast_texts(numbers, kind, partial(_parse_decimal, kind=kind))
+    converted = _cast_texts(
+        pc.if_else(easy, numbers, None), kind, partial(_parse_decimal, kind=kind)
+    )
     difficult = pc.if_else(easy, None, numbers).to_pylist()
-    exact = [None if text is None else _decimal(text, kind) for text in difficult]
+    exact = [None if text is None else _parse_decimal(text, kind) for text in difficult]
     return pc.coalesce(converted, pa.chunked_array([pa.array(exact, kind)]))
 
 
-def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
+def _parse_decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
     """Return the number in a text; None if the type can't hold the number exactly."""
     context = Context(kind.precision, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
     context.traps[InvalidOperation] = True
@@ -526,28 +532,30 @@ def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
         return None
 
 
-def _cast(
+def _cast_texts(
     texts: _Texts,
     kind: pa.DataType,
-    alone: "Callable[[str], Any] | None" = None,
+    parse_alone: "Callable[[str], Any] | None" = None,
 ) -> "pa.ChunkedArray[Any]":
     """Parse texts with Arrow. A text that Arrow can't parse, such as February 30, becomes null.
 
     Args:
-        alone: parses a text that Arrow can't parse. The result replaces the null.
+        parse_alone: parses a text that Arrow can't parse. The result replaces the null.
     """
     try:
         return pc.cast(texts, kind)
     except pa.ArrowInvalid:
         if len(texts) == 1:
             text = texts[0].as_py()
-            return pa.chunked_array([pa.array([None if alone is None else alone(text)], kind)])
+            return pa.chunked_array(
+                [pa.array([None if parse_alone is None else parse_alone(text)], kind)]
+            )
         half = len(texts) // 2
-        parts = [_cast(part, kind, alone) for part in (texts[:half], texts[half:])]
+        parts = [_cast_texts(part, kind, parse_alone) for part in (texts[:half], texts[half:])]
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], kind)
 
 
-def _bytes(text: str | None) -> bytes | None:
+def _decode_base64_text(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
@@ -560,7 +568,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None
 
 
-def _text(value: bytes | None) -> str | None:
+def _decode_utf8_value(value: bytes | None) -> str | None:
     try:
         if value is None:
             return None

@@ -37,26 +37,26 @@ class TimeRules:
 
     zone: str | None = None
     finer: str | None = None
-    what: str = "The options of times"
+    owner: str = "The options of times"
 
     def __post_init__(self) -> None:
         if self.zone is not None:
-            zone_of(self.zone, self.what)
+            zone_of(self.zone, self.owner)
         if self.finer not in (None, TRUNCATE):
             raise DefinitionError(
-                f"{self.what}: `{FINER_OPTION}` must be '{TRUNCATE}', which drops the digits of "
+                f"{self.owner}: `{FINER_OPTION}` must be '{TRUNCATE}', which drops the digits of "
                 f"times beyond microseconds, or be omitted (got '{self.finer}')."
             )
 
     @property
-    def truncates(self) -> bool:
+    def is_truncating(self) -> bool:
         """Return whether the digits of times beyond microseconds are dropped."""
         return self.finer is not None
 
     def to_utc(self, times: Any) -> Any:  # noqa: ANN401 (an array or a chunked array)
         """Return the instants of times without a time zone. There must be a zone."""
         assert self.zone is not None
-        return in_utc(times, zone_of(self.zone, self.what))
+        return in_utc(times, zone_of(self.zone, self.owner))
 
 
 NO_RULES = TimeRules()

@@ -34,15 +34,15 @@ def find_undeclared(
     Returns:
         The names of at most `MAX_NAMES` undeclared fields, sorted.
     """
-    names = {name for value in values for name in _fields(value, payload)}
+    names = {name for value in values for name in _field_names(value, payload)}
     return tuple(sorted(names.difference(declared))[:MAX_NAMES])
 
 
-def _fields(value: bytes | None, payload: Json) -> Iterable[str]:
+def _field_names(value: bytes | None, payload: Json) -> Iterable[str]:
     if not value:
         return ()
     try:
-        parsed: Any = json.loads(payload.text(value))
+        parsed: Any = json.loads(payload.json_text(value))
     except (ValueError, RecursionError, UndecodableError):
         return ()
     if isinstance(parsed, dict):

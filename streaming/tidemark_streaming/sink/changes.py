@@ -53,15 +53,15 @@ def derive_changes(rows: pa.Table, window_columns: Sequence[str]) -> Iterator[Ch
         window_columns: the columns that identify a window.
     """
     kinds = rows["_change_type"].to_pylist()
-    windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in window_columns), strict=True)]
+    windows = [repr(w) for w in zip(*(_to_python(rows[c]) for c in window_columns), strict=True)]
     old = {w: n for n, w in enumerate(windows) if kinds[n] in _OLD}
     new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
     values = rows.drop_columns(["_change_type", "_commit_version"])
-    for piece in _pieces([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in _take(values, piece))
-    for piece in _pieces(list(new.items())):
-        befores = iter(_take(values, [old[w] for w, _ in piece if w in old]))
-        afters = _take(values, [n for _, n in piece])
+    for piece in _split_entries([n for w, n in old.items() if w not in new]):
+        yield from (Change(row, None) for row in _take_rows(values, piece))
+    for piece in _split_entries(list(new.items())):
+        befores = iter(_take_rows(values, [old[w] for w, _ in piece if w in old]))
+        afters = _take_rows(values, [n for _, n in piece])
         for (window, _), after in zip(piece, afters, strict=True):
             before = next(befores) if window in old else None
             if not are_equal(before, after):
@@ -75,21 +75,21 @@ def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
         yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
 
-def _pieces(entries: list[_T]) -> Iterator[list[_T]]:
+def _split_entries(entries: list[_T]) -> Iterator[list[_T]]:
     return (
         entries[n : n + thresholds.SINK_BATCH_WINDOWS]
         for n in range(0, len(entries), thresholds.SINK_BATCH_WINDOWS)
     )
 
 
-def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
+def _take_rows(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
     return to_display(rows.take(pa.array(numbers, pa.int64())))
 
 
-def are_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 (any value of a column)
+def are_equal(value: Any, other_value: Any) -> bool:  # noqa: ANN401 (any value of a column)
     """Return whether two values of a table are equal, as the engine does: NaN equals NaN."""
-    return _unify_nans(left) == _unify_nans(right)
+    return _unify_nans(value) == _unify_nans(other_value)
 
 
 def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
@@ -105,6 +105,6 @@ def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
             return value
 
 
-def _plain(column: pa.ChunkedArray) -> list[Any]:
+def _to_python(column: pa.ChunkedArray) -> list[Any]:
     is_instant = pa.types.is_timestamp(column.type)
     return (column.cast(pa.int64()) if is_instant else column).to_pylist()

@@ -29,7 +29,7 @@ _CONFLICT_WAIT_SECONDS = 10.0
 _followed: dict[str, threading.Thread] = {}
 
 
-def follow(
+def follow_asset(
     warehouse: Warehouse,
     transform: Definition,
     stop: threading.Event,
@@ -56,7 +56,7 @@ def follow(
             head = warehouse.find_head(transform.published_table)
             rests = head == published_head and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
-                published = writer.publish()
+                published = writer.publish_changes()
                 if published.transactions or fails:
                     on_published(published)
                 published_head = head
@@ -92,14 +92,14 @@ def follow_in_background(
         return
     log = logging.getLogger(__name__)
 
-    def work() -> None:
+    def run_follower() -> None:
         tables: Warehouse | None = None
         while True:
             try:
                 # Reuse the warehouse: `open_warehouse` opens an engine session that lasts until the
                 # process ends.
                 tables = tables or open_warehouse()
-                follow(
+                follow_asset(
                     tables,
                     transform,
                     threading.Event(),
@@ -116,5 +116,5 @@ def follow_in_background(
                 tables = None if engine_lost(error) else tables
                 time.sleep(MAX_WAIT_SECONDS)
 
-    _followed[name] = threading.Thread(target=work, name=f"sink {name}", daemon=True)
+    _followed[name] = threading.Thread(target=run_follower, name=f"sink {name}", daemon=True)
     _followed[name].start()

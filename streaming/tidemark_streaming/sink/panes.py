@@ -52,57 +52,59 @@ def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow
     """Return the rows of a table of panes, indexed for `derive_panes`."""
     by_window: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        by_window[_place(transform, row)].append(row)
+        by_window[_firing_key(transform, row)].append(row)
     return by_window
 
 
-def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) -> Iterator[Pane]:
+def derive_panes(transform: Definition, change: Change, firings: FiringsByWindow) -> Iterator[Pane]:
     """Yield the panes of a change, in order.
 
     Args:
-        since: the firings of the commits that the changes come from; only discarding mode needs
+        firings: the firings of the commits that the changes come from; only discarding mode needs
             them.
     """
     before = change.before
     after = change.after
     if after is None:
         if before is not None:
-            yield _whole(transform, before, retraction=True)
+            yield _whole_pane(transform, before, retraction=True)
         return
     if before is not None and transform.accumulation == "discarding" and not change.recomputed:
-        parts = _parts(transform, before, after, since)
+        parts = _single_firing_panes(transform, before, after, firings)
         if parts is not None:
             yield from parts
             return
     if before is not None and transform.accumulation != "accumulating":
-        yield _whole(transform, before, retraction=True)
-    yield _whole(transform, after)
+        yield _whole_pane(transform, before, retraction=True)
+    yield _whole_pane(transform, after)
 
 
-def _parts(
-    transform: Definition, before: Row, after: Row, since: FiringsByWindow
+def _single_firing_panes(
+    transform: Definition, previous_row: Row, row: Row, firings: FiringsByWindow
 ) -> list[Pane] | None:
-    """Return a pane for each firing of a window since the row `before`.
+    """Return a pane for each firing of a window since the row `previous_row`.
 
     Return None if the table of panes lacks one of the firings. If the window did not fire and only
     its metadata changed, return one pane without values.
     """
-    fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
-    missing = list(range(before["revision"] + 1, after["revision"] + 1))
-    if not missing and are_equal(_values(transform, before), _values(transform, after)):
-        return [Pane(after, after["revision"], after["timing"], None)]
+    fired = sorted(firings.get(_firing_key(transform, row), []), key=lambda row: row["pane"])
+    missing = list(range(previous_row["revision"] + 1, row["revision"] + 1))
+    if not missing and are_equal(
+        _aggregate_values(transform, previous_row), _aggregate_values(transform, row)
+    ):
+        return [Pane(row, row["revision"], row["timing"], None)]
     if not missing or [row["pane"] for row in fired] != missing:
         return None
-    return [Pane(after, r["pane"], r["timing"], _values(transform, r)) for r in fired]
+    return [Pane(row, r["pane"], r["timing"], _aggregate_values(transform, r)) for r in fired]
 
 
-def _whole(transform: Definition, row: Row, *, retraction: bool = False) -> Pane:
-    return Pane(row, row["revision"], row["timing"], _values(transform, row), retraction)
+def _whole_pane(transform: Definition, row: Row, *, retraction: bool = False) -> Pane:
+    return Pane(row, row["revision"], row["timing"], _aggregate_values(transform, row), retraction)
 
 
-def _values(transform: Definition, row: Row) -> dict[str, Any]:
+def _aggregate_values(transform: Definition, row: Row) -> dict[str, Any]:
     return {name: row[name] for name in transform.aggregates}
 
 
-def _place(transform: Definition, row: Row) -> tuple[Any, ...]:
+def _firing_key(transform: Definition, row: Row) -> tuple[Any, ...]:
     return (repr([row[c] for c in transform.by_window]), row["commit_number"])

@@ -45,7 +45,7 @@ class Position:
         return json.dumps(asdict(self)).encode()
 
 
-def parse(text: bytes | None) -> Position | None:
+def parse_position(text: bytes | None) -> Position | None:
     """Parse a position. Return None if `text` is None."""
     if text is None:
         return None

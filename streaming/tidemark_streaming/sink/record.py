@@ -33,7 +33,9 @@ class Record(NamedTuple):
     partition: int
 
 
-def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
+def render_record(
+    transform: Definition, epoch: int, pane: Pane, run: str | None, count: int
+) -> Record:
     """Return a pane as a record.
 
     Args:
@@ -74,10 +76,10 @@ def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]
 
 def _canonical_json(value: object) -> bytes:
     """Return a value as JSON in a canonical form."""
-    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(_to_json_value(value), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
+def _to_json_value(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
     match value:
         case None | bool() | int() | str():
             return value
@@ -97,8 +99,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {str(name): _plain(part) for name, part in value.items()}
+            return {str(name): _to_json_value(part) for name, part in value.items()}
         case list() | tuple():
-            return [_plain(part) for part in value]
+            return [_to_json_value(part) for part in value]
         case _:
             return str(value)

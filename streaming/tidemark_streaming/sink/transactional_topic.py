@@ -33,7 +33,7 @@ from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.topic import KafkaSink
-from tidemark_streaming.sink.position import Position, parse
+from tidemark_streaming.sink.position import Position, parse_position
 from tidemark_streaming.sink.record import Record
 
 _FENCED = (
@@ -71,20 +71,20 @@ class TransactionalTopic:
 
     Args:
         asset: the asset's name. Each transaction also writes the asset's position (`Position`).
-        place: the location and name of the database that has the asset's tables.
-        patience: seconds within which the brokers must answer a request; some seconds by default.
+        database: the location and name of the database that has the asset's tables.
+        timeout: seconds within which the brokers must answer a request; some seconds by default.
     """
 
     def __init__(
-        self, topic: KafkaSink, asset: str, place: str, patience: float | None = None
+        self, topic: KafkaSink, asset: str, database: str, timeout: float | None = None
     ) -> None:
         self.topic = topic
-        self.place = place
-        self._patience = patience
+        self.place = database
+        self._patience = timeout
         # The transactional ID: one producer at a time can have it, across all databases.
         self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
-        self._brokers = Brokers(topic.at, topic.client)
+        self._brokers = Brokers(topic.broker_addresses, topic.client)
         self._producer: Producer | None = None
 
     @property
@@ -95,22 +95,22 @@ class TransactionalTopic:
     def find_topic(self) -> Topic | None:
         """Return the current topic; None if the topic or its topic of positions does not exist."""
         name = self.topic.name
-        positions = self.topic.positions
-        if not self._cluster.has(name, positions):
+        positions = self.topic.positions_topic
+        if not self._cluster.has_topics(name, positions):
             return None
-        return self._cluster.topics([name])[name]
+        return self._cluster.read_topics([name])[name]
 
-    def missing(self) -> DataError:
+    def missing_error(self) -> DataError:
         """Return the error for topics that were created but that the brokers do not list yet. It
         may take a while until the brokers list them.
         """
         return DataError(
-            f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet. "
-            "Publish again in a minute.",
+            f"{self.topic} at {self.topic.broker_addresses} was created, but the brokers do not "
+            "list it yet. Publish again in a minute.",
             retriable=True,
         )
 
-    def position(
+    def read_position(
         self, *, any_database: bool = False, wait_for_transactions: bool = False
     ) -> Position | None:
         """Return the position of the last committed transaction, or None if nothing was published.
@@ -135,34 +135,34 @@ class TransactionalTopic:
         )
 
     def _await_open_transactions(self) -> None:
-        ends = partial(self._cluster.end, self.topic.positions, 0)
+        ends = partial(self._cluster.end_offset, self.topic.positions_topic, 0)
         begun = time.monotonic()
         end = ends(IsolationLevel.READ_UNCOMMITTED)
         while ends(IsolationLevel.READ_COMMITTED) < end:
             if time.monotonic() - begun > OPEN_TRANSACTION_SECONDS:
                 raise self._retriable_write_error(
                     "another asset's producer has an open transaction in "
-                    f"'{self.topic.positions}', because its process died or hangs; the broker "
-                    "aborts the transaction within five minutes"
+                    f"'{self.topic.positions_topic}', because its process died or hangs; the "
+                    "broker aborts the transaction within five minutes"
                 )
             time.sleep(_POLL_SECONDS)
 
     def _last_position(self) -> Position | None:
         cluster = self._cluster
-        name = self.topic.positions
-        if not cluster.has(name):
+        name = self.topic.positions_topic
+        if not cluster.has_topics(name):
             return None
-        first, end = cluster.topics([name])[name].offsets[0]
+        first, end = cluster.read_topics([name])[name].offsets[0]
         back = _TAIL_RECORDS
         while first < end:
             start = max(first, end - back)
             stored = self._last_value(start, end)
             if stored is not None or start == first:
-                return parse(stored)
+                return parse_position(stored)
             back *= 10
         return None
 
-    def open(self) -> None:
+    def open_producer(self) -> None:
         """Create the missing topics, open the producer, and fence earlier producers."""
         self._brokers.forget_errors()
         self._create_topics()
@@ -173,17 +173,19 @@ class TransactionalTopic:
             "compression.type": "lz4",
         }
 
-        def begin(name: str) -> Producer:
+        def begin_producer(name: str) -> Producer:
             # Without a logger, the client would also write the brokers' refusal to stderr. The
             # exception reports it already.
-            producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
-            self._ask(lambda: producer.init_transactions(TIMEOUT_SECONDS * 2))
+            producer = self._brokers.connect_client(
+                Producer, usual, transactional_id=name, logger=_SILENT
+            )
+            self._call_client(lambda: producer.init_transactions(TIMEOUT_SECONDS * 2))
             self._brokers.record_response()
             return producer
 
-        self._producer = begin(self._name)
+        self._producer = begin_producer(self._name)
 
-    def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
+    def send_transaction(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
         """Produce records and the new position in one transaction. Return the number of records.
 
         Args:
@@ -195,17 +197,17 @@ class TransactionalTopic:
         count = 0
         try:
             pass_fail_point("send")
-            self._ask(producer.begin_transaction)
+            self._call_client(producer.begin_transaction)
             for record in records:
-                self._produce(producer, self.topic.name, record)
+                self._produce_record(producer, self.topic.name, record)
                 count += 1
             where = Record(self._asset.encode(), position().to_json(), 0)
-            self._produce(producer, self.topic.positions, where)
+            self._produce_record(producer, self.topic.positions_topic, where)
             if os.environ.get(FAIL_AT):
                 # At the fail points, the records must have reached the brokers.
-                self._ask(lambda: producer.flush(_COMMIT_SECONDS))
+                self._call_client(lambda: producer.flush(_COMMIT_SECONDS))
             pass_fail_point("sent")
-            self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
+            self._call_client(lambda: producer.commit_transaction(_COMMIT_SECONDS))
             self._brokers.record_response()
             pass_fail_point("committed")
         except BaseException:
@@ -225,21 +227,21 @@ class TransactionalTopic:
         # configured.
         client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
         if self._patience is None:
-            return Cluster(self.topic.at, client)
-        return Cluster(self.topic.at, client, self._patience)
+            return Cluster(self.topic.broker_addresses, client)
+        return Cluster(self.topic.broker_addresses, client, self._patience)
 
-    def _produce(self, producer: Producer, topic: str, record: Record) -> None:
-        def put() -> None:
+    def _produce_record(self, producer: Producer, topic: str, record: Record) -> None:
+        def put_record() -> None:
             producer.produce(topic, record.value, record.key, record.partition)
 
         while True:
             try:
-                self._ask(put)
+                self._call_client(put_record)
             except BufferError:
-                self._ask(lambda: producer.poll(0.1))
+                self._call_client(lambda: producer.poll(0.1))
             else:
                 # The call may also report that the brokers refused an earlier record.
-                self._ask(lambda: producer.poll(0))
+                self._call_client(lambda: producer.poll(0))
                 return
 
     def _create_topics(self) -> None:
@@ -247,22 +249,22 @@ class TransactionalTopic:
         forever = {"retention.ms": "-1"}
         needed = [
             NewTopic(self.topic.name, self.topic.partitions, -1, config=forever),
-            NewTopic(self.topic.positions, 1, -1, config={"cleanup.policy": "compact"}),
+            NewTopic(self.topic.positions_topic, 1, -1, config={"cleanup.policy": "compact"}),
         ]
-        missing = [topic for topic in needed if not cluster.has(topic.topic)]
+        missing = [topic for topic in needed if not cluster.has_topics(topic.topic)]
         if not missing:
             return
-        admin = self._brokers.connect(AdminClient)
+        admin = self._brokers.connect_client(AdminClient)
         for name, created in admin.create_topics(missing, request_timeout=TIMEOUT_SECONDS).items():
-            self._ask(
+            self._call_client(
                 lambda created=created: created.result(TIMEOUT_SECONDS + 1),
                 KafkaError.TOPIC_ALREADY_EXISTS,
                 making=name,
             )
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not cluster.has(*(topic.topic for topic in missing)):
+        while not cluster.has_topics(*(topic.topic for topic in missing)):
             if time.monotonic() > deadline:
-                raise self.missing()
+                raise self.missing_error()
             time.sleep(_POLL_SECONDS)
 
     def _last_value(self, start: int, end: int) -> bytes | None:
@@ -272,7 +274,7 @@ class TransactionalTopic:
             # By default the brokers wait half a second for more records before they report the end.
             "fetch.wait.max.ms": "10",
         }
-        consumer = self._brokers.connect(
+        consumer = self._brokers.connect_client(
             Consumer,
             usual,
             enable_auto_commit=False,
@@ -282,14 +284,14 @@ class TransactionalTopic:
         )
         last_value: bytes | None = None
         try:
-            consumer.assign([TopicPartition(self.topic.positions, 0, start)])
+            consumer.assign([TopicPartition(self.topic.positions_topic, 0, start)])
             heard = time.monotonic()
             while True:
                 message = consumer.poll(0.5)
                 if message is None:
                     if time.monotonic() - heard > TIMEOUT_SECONDS * 2:
                         raise self._retriable_write_error(
-                            f"no answer when reading topic '{self.topic.positions}'"
+                            f"no answer when reading topic '{self.topic.positions_topic}'"
                         )
                     continue
                 heard = time.monotonic()
@@ -304,7 +306,7 @@ class TransactionalTopic:
                     # The client looks up its consumer group although nothing here uses the group.
                     continue
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise self._forbidden_error("read from", "Read", self.topic.positions)
+                    raise self._forbidden_error("read from", "Read", self.topic.positions_topic)
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise self._retriable_write_error(error.str())
                 # After a change of leader, a broker may briefly report an earlier end. The missing
@@ -314,7 +316,7 @@ class TransactionalTopic:
         finally:
             consumer.close()
 
-    def _ask(
+    def _call_client(
         self, question: Callable[[], _T], *passed_over: int, making: str | None = None
     ) -> _T | None:
         try:
@@ -342,7 +344,7 @@ class TransactionalTopic:
             raise self._retriable_write_error("no response") from None
 
     def _permission_error(self, error: KafkaError, making: str | None) -> DataError:
-        user = self._brokers.user
+        user = self._brokers.user_name
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return self._forbidden_error("write with", "Write", self._name, "transactional-id")
         if making is not None:
@@ -352,8 +354,8 @@ class TransactionalTopic:
                 "it is missing (kafka-acls --add --operation Write --topic)"
             )
         return self._write_error(
-            f"{user} may not write to '{self.topic.name}' or to '{self.topic.positions}'. Allow "
-            "that user Write on both (kafka-acls --add --operation Write --topic)"
+            f"{user} may not write to '{self.topic.name}' or to '{self.topic.positions_topic}'. "
+            "Allow that user Write on both (kafka-acls --add --operation Write --topic)"
         )
 
     def _forbidden_error(
@@ -361,17 +363,20 @@ class TransactionalTopic:
     ) -> DataError:
         resource = kind.replace("-", " ")
         return self._write_error(
-            f"{self._brokers.user} may not {doing} the {resource} '{name}'. Allow that user "
+            f"{self._brokers.user_name} may not {doing} the {resource} '{name}'. Allow that user "
             f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
         )
 
     def _write_error(self, message: str) -> DataError:
-        return DataError(f"{self.topic} at {self.topic.at} can't be written: {message}.")
+        return DataError(
+            f"{self.topic} at {self.topic.broker_addresses} can't be written: {message}."
+        )
 
     def _retriable_write_error(self, reason: str) -> DataError:
-        refused = self._brokers.rejection()
+        refused = self._brokers.explain_rejection()
         return refused or DataError(
-            f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
-            "are up to date; the missing changes are published when the brokers respond.",
+            f"{self.topic} at {self.topic.broker_addresses} can't be written: "
+            f"{reason.rstrip('.')}. The tables are up to date; the missing changes are published "
+            "when the brokers respond.",
             retriable=True,
         )

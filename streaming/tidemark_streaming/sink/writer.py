@@ -50,7 +50,7 @@ from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.sink.changes import Change, derive_changes, rows_as_changes, split_versions
 from tidemark_streaming.sink.panes import FiringsByWindow, Pane, derive_panes, index_firings
 from tidemark_streaming.sink.position import Position
-from tidemark_streaming.sink.record import Record, render, reset_records
+from tidemark_streaming.sink.record import Record, render_record, reset_records
 from tidemark_streaming.sink.transactional_topic import TransactionalTopic
 
 
@@ -85,22 +85,22 @@ class SinkWriter:
         self._position: Position | None = None
         self._runs: dict[int, str | None] = {}
 
-    def publish(self, *, reset: bool = False) -> PublishResult:
+    def publish_changes(self, *, reset: bool = False) -> PublishResult:
         """Publish all changes that the topic does not have yet.
 
         Args:
             reset: begin a new epoch, with the table as it is.
         """
-        head = self._head()
+        head = self._read_head()
         if head is None:
             return PublishResult(0, 0, None)
         if not self._channel.is_open and not reset:
             # Reading the position is harmless; opening the producer would fence the producer of
             # another process.
-            self._position = self._channel.position()
+            self._position = self._channel.read_position()
             topic = self._channel.find_topic()
             # Another process may have published newer versions since the table was read.
-            head = self._head() if self._is_ahead(head) else head
+            head = self._read_head() if self._is_ahead(head) else head
             if head is None or self._is_up_to_date(head, topic):
                 return PublishResult(0, 0, self._position)
         records = transactions = 0
@@ -108,7 +108,7 @@ class SinkWriter:
             # A table may be dropped and recreated at any time. Each iteration therefore reads the
             # topic and its position first, and then the version of the table.
             topic = self._ready_topic(any_database=reset)
-            head = self._head()
+            head = self._read_head()
             if head is None or (self._is_up_to_date(head, topic) and not reset):
                 break
             try:
@@ -118,26 +118,26 @@ class SinkWriter:
             except TidemarkError:
                 raise
             except Exception:
-                current_head = self._head()
+                current_head = self._read_head()
                 if current_head is not None and current_head.table_id == head.table_id:
                     raise
         return PublishResult(records, transactions, self._position)
 
-    def _head(self) -> Head | None:
+    def _read_head(self) -> Head | None:
         return self._warehouse.find_head(self._transform.published_table)
 
     def _ready_topic(self, *, any_database: bool) -> Topic:
         """Open the producer if necessary. Return the topic, recreated if it was deleted."""
         for _ in range(2):
             if not self._channel.is_open:
-                self._channel.open()
-                self._position = self._channel.position(
+                self._channel.open_producer()
+                self._position = self._channel.read_position(
                     any_database=any_database, wait_for_transactions=True
                 )
             if (topic := self._channel.find_topic()) is not None:
                 return topic
             self._channel.close()
-        raise self._channel.missing()
+        raise self._channel.missing_error()
 
     def _is_ahead(self, head: Head) -> bool:
         """Return whether the topic has changes of later versions of this table than `head`."""
@@ -187,7 +187,7 @@ class SinkWriter:
             )
         except HistoryExpiredError:
             return self._begin_epoch(topic)
-        current_head = self._head()
+        current_head = self._read_head()
         if (
             current_head is None
             or current_head.table_id != head.table_id
@@ -201,7 +201,7 @@ class SinkWriter:
         position = replace(
             published, version=through, version_id=self._version_id(through), state=state
         )
-        return self._send(position, changes, firings)
+        return self._send_changes(position, changes, firings)
 
     def _begin_epoch(self, topic: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
@@ -225,59 +225,59 @@ class SinkWriter:
             version_id=self._version_id(head.version),
         )
         self._load_runs(-1)
-        return self._send(
+        return self._send_changes(
             begun,
             rows_as_changes(rows),
             {},
             reset_records(self._transform, epoch, begun.partitions),
         )
 
-    def _send(
+    def _send_changes(
         self,
         position: Position,
         changes: Iterator[Change],
         firings: FiringsByWindow,
-        first: list[Record] | None = None,
+        reset_records_first: list[Record] | None = None,
     ) -> int:
         commit_number = position.commit_number
 
-        def records() -> Iterator[Record]:
+        def render_changes() -> Iterator[Record]:
             nonlocal commit_number
-            yield from first or []
+            yield from reset_records_first or []
             for pane in (
                 p for change in changes for p in derive_panes(self._transform, change, firings)
             ):
                 commit_number = max(commit_number, pane.row["commit_number"])
-                yield self._record(position, pane)
+                yield self._render_pane(position, pane)
 
-        def after() -> Position:
+        def position_after() -> Position:
             return replace(
                 position,
                 commit_number=commit_number,
-                run=self._run(commit_number),
+                run=self._find_run(commit_number),
                 at=time.time_ns() // 1000,
             )
 
         clock = Clock()
-        count = self._channel.send(records(), after)
-        self._position = after()
+        count = self._channel.send_transaction(render_changes(), position_after)
+        self._position = position_after()
         clock.record_step("send")
         if telemetry.is_enabled():
-            self._trace(clock, position.commit_number, count)
+            self._report_trace(clock, position.commit_number, count)
         return count
 
-    def _trace(self, clock: Clock, since: int, count: int) -> None:
+    def _report_trace(self, clock: Clock, commit_before: int, count: int) -> None:
         """Record a transaction in the trace of each arrival that it published.
 
         Args:
-            since: the number of the newest commit before the transaction.
+            commit_before: the number of the newest commit before the transaction.
             count: the number of records in the transaction.
         """
         asset = Asset(self._warehouse, self._transform)
         published = self._position
         out = [
             m
-            for m in asset.state.read_commits_after(since)
+            for m in asset.state.read_commits_after(commit_before)
             if published is not None and m.commit_number <= published.commit_number
         ]
         # Recomputed windows do not belong to new arrivals.
@@ -297,11 +297,11 @@ class SinkWriter:
         )
         telemetry.report_work(asset.log.traced_arrivals(spans[0][0], spans[-1][1]), span)
 
-    def _record(self, position: Position, pane: Pane) -> Record:
-        run = self._run(pane.row["commit_number"])
-        return render(self._transform, position.epoch, pane, run, position.partitions)
+    def _render_pane(self, position: Position, pane: Pane) -> Record:
+        run = self._find_run(pane.row["commit_number"])
+        return render_record(self._transform, position.epoch, pane, run, position.partitions)
 
-    def _run(self, commit_number: int) -> str | None:
+    def _find_run(self, commit_number: int) -> str | None:
         """Return the ID of the run that made a commit. Return None if the state does not have the
         commit, because a drop that was killed removed the state but left the table."""
         if commit_number < 0:
@@ -360,15 +360,15 @@ class SinkWriter:
 
 
 def open_topic(
-    transform: Definition, warehouse: Warehouse, patience: float | None = None
+    transform: Definition, warehouse: Warehouse, timeout: float | None = None
 ) -> TransactionalTopic:
     """Return the connection of an asset to its topic, not opened yet.
 
     Args:
-        patience: seconds within which the brokers must answer a request; some seconds by default.
+        timeout: seconds within which the brokers must answer a request; some seconds by default.
     """
     database = f"{warehouse.location}/{warehouse.database}"
-    return TransactionalTopic(topic_of(transform), transform.name, database, patience)
+    return TransactionalTopic(topic_of(transform), transform.name, database, timeout)
 
 
 def topic_of(transform: Definition) -> KafkaSink:
@@ -421,16 +421,16 @@ class SinkStatus:
 
 
 def sink_status(
-    warehouse: Warehouse, transform: Definition, patience: float | None = None
+    warehouse: Warehouse, transform: Definition, timeout: float | None = None
 ) -> SinkStatus:
     """Return the publishing progress of an asset's topic.
 
     Args:
-        patience: as for `open_topic`.
+        timeout: as for `open_topic`.
     """
     name = topic_of(transform).name
-    way = open_topic(transform, warehouse, patience)
-    position = way.position()
+    way = open_topic(transform, warehouse, timeout)
+    position = way.read_position()
     topic = way.find_topic()
     head = warehouse.find_head(transform.published_table)
     if head is None:

@@ -36,7 +36,7 @@ from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.steps import TakenResults
 from tidemark.store.lineage import Stale, StaleError, rebuild_advice
 from tidemark.store.rows import to_micros
-from tidemark_streaming.snapshot.tables import Tables, instant
+from tidemark_streaming.snapshot.tables import Tables, arrow_instant
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class AssetResults:
         state = self.tables.table_id(self.chain.asset.state_table)
         if state is None or not isinstance(self.chain.asset, RollUp):
             return state
-        table = self.tables.open(self.chain.asset.published_table)
+        table = self.tables.open_table(self.chain.asset.published_table)
         if table is None:
             return None
         metadata = table.metadata()
@@ -71,15 +71,15 @@ class AssetResults:
         return f"{state}+{identity}"
 
     @cached_property
-    def commit(self) -> StateCommit | None:
+    def newest_commit(self) -> StateCommit | None:
         """The newest commit that the asset has published; None before the first such commit."""
-        runs = self.tables.open(ledger.TABLE)
+        runs = self.tables.open_table(ledger.TABLE)
         if runs is None or self.table_id is None:
             return None
         number = runs.transaction_version(f"{self.chain.asset.name}/{self.table_id}")
         if number is None:
             return None
-        return next(c for c in self._commits(number) if c.commit_number == number)
+        return next(c for c in self._commits_from(number) if c.commit_number == number)
 
     def published_through(self, timeline: Sequence[Arrival]) -> int:
         """Return the number of the newest arrival that the asset has published; -1 if there is
@@ -90,9 +90,9 @@ class AssetResults:
         Args:
             timeline: the newest arrivals of the asset's source.
         """
-        if self.commit is None:
+        if self.newest_commit is None:
             return -1
-        position = coverage_after(self.chain.asset, self.commit).at
+        position = coverage_after(self.chain.asset, self.newest_commit).at
         later = [a for a in timeline if a.arrival > position.arrival]
         if not later or any(a.rows for a in later):
             return position.arrival
@@ -113,15 +113,15 @@ class AssetResults:
             watermark: the watermark of the asset's source after the step.
             changes: the commits that the chain takes in later steps, in order.
         """
-        if self.table_id is None or self.commit is None:
+        if self.table_id is None or self.newest_commit is None:
             return None
-        bound = self._bound(watermark)
-        released = 0 if bound is None else sum(end <= bound for end in self._released)
-        commit, run = self.commit.commit_number, self.commit.run
+        bound = self._latest_read_end(watermark)
+        released = 0 if bound is None else sum(end <= bound for end in self._released_ends)
+        commit, run = self.newest_commit.commit_number, self.newest_commit.run
         if changes:
             # The commit before the first of these changes, which is the newest one read so far.
             commit = changes[0].commit_number - 1
-            run = self._commits(commit)[0].run
+            run = self._commits_from(commit)[0].run
         return TakenResults(self.table_id, commit, run, released)
 
     def watermark_after(self, arrival: int) -> int | None:
@@ -135,13 +135,15 @@ class AssetResults:
         """Return the number of the newest arrival that the asset had processed after a commit."""
         return coverage_after(self.chain.asset, change).at.arrival
 
-    def changes_since(self, taken: TakenResults, watermark: int | None) -> list[StateCommit]:
+    def changes_since(
+        self, taken_results: TakenResults, watermark: int | None
+    ) -> list[StateCommit]:
         """Return the commits that changed windows after the chain had read them.
 
         Each of these commits becomes a step of the chain.
 
         Args:
-            taken: the results that the chain had read at its last step.
+            taken_results: the results that the chain had read at its last step.
             watermark: the watermark of the asset's source after the last step.
 
         Raises:
@@ -149,67 +151,69 @@ class AssetResults:
                 way that it can't follow.
         """
         asset = self.chain.asset
-        if self.table_id != taken.table_id:
-            raise self._refuse(
+        if self.table_id != taken_results.table_id:
+            raise self._stale_error(
                 f"'{asset.name}' was dropped after '{self.name}' had read its windows"
             )
-        commits, changes = self._find_changes(taken, watermark)
+        commits, changes = self._find_changes(taken_results, watermark)
         for change in changes:
             if self.chain.rows != "changes" or not can_repeat_rows(commits, change):
-                raise self.refuse_change(change)
+                raise self.change_error(change)
         current = self.results_after(watermark)
-        if current is not None and current.released != taken.released:
-            raise self._refuse(
+        if current is not None and current.released != taken_results.released:
+            raise self._stale_error(
                 f"after '{self.name}' had read windows of '{asset.name}', some of them left "
                 "quarantine or were replaced"
             )
         if commits and not changes and self.has_moved_windows(watermark):
-            raise self._refuse(
+            raise self._stale_error(
                 f"a recomputation of '{asset.name}' published windows that were in quarantine "
                 f"when '{self.name}' read the windows, or the reverse"
             )
         return changes
 
-    def count_changes(self, taken: TakenResults, watermark: int | None) -> int:
+    def count_changes(self, taken_results: TakenResults, watermark: int | None) -> int:
         """Return the number of commits that changed windows after the chain had read them.
 
         Return 0 if the asset was dropped. Unlike `changes_since`, raise no error for a change that
         the chain can't follow.
         """
-        if self.table_id == taken.table_id:
-            return len(self._find_changes(taken, watermark)[1])
+        if self.table_id == taken_results.table_id:
+            return len(self._find_changes(taken_results, watermark)[1])
         return 0
 
     def _find_changes(
-        self, taken: TakenResults, watermark: int | None
+        self, taken_results: TakenResults, watermark: int | None
     ) -> tuple[list[StateCommit], list[StateCommit]]:
         """Return all published commits of the asset, and the commits that changed windows after the
         chain had read them.
 
-        If no commit since `taken` recomputed windows, earlier commits are not read, and both lists
-        are empty.
+        If no commit since `taken_results` recomputed windows, earlier commits are not read, and
+        both lists are empty.
         """
         # Usually no commit recomputes windows. Then the earlier commits need not be read.
-        replaces = any(c.recomputed_ranges is not None for c in self._commits(taken.commit + 1))
-        commits = self._commits(0) if replaces else []
-        newest = -1 if self.commit is None else self.commit.commit_number
+        replaces = any(
+            c.recomputed_ranges is not None for c in self._commits_from(taken_results.commit + 1)
+        )
+        commits = self._commits_from(0) if replaces else []
+        newest = -1 if self.newest_commit is None else self.newest_commit.commit_number
         commits = [commit for commit in commits if commit.commit_number <= newest]
-        bound = self._bound(watermark)
-        return commits, list(find_changes(commits, taken.commit, self.chain.asset, bound))
+        bound = self._latest_read_end(watermark)
+        return commits, list(find_changes(commits, taken_results.commit, self.chain.asset, bound))
 
-    def refuse_change(self, change: StateCommit, *, ended: bool = False) -> StaleError:
+    def change_error(self, change: StateCommit, *, ended: bool = False) -> StaleError:
         """Return the error for a commit that can't be a step.
 
         Args:
             ended: true if the reason is that the chain has ended.
         """
-        return self._refuse(
+        return self._stale_error(
             f"run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
             f"{format_instant(change.started)}) changed windows that '{self.name}' had read"
             + (f", and '{self.name}' has ended" if ended else "")
         )
 
-    def _bound(self, watermark: int | None) -> int | None:
+    def _latest_read_end(self, watermark: int | None) -> int | None:
         """Return the latest possible end of a window that the chain has read, in microseconds.
 
         Return None if the chain can't have read any window.
@@ -220,7 +224,7 @@ class AssetResults:
         return self.chain.settled_end(watermark)
 
     @cached_property
-    def _released(self) -> list[int]:
+    def _released_ends(self) -> list[int]:
         """The ends of windows that were released from quarantine, in microseconds.
 
         Empty for a chain with `rows="changes"`, and for an asset without expectations.
@@ -243,27 +247,27 @@ class AssetResults:
         which windows were published when the chain read them.
         """
         asset = self.chain.asset
-        bound = self._bound(watermark)
+        bound = self._latest_read_end(watermark)
         if self.chain.rows == "changes" or not asset.all_expectations or bound is None:
             return False
         keys = list(asset.keys)
         published = self.tables.read(
             asset.published_table,
             ["window_start", "window_end", *keys],
-            ds.field("final") & (ds.field("window_end") <= instant(bound)),
+            ds.field("final") & (ds.field("window_end") <= arrow_instant(bound)),
         )
         read = self.tables.read(self.source.log_table, [FIRST, LAST, *keys])
-        published_windows = _identify(published, "window_start", "window_end", keys)
-        read_windows = _identify(read, FIRST, LAST, keys)
+        published_windows = _count_windows(published, "window_start", "window_end", keys)
+        read_windows = _count_windows(read, FIRST, LAST, keys)
         # The last instant of a window is a microsecond before its end.
         return published_windows != Counter(
             {(start, last + 1, key): n for (start, last, key), n in read_windows.items()}
         )
 
-    def _commits(self, first: int) -> list[StateCommit]:
+    def _commits_from(self, first_number: int) -> list[StateCommit]:
         """Return the commits of the asset's state from a number on, in order."""
         table = self.chain.asset.state_table
-        bounds = [at_least("commit_number", first)]
+        bounds = [at_least("commit_number", first_number)]
         rows = self.tables.read(
             table, ["commit_number", MARKER], ds.field(MARKER).is_valid(), bounds
         )
@@ -276,16 +280,18 @@ class AssetResults:
     ) -> pa.Table | None:
         return self.tables.read(table, columns, bounds=bounds)
 
-    def _refuse(self, cause: str) -> StaleError:
+    def _stale_error(self, cause: str) -> StaleError:
         return StaleError(Stale(self.name, cause, rebuild_advice(self.name)))
 
 
-def _identify(
-    rows: pa.Table | None, first: str, last: str, keys: Sequence[str]
+def _count_windows(
+    rows: pa.Table | None, first_column: str, last_column: str, keys: Sequence[str]
 ) -> Counter[tuple[int, int, str]]:
     """Return how often rows have a window: its two bounds in microseconds, and its keys as text."""
     if rows is None:
         return Counter()
     key_texts = [repr(list(row.values())) for row in rows.select(keys).to_pylist()]
     texts = key_texts if keys else [""] * rows.num_rows
-    return Counter(zip(to_micros(rows[first]), to_micros(rows[last]), texts, strict=True))
+    return Counter(
+        zip(to_micros(rows[first_column]), to_micros(rows[last_column]), texts, strict=True)
+    )

@@ -86,9 +86,9 @@ Place = tuple[int, str]
 """A window: its start in microseconds, and the text of its keys (`keys_of_row`)."""
 
 
-def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
-    """Return the results of an asset's commits with numbers greater than `after`, in order."""
-    bounds = [*snapshot.present(asset), at_least("commit_number", after + 1)]
+def results_since(snapshot: Snapshot, asset: str, commit_number: int = -1) -> list[CheckResult]:
+    """Return the results of an asset's commits after `commit_number`, in order."""
+    bounds = [*snapshot.current_rows(asset), at_least("commit_number", commit_number + 1)]
     table = snapshot.tables.read(TABLE, bounds=bounds)
     rows = [] if table is None else table.sort_by([("commit_number", "ascending")]).to_pylist()
     return [CheckResult(**row) for row in rows]
@@ -113,14 +113,14 @@ def read_quarantine(
     )
     rows = [{**columns, **row} for row in stored]
 
-    def matches(row: Mapping[str, Any]) -> bool:
+    def is_chosen(row: Mapping[str, Any]) -> bool:
         start = parse_instant(row["window_start"])
         return (chosen.start is None or start >= chosen.start) and (
             chosen.end is None or start < chosen.end
         )
 
     keys = ("window_start", *transform.keys)
-    return sorted(filter(matches, rows), key=lambda r: [str(r[k]) for k in keys])
+    return sorted(filter(is_chosen, rows), key=lambda r: [str(r[k]) for k in keys])
 
 
 def open_failures(
@@ -132,7 +132,7 @@ def open_failures(
         results: the results since the asset was created, in order.
     """
     types = _key_types(snapshot, transform)
-    quarantine = {_place(row, types): row for row in read_quarantine(snapshot, transform)}
+    quarantine = {_window_of(row, types): row for row in read_quarantine(snapshot, transform)}
     failures: dict[Place, dict[str, str]] = {}
     for window, row in quarantine.items():
         if row["quarantine_status"] == QUARANTINED:
@@ -179,19 +179,21 @@ def _read_published(
     keys = snapshot.tables.existing_columns(transform.published_table, transform.keys)
     columns = [*keys, "commit_number", "quality"]
     starts = [start for start, _ in places]
-    rows = snapshot.between(transform.published_table, columns, min(starts), max(starts) + 1)
+    rows = snapshot.read_windows(transform.published_table, columns, min(starts), max(starts) + 1)
     if rows is None:
         return {}
     published: dict[Place, Mapping[str, Any]] = {}
     for start, row in zip(rows[0], to_display(rows[1]), strict=True):
-        published[_place(row | {"window_start": start}, types)] = row
+        published[_window_of(row | {"window_start": start}, types)] = row
     return published
 
 
 def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
     tables = (transform.quarantine_table, transform.published_table)
-    column_types = {name: kind for t in tables for name, kind in snapshot.tables.types(t).items()}
+    column_types = {
+        name: kind for t in tables for name, kind in snapshot.tables.column_types(t).items()
+    }
     return {key: column_types.get(key, pa.string()) for key in transform.keys}
 
 
@@ -220,7 +222,7 @@ def _was_valid_later(
     )
 
 
-def _place(row: Mapping[str, Any], types: _Types) -> Place:
+def _window_of(row: Mapping[str, Any], types: _Types) -> Place:
     start = row["window_start"]
     where = start if isinstance(start, int) else parse_instant(start)
     return where, keys_of_row(row, types)

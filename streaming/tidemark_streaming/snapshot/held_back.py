@@ -38,8 +38,8 @@ class HeldBack:
     base: str
     watermark: int | None
     newest_event: int | None
-    other: str
-    other_newest: int
+    waiting_base: str
+    waiting_newest: int
 
 
 def find_slow_base(
@@ -59,10 +59,10 @@ def find_slow_base(
     look_back = source.derivation.look_back
     for base, back in zip(source.base_sources, look_back, strict=True):
         slow = bases[base.name]
-        if not _limits(slow.watermark, back, watermark):
+        if not _is_limiting(slow.watermark, back, watermark):
             continue
         others = {name: progress for name, progress in bases.items() if name != base.name}
-        other = _newest_other(others)
+        other = _newest_base(others)
         if other is None:
             continue
         name, newest = other
@@ -72,7 +72,7 @@ def find_slow_base(
     return None
 
 
-def _limits(base: int | None, back: int, watermark: int | None) -> bool:
+def _is_limiting(base: int | None, back: int, watermark: int | None) -> bool:
     """Return whether a derived source can't advance beyond its watermark without a base.
 
     If the base's watermark is later, the source has arrivals to take. If it is earlier, the base is
@@ -83,11 +83,11 @@ def _limits(base: int | None, back: int, watermark: int | None) -> bool:
     return base < INFINITY and base - back == watermark
 
 
-def _newest_other(others: Mapping[str, BaseProgress]) -> tuple[str, int] | None:
+def _newest_base(bases: Mapping[str, BaseProgress]) -> tuple[str, int] | None:
     """Return the base with the newest event, and that event's time; None if no base is live."""
     live = [
         (name, progress.newest_event)
-        for name, progress in others.items()
+        for name, progress in bases.items()
         if progress.newest_event is not None
         and (progress.watermark is None or progress.watermark < INFINITY)
     ]

@@ -126,7 +126,7 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
-    def buckets(self) -> list[tuple[str, int]]:
+    def cumulated_buckets(self) -> list[tuple[str, int]]:
         """Return each bound as text, with the number of durations up to that bound."""
         names = [*(f"{b:g}" for b in self._bounds), "+Inf"]
         total = 0
@@ -149,9 +149,9 @@ class Timeline:
     def __init__(self, source: str) -> None:
         self.source = source
         self._table = f"{source}_timeline"
-        self._begin(None)
+        self._reset_totals(None)
 
-    def _begin(self, history: Hashable) -> None:
+    def _reset_totals(self, history: Hashable) -> None:
         self._history = history
         self._seen: Set[str] = frozenset[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
@@ -178,35 +178,36 @@ class Timeline:
         """The number of arrivals."""
         return len(self.arrived_at)
 
-    def count_events(self, after: int, through: int) -> int:
-        """Return the number of events of the arrivals with `after` < number <= `through`."""
-        return sum(self.rows[after + 1 : through + 1])
+    def count_events(self, first_excluded: int, last_included: int) -> int:
+        """Return the number of events of the arrivals with `first_excluded` < number <=
+        `last_included`."""
+        return sum(self.rows[first_excluded + 1 : last_included + 1])
 
-    def read(self, tables: Tables) -> None:
+    def read_new_rows(self, tables: Tables) -> None:
         """Read the new rows, if the pause after the last read is over (`read_if_changed`)."""
         tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
         """Read the new rows, even during the pause after a read."""
-        history = tables.history(self._table)
+        history = tables.history_stamp(self._table)
         if history != self._history:
-            self._begin(history)
+            self._reset_totals(history)
         rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         if rows is not None and self._has_lower_watermarks(rows):
-            self._begin(history)
+            self._reset_totals(history)
             rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         # A compaction writes known rows again.
         rows = None if rows is None else rows.filter(ds.field("arrival") >= self.count)
         if rows is not None and rows.num_rows:
-            self._add(rows.sort_by("arrival"))
+            self._add_rows(rows.sort_by("arrival"))
         self._seen = files
 
     def _has_lower_watermarks(self, rows: pa.Table) -> bool:
         """Return whether watermarks of known arrivals were lowered after they were read."""
         last = rows.filter(ds.field("arrival") == self.count - 1)["watermark_after"]
-        return len(last) > 0 and _whole(last)[0] != self.watermark
+        return len(last) > 0 and _to_integers(last)[0] != self.watermark
 
-    def _add(self, rows: pa.Table) -> None:
+    def _add_rows(self, rows: pa.Table) -> None:
         first = self.count
         newest = rows["max_event_time"]
         self.arrived_at.extend(to_micros(rows["arrived_at"]))
@@ -215,17 +216,17 @@ class Timeline:
         self.rows.extend(rows["rows"].to_pylist())
         self.events += sum(self.rows[first:])
         self.bytes += sum(rows["bytes"].to_pylist())
-        times = [self.newest_event, *_whole(newest)]
+        times = [self.newest_event, *_to_integers(newest)]
         self.newest_event = max((time for time in times if time is not None), default=None)
         heard = to_micros(rows.filter(ds.field("silent_since").is_null())["arrived_at"])
         self.heard_at = heard[-1] if heard else self.heard_at
-        self.silent_since = _whole(rows["silent_since"].slice(rows.num_rows - 1))[0]
-        self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
+        self.silent_since = _to_integers(rows["silent_since"].slice(rows.num_rows - 1))[0]
+        self.watermark = _to_integers(rows["watermark_after"].slice(rows.num_rows - 1))[0]
         self.newest_position = rows["position"][-1].as_py()
         for arrival_position in rows["position"].to_pylist():
             self.reprocessed.update(reprocessed_letters(arrival_position))
             # Other arrivals, such as reprocessed dead letters, have no offsets of topics.
-            if position.parse(arrival_position):
+            if position.parse_position(arrival_position):
                 self.position = arrival_position
         for number, fields in enumerate(rows["undeclared"].to_pylist(), first):
             self.undeclared.update(dict.fromkeys(json.loads(fields or "[]"), number))
@@ -244,7 +245,7 @@ def reprocessed_letters(arrival_position: str) -> Iterator[Place]:
         yield from ((arrival, p) for p in range(first, last + 1))
 
 
-def _whole(instants: pa.ChunkedArray) -> list[int | None]:
+def _to_integers(instants: pa.ChunkedArray) -> list[int | None]:
     return instants.cast(pa.int64()).to_pylist()
 
 
@@ -275,7 +276,7 @@ class Run:
     latency: float | None = None
 
 
-def _latencies() -> Histogram:
+def _latency_histogram() -> Histogram:
     return Histogram(LATENCIES)
 
 
@@ -308,11 +309,11 @@ class Runs:
     watermark: int | None = None
     seconds: dict[str, Histogram] = field(default_factory=dict)
     steps: dict[tuple[str, str], Histogram] = field(default_factory=dict)
-    from_arrival: Histogram = field(default_factory=_latencies)
-    from_event: Histogram = field(default_factory=_latencies)
+    from_arrival: Histogram = field(default_factory=_latency_histogram)
+    from_event: Histogram = field(default_factory=_latency_histogram)
     recent: deque[Run] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
-    def add(self, row: Mapping[str, Any], arrivals: Timeline, *, played: bool) -> None:
+    def add_run(self, row: Mapping[str, Any], arrivals: Timeline, *, played: bool) -> None:
         """Add a row of the ledger.
 
         Args:
@@ -377,27 +378,29 @@ class Ledger:
     def __init__(self, assets: Mapping[str, Timeline], recordings: Container[str] = ()) -> None:
         self._assets = assets
         self._recordings = recordings
-        self._begin(None)
+        self._reset_runs(None)
 
-    def _begin(self, history: Hashable) -> None:
+    def _reset_runs(self, history: Hashable) -> None:
         self._history = history
         self._seen: Set[str] = frozenset[str]()
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
-    def read(self, tables: Tables) -> None:
+    def read_new_rows(self, tables: Tables) -> None:
         """Read the new rows, if the pause after the last read is over (`read_if_changed`)."""
-        tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
+        tables.read_if_changed(
+            (ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read_now(tables)
+        )
 
-    def _read(self, tables: Tables) -> None:
-        history = tables.history(ledger.TABLE)
+    def _read_now(self, tables: Tables) -> None:
+        history = tables.history_stamp(ledger.TABLE)
         if history != self._history:
-            self._begin(history)
+            self._reset_runs(history)
         table, files = tables.read_new_files(ledger.TABLE, _RUNS, self._seen)
         if table is not None:
-            self._add(table, tables)
+            self._add_rows(table, tables)
         self._seen = files
 
-    def _add(self, table: pa.Table, tables: Tables) -> None:
+    def _add_rows(self, table: pa.Table, tables: Tables) -> None:
         own_runs = table.filter(ds.field("asset").isin([*self._assets]))
         # Each row of the ledger is added only once, and needs the arrivals that the run processed.
         # They were committed before the row, and are therefore read even during a pause.
@@ -409,14 +412,14 @@ class Ledger:
             # A compaction writes known rows again.
             if row["commit_number"] > runs.commit_number:
                 timeline = self._assets[asset]
-                runs.add(row, timeline, played=timeline.source in self._recordings)
+                runs.add_run(row, timeline, played=timeline.source in self._recordings)
 
     def runs_of(self, asset: str, table_id: str | None) -> Runs:
         """Return the totals of an asset's runs with a table id; zeros if it has no such runs."""
         return self._runs[asset].get(table_id or "", Runs())
 
 
-def lag(clock: int, watermark: int | None) -> float | None:
+def lag_seconds(clock: int, watermark: int | None) -> float | None:
     """Return the lag of a watermark behind a clock, in seconds.
 
     Return None before the first watermark and after the end of the source.

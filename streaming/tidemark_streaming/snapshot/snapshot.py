@@ -118,7 +118,7 @@ class AssetSnapshot:
     unfollowed: str | None
 
     @property
-    def waiting(self) -> str:
+    def waiting_text(self) -> str:
         """The waiting rows as a message, such as `5 rows waiting, limited by arrivals`."""
         limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
         return f"{format_count(self.rows_waiting, 'row')} waiting{limit}"
@@ -128,9 +128,9 @@ class Snapshot:
     """Reads the tables of one database. Later calls read only changes.
 
     Args:
-        transforms: the assets with which `asset` and `runs_of` can be called.
+        transforms: the assets with which `read_asset` and `runs_of` can be called.
         recordings: the sources that are recordings, which have no latencies.
-        rest: see `Tables`.
+        pause_factor: see `Tables`.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Snapshot:
         settings: Settings,
         transforms: Iterable[Definition] = (),
         recordings: Container[str] = (),
-        rest: float = 0,
+        pause_factor: float = 0,
     ) -> None:
-        self.tables = Tables.of(settings, rest)
+        self.tables = Tables.of_database(settings, pause_factor)
         self._timelines = dict[str, Timeline]()
-        assets = {t.name: self._timeline(t.source.name) for t in transforms}
+        assets = {t.name: self._timeline_of(t.source.name) for t in transforms}
         self._ledger = Ledger(assets, recordings)
 
-    def source(self, source: Source) -> SourceSnapshot:
+    def read_source(self, source: Source) -> SourceSnapshot:
         """Return the progress of a source."""
         timeline = self.arrivals_of(source.name)
         dead = source.dead_letters_table
@@ -155,7 +155,7 @@ class Snapshot:
             (source.name, "dead letters"),
             [dead],
             lambda: self._dead_letters(dead, timeline),
-            also=timeline.count,
+            dependency=timeline.count,
         )
         return SourceSnapshot(
             name=source.name,
@@ -181,7 +181,7 @@ class Snapshot:
             unjoined=letters if derived else 0,
         )
 
-    def asset(self, transform: Definition) -> AssetSnapshot:
+    def read_asset(self, transform: Definition) -> AssetSnapshot:
         """Return the progress of an asset."""
         name = transform.name
         tables = self.tables
@@ -218,7 +218,7 @@ class Snapshot:
         it change no window (`affected.by_time`).
         """
         columns = ["commit_number", "through_arrival", "watermark"]
-        rows = self.tables.read(ledger.TABLE, columns, _WHOLE, self.present(transform.name))
+        rows = self.tables.read(ledger.TABLE, columns, _WHOLE, self.current_rows(transform.name))
         if rows is None or not rows.num_rows:
             return False
         last = to_dicts(rows.sort_by([("commit_number", "descending")]).slice(0, 1))[0]
@@ -244,13 +244,13 @@ class Snapshot:
 
     def arrivals_of(self, source: str) -> Timeline:
         """Return the arrivals of a source."""
-        timeline = self._timeline(source)
-        timeline.read(self.tables)
+        timeline = self._timeline_of(source)
+        timeline.read_new_rows(self.tables)
         return timeline
 
     def runs_of(self, transform: Definition) -> Runs:
         """Return the runs of an asset since it was created."""
-        self._ledger.read(self.tables)
+        self._ledger.read_new_rows(self.tables)
         name = transform.name
         tables = [transform.state_table, transform.published_table, ledger.TABLE]
         table_id = self.tables.read_if_changed(
@@ -258,7 +258,7 @@ class Snapshot:
         )
         return self._ledger.runs_of(name, table_id)
 
-    def timeline(self, source: str) -> list[Arrival]:
+    def read_timeline(self, source: str) -> list[Arrival]:
         """Return all arrivals of a source, in order."""
         table = self.tables.read(f"{source}_timeline")
         if table is None:
@@ -283,11 +283,13 @@ class Snapshot:
         names = list(assets)
         # File statistics skip older runs, however long the ledger is.
         commits = at_least("through_arrival", newest)
-        processed = self._newest_of(commits, _of(names) & _WHOLE)
+        processed = self._newest_of(commits, _is_of_assets(names) & _WHOLE)
         # A run that replaces all windows, such as a rollback, may set the asset back to an earlier
         # arrival. Then the runs before it do not count.
         elsewhere = (text_field("mode") != "incremental") & ds.field("window_from").is_null()
-        limited = self._newest_of(less_than("through_arrival", newest), _of(names) & elsewhere)
+        limited = self._newest_of(
+            less_than("through_arrival", newest), _is_of_assets(names) & elsewhere
+        )
         table_ids = {asset: self.table_id(asset) or "" for asset in names}
         return [
             a for a, table_id in table_ids.items() if processed[a, table_id] <= limited[a, table_id]
@@ -318,14 +320,14 @@ class Snapshot:
             bases: the bases of the roll-ups to check, by roll-up.
         """
         unfollowed = dict[str, int]()
-        runs = self.tables.open(ledger.TABLE) if bases else None
+        runs = self.tables.open_table(ledger.TABLE) if bases else None
         if runs is None:
             return unfollowed
         for name, base in bases.items():
             table_id = self.table_id(base)
             newest = _newest_recorded_run(runs, f"{base}/{table_id}")
             # The identity of a roll-up depends on its base and on its own table.
-            table = self.tables.open(name)
+            table = self.tables.open_table(name)
             if table is None:
                 followed = -1
             else:
@@ -334,20 +336,23 @@ class Snapshot:
                 unfollowed[name] = newest
         return unfollowed
 
-    def counts(self, assets: Iterable[str]) -> Counter[str]:
+    def count_runs(self, assets: Iterable[str]) -> Counter[str]:
         """Return the number of runs of each asset in the ledger.
 
         Runs from before the asset was dropped and recreated count, too.
         """
-        table = self.tables.read(ledger.TABLE, ["asset"], _of(assets))
+        table = self.tables.read(ledger.TABLE, ["asset"], _is_of_assets(assets))
         return Counter([] if table is None else table["asset"].to_pylist())
 
-    def runs(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the ledger's rows of runs that ended at `since` or later, sorted by asset and run.
+    def read_runs(self, ended_from: int = 0) -> list[dict[str, Any]]:
+        """Return the ledger's rows of runs that ended at `ended_from` or later, sorted by asset and
+        run.
 
         Runs from before a drop are left out. Instants are in microseconds.
         """
-        table = self.tables.read(ledger.TABLE, bounds=[at_least("ended_at", since, instants=True)])
+        table = self.tables.read(
+            ledger.TABLE, bounds=[at_least("ended_at", ended_from, instants=True)]
+        )
         rows: list[dict[str, Any]] = [] if table is None else to_dicts(table)
         table_ids = {asset: self.table_id(asset) for asset in {r["asset"] for r in rows}}
         present = (r for r in rows if r["table_id"] == table_ids[r["asset"]])
@@ -358,7 +363,7 @@ class Snapshot:
 
         Instants are in microseconds.
         """
-        bounds = [*self.present(asset), at_least("commit_number", commit_number + 1)]
+        bounds = [*self.current_rows(asset), at_least("commit_number", commit_number + 1)]
         table = self.tables.read(ledger.TABLE, bounds=bounds)
         if table is None:
             return []
@@ -369,7 +374,7 @@ class Snapshot:
         the columns `commit_number`, `watermark`, `window_from` and `reported`.
         """
         columns = ["commit_number", "watermark", "window_from", "reported"]
-        bounds = [*self.present(asset), less_than("commit_number", commit_number)]
+        bounds = [*self.current_rows(asset), less_than("commit_number", commit_number)]
         table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
         if table is None:
             return []
@@ -378,11 +383,11 @@ class Snapshot:
     def last_run(self, asset: str) -> dict[str, Any] | None:
         """Return the ledger's newest row of an asset, with instants as datetimes; None if the asset
         has not run."""
-        numbers = self.tables.read(ledger.TABLE, ["commit_number"], bounds=self.present(asset))
+        numbers = self.tables.read(ledger.TABLE, ["commit_number"], bounds=self.current_rows(asset))
         if numbers is None or not numbers.num_rows:
             return None
         newest = [
-            *self.present(asset),
+            *self.current_rows(asset),
             at_least("commit_number", max(numbers["commit_number"].to_pylist())),
         ]
         rows = self.tables.read(ledger.TABLE, bounds=newest)
@@ -390,7 +395,7 @@ class Snapshot:
             return None
         return next(iter(rows.to_pylist()), None)
 
-    def present(self, asset: str) -> list[Equals]:
+    def current_rows(self, asset: str) -> list[Equals]:
         """Return conditions that select an asset's rows in the ledger or in the table of check
         results. Rows from before the asset was dropped and recreated do not meet them.
         """
@@ -406,7 +411,7 @@ class Snapshot:
             return state
         # A roll-up has no state table. Its identity depends on its base, on its own table, and on
         # the generation of its windows.
-        published = self.tables.open(asset)
+        published = self.tables.open_table(asset)
         if published is None:
             return None
         suffix = _own_table_id(published)
@@ -433,7 +438,7 @@ class Snapshot:
             return []
         return to_micros(table["window_start"].unique())
 
-    def between(
+    def read_windows(
         self, table: str, columns: list[str], start: int, end: int
     ) -> tuple[list[int], pa.Table] | None:
         """Return the rows of the windows with a start in [start, end), and before them a list with
@@ -457,7 +462,7 @@ class Snapshot:
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return sorted(rows, key=lambda r: r["window_start"], reverse=True)
 
-    def _timeline(self, source: str) -> Timeline:
+    def _timeline_of(self, source: str) -> Timeline:
         return self._timelines.setdefault(source, Timeline(source))
 
     def _unfollowed_base(self, transform: Definition) -> str | None:
@@ -476,7 +481,7 @@ class Snapshot:
         return base if is_unfollowed else None
 
     def _schema_version(self, log: str) -> int | None:
-        table = self.tables.open(log)
+        table = self.tables.open_table(log)
         if table is None:
             return None
         properties = {n: v or "" for n, v in table.metadata().configuration.items()}
@@ -495,7 +500,7 @@ class Snapshot:
                 (source.name, "changed windows"),
                 [*chain.asset.own_tables, ledger.TABLE],
                 lambda: self._count_changes(source, chain, step),
-                also=timeline.count,
+                dependency=timeline.count,
             )
         return lag
 
@@ -521,7 +526,7 @@ class Snapshot:
         return len(set[Place](places) - timeline.reprocessed)
 
 
-def _of(assets: Iterable[str]) -> ds.Expression:
+def _is_of_assets(assets: Iterable[str]) -> ds.Expression:
     """Return the condition that only rows of the given assets meet."""
     return text_field("asset").isin(pa.array(assets, pa.string()))
 
@@ -546,7 +551,7 @@ def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
 
 
 class NewRuns:
-    """Returns the runs of an asset that are new since the last call of `take`.
+    """Returns the runs of an asset that are new since the last call of `take_runs`.
 
     The number of a run is unique only within one table id: after a drop, numbers start at 0 again.
     """
@@ -556,7 +561,7 @@ class NewRuns:
         self._asset = asset
         self._last: tuple[str | None, int] = None, -1
 
-    def take(self) -> list[dict[str, Any]]:
+    def take_runs(self) -> list[dict[str, Any]]:
         """Return the ledger's rows of the runs since the last call, in order.
 
         The first call returns all runs, and so does one after the asset was recreated.

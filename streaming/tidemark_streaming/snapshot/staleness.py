@@ -17,7 +17,7 @@ def find_stale_source(tables: Tables, source: Source) -> Stale | None:
     if not isinstance(source, DerivedSource):
         return None
     key = source.name, "stale source"
-    return tables.read_if_changed(key, _tables_of(source), lambda: _compare(tables, source))
+    return tables.read_if_changed(key, _tables_of(source), lambda: _compare_lineage(tables, source))
 
 
 def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
@@ -31,7 +31,7 @@ def find_stale_asset(tables: Tables, asset: Definition) -> Stale | None:
     return stale_through(asset.name, stale)
 
 
-def _compare(tables: Tables, source: DerivedSource) -> Stale | None:
+def _compare_lineage(tables: Tables, source: DerivedSource) -> Stale | None:
     stale = Lineage(tables).of_source(source)
     if stale is None and isinstance(source.derivation, Chain):
         return _find_unreadable_run(tables, source, source.derivation)

@@ -23,7 +23,7 @@ from tidemark.store.committers.file_systems import local_folder
 from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.rows import INSTANT, arrow_schema, compute, spark_schema, to_micros
 
-REST = 20
+PAUSE_FACTOR = 20
 """The pause after a read in a process that polls every second, as a multiple of the read's
 duration. The process therefore uses a twentieth of a core at most.
 """
@@ -83,11 +83,11 @@ class Tables:
     """Reads the tables of one database, in one thread. Methods return None for a missing table.
 
     Args:
-        rest: the pause after a read, as a multiple of its duration; see `read_if_changed`.
+        pause_factor: the pause after a read, as a multiple of its duration; see `read_if_changed`.
     """
 
-    def __init__(self, folder: str, rest: float = 0) -> None:
-        self.rest = rest
+    def __init__(self, folder: str, pause_factor: float = 0) -> None:
+        self.pause_factor = pause_factor
         self._root = folder
         self._open = OpenTables(self._root)
         self._results: dict[Hashable, _Result] = {}
@@ -95,14 +95,14 @@ class Tables:
         self._last: dict[tuple[str, str], tuple[object, pa.Table]] = {}
 
     @classmethod
-    def of(cls, settings: Settings, rest: float = 0) -> Self:
+    def of_database(cls, settings: Settings, pause_factor: float = 0) -> Self:
         """Return the tables of the settings' database."""
-        return cls(f"{settings.warehouse}/{settings.database}", rest)
+        return cls(f"{settings.warehouse}/{settings.database}", pause_factor)
 
-    def stamp(self, table: str) -> Hashable:
+    def change_stamp(self, table: str) -> Hashable:
         """Return a value that differs whenever the table has changed."""
         if local_folder(self._root) is None:
-            return self._look(table)
+            return self._look_at_table(table)
         try:
             log = Path(f"{local_folder(self._root)}/{table}/_delta_log").stat()
         except OSError:
@@ -110,7 +110,7 @@ class Tables:
         settled = time.time() - log.st_mtime >= 0 and time.time() - log.st_mtime > _SETTLED
         return (log.st_ino, log.st_mtime_ns, None if settled else time.monotonic_ns())
 
-    def _look(self, table: str) -> Hashable:
+    def _look_at_table(self, table: str) -> Hashable:
         """Return the stamp of a table in an object store, where each look is a request.
 
         A process that polls looks less and less often at a table that does not change. After a
@@ -120,28 +120,33 @@ class Tables:
         last_look = self._looks.get(table)
         if last_look is not None and looked_at < last_look.until:
             return last_look.stamp
-        stamp = self._identity(table, self.open(table))
+        stamp = self._version_identity(table, self.open_table(table))
         if last_look is None:
             self._looks[table] = _Look(stamp, looked_at)
         elif last_look.stamp != stamp:
             self._looks = {table: _Look(stamp, looked_at)}
-        elif self.rest:
+        elif self.pause_factor:
             last_look.pause = min(max(2 * last_look.pause, 1.0), MAX_PAUSE)
             last_look.until = looked_at + last_look.pause
         return stamp
 
     def read_if_changed(
-        self, key: Hashable, tables: Sequence[str], find: Callable[[], _T], also: object = None
+        self,
+        key: Hashable,
+        tables: Sequence[str],
+        find: Callable[[], _T],
+        dependency: object = None,
     ) -> _T:
         """Return the result of `find`, which reads some tables.
 
         Return the previous result, without a call of `find`, in two cases: neither the tables nor
-        `also` have changed, or the pause after the previous call (`rest`) is not over yet.
+        `dependency` have changed, or the pause after the previous call (`pause_factor`) is not over
+        yet.
 
         Args:
             key: identifies the result.
             tables: the tables that `find` reads.
-            also: another value on which the result depends.
+            dependency: another value on which the result depends.
         """
         begun = time.monotonic()
         cached = self._results.get(key)
@@ -150,15 +155,15 @@ class Tables:
         with ExitStack() as pins:
             for table in tables:
                 pins.enter_context(self._open.pin_version(table))
-            stamps = [also, *map(self.stamp, tables)]
+            stamps = [dependency, *map(self.change_stamp, tables)]
             if cached is not None and cached.stamps == stamps:
                 return cached.value
             result = find()
         ended = time.monotonic()
-        self._results[key] = _Result(stamps, ended + self.rest * (ended - begun), result)
+        self._results[key] = _Result(stamps, ended + self.pause_factor * (ended - begun), result)
         return result
 
-    def open(self, table: str) -> DeltaTable | None:
+    def open_table(self, table: str) -> DeltaTable | None:
         """Open the newest version of a table."""
         try:
             return self._open.open_newest(table)
@@ -167,19 +172,19 @@ class Tables:
 
     def table_id(self, table: str) -> str | None:
         """Return the id of a table, which stays the same until the table is dropped."""
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None
         return str(opened.metadata().id)
 
-    def history(self, table: str) -> Hashable:
+    def history_stamp(self, table: str) -> Hashable:
         """Return a value that differs after the table was dropped, recreated, or restored from a
         copy."""
         return self.table_id(table), self._open.count_replacements(table)
 
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest number in a column of a table."""
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None
         return file_list.max_value(opened, column)
@@ -190,23 +195,23 @@ class Tables:
         """Return some columns of the rows that satisfy all conditions (`TableReader`)."""
         return self.read(table, columns, bounds=bounds)
 
-    def version(self, table: str) -> int | None:
+    def newest_version(self, table: str) -> int | None:
         """Return the number of a table's newest commit."""
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None
         return opened.version()
 
-    def types(self, table: str) -> dict[str, pa.DataType]:
+    def column_types(self, table: str) -> dict[str, pa.DataType]:
         """Return the types of a table's columns by their names; none if the table is missing."""
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return {}
         return {f.name: f.type for f in arrow_schema(opened.schema())}
 
     def spelled_types(self, table: str) -> dict[str, str]:
-        """Return the types of a table's columns as definitions spell them; see `types`."""
-        opened = self.open(table)
+        """Return the types of a table's columns as definitions spell them; see `column_types`."""
+        opened = self.open_table(table)
         fields = [] if opened is None else spark_schema(opened.schema())
         return {field.name: field.dataType.simpleString() for field in fields}
 
@@ -216,12 +221,12 @@ class Tables:
         The table of an asset lacks keys of the definition in the code if another definition made
         it.
         """
-        names = self.types(table)
+        names = self.column_types(table)
         return [column for column in columns if column in names]
 
-    def listing(self, table: str) -> Listing | None:
+    def read_listing(self, table: str) -> Listing | None:
         """Return the size of a table."""
-        return self.read_if_changed((table, "listing"), [table], lambda: self._listing(table))
+        return self.read_if_changed((table, "listing"), [table], lambda: self._measure_table(table))
 
     def read(
         self,
@@ -237,11 +242,11 @@ class Tables:
             bounds: further conditions, which also serve to skip files.
         """
         try:
-            return self._read(table, columns, where, bounds)
+            return self._read_cached(table, columns, where, bounds)
         except FileNotFoundError:
             # The table was recreated after it had been opened.
             self._open.close_table(table)
-            return self._read(table, columns, where, bounds)
+            return self._read_cached(table, columns, where, bounds)
 
     def read_new_files(
         self, table: str, columns: Sequence[str], seen: Set[str]
@@ -252,7 +257,7 @@ class Tables:
         passes these paths as `seen` to the next call. A compaction writes known rows to new files:
         the caller must recognize known rows by their numbers.
         """
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None, seen
         files = statistics.list_files(opened)
@@ -290,44 +295,44 @@ class Tables:
         if rows is None:
             return None
         # Arrow can't sort nested values.
-        keys = {name: _comparable(rows[name]) for name in (order_column, *further_columns)}
+        keys = {name: _to_comparable(rows[name]) for name in (order_column, *further_columns)}
         order = [(order_column, "descending"), *((name, "ascending") for name in further_columns)]
         return rows.take(compute.sort_indices(pa.table(keys), sort_keys=order)[:limit])
 
-    def _read(
+    def _read_cached(
         self,
         table: str,
         columns: Sequence[str] | None,
         where: ds.Expression | None,
         bounds: Sequence[Condition],
     ) -> pa.Table | None:
-        opened = self.open(table)
+        opened = self.open_table(table)
         if opened is None:
             return None
-        query = (self._identity(table, opened), str(where), tuple(bounds))
+        query = (self._version_identity(table, opened), str(where), tuple(bounds))
         before, rows = self._last.get((table, str(columns)), (None, None))
         if rows is None or before != query:
             rows = file_list.load_rows(opened, bounds, columns, where)
             self._last[table, str(columns)] = query, rows
         return rows
 
-    def _identity(self, table: str, opened: DeltaTable | None) -> Hashable:
+    def _version_identity(self, table: str, opened: DeltaTable | None) -> Hashable:
         """Return the identity of the version of a table that `open` has returned."""
         if opened is None:
             return None
         return self._open.find_identity(table)
 
-    def _listing(self, table: str) -> Listing | None:
-        opened = self.open(table)
+    def _measure_table(self, table: str) -> Listing | None:
+        opened = self.open_table(table)
         if opened is None:
             return None
         files = pa.table(opened.get_add_actions(flatten=True))
-        size = total(files["size_bytes"])
-        rows = total(files["num_records"])
+        size = sum_column(files["size_bytes"])
+        rows = sum_column(files["num_records"])
         return Listing(files.num_rows, size, rows, opened.version())
 
 
-def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
+def arrow_instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
     """Return an instant in microseconds as an Arrow scalar.
 
     An instant before BEGINNING becomes BEGINNING, and one after INFINITY becomes INFINITY.
@@ -336,14 +341,14 @@ def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
     return pa.scalar(as_datetime(lawful), INSTANT)
 
 
-def total(column: pa.ChunkedArray) -> int:
+def sum_column(column: pa.ChunkedArray) -> int:
     """Return the sum of a column of integers, or the number of true values of a boolean column."""
     if len(column):
         return int(column.to_numpy().sum())
     return 0
 
 
-def _comparable(column: "pa.ChunkedArray[Any]") -> "pa.ChunkedArray[Any] | pa.Array[Any]":
+def _to_comparable(column: "pa.ChunkedArray[Any]") -> "pa.ChunkedArray[Any] | pa.Array[Any]":
     if not pa.types.is_nested(column.type):
         return column
     return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

@@ -17,7 +17,7 @@ from tidemark.define.helper_columns import ADMITTED
 from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store.commits.conditions import at_least, text_field
 from tidemark.store.rows import to_micros
-from tidemark_streaming.snapshot.tables import Tables, total
+from tidemark_streaming.snapshot.tables import Tables, sum_column
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,15 @@ class _Published:
 def count_published(tables: Tables, transform: Definition) -> _Published:
     """Return the numbers of published rows."""
 
-    def find() -> _Published:
+    def count_rows() -> _Published:
         rows = read_published(tables, transform)
         if rows is None:
             return _Published()
-        return _Published(rows.num_rows, total(rows["final"]), total(rows["late_events"]))
+        return _Published(rows.num_rows, sum_column(rows["final"]), sum_column(rows["late_events"]))
 
-    return tables.read_if_changed((transform.name, "published"), [transform.published_table], find)
+    return tables.read_if_changed(
+        (transform.name, "published"), [transform.published_table], count_rows
+    )
 
 
 def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
@@ -60,7 +62,7 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
     rolls_up = transform.rolled_up_name is not None
     table = transform.published_table if rolls_up else transform.state_table
 
-    def find() -> Counter[int]:
+    def count_rows() -> Counter[int]:
         if watermark is not None and watermark >= INFINITY:
             return Counter()
         window_columns = tables.existing_columns(table, transform.by_window)
@@ -72,14 +74,16 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
             return Counter()
         return Counter(to_micros(rows.group_by(window_columns).aggregate([])["window_end"]))
 
-    return tables.read_if_changed((transform.name, "open"), [table], find, also=watermark)
+    return tables.read_if_changed(
+        (transform.name, "open"), [table], count_rows, dependency=watermark
+    )
 
 
 def count_too_late(tables: Tables, transform: Definition) -> int:
     """Return the number of too-late events; a roll-up has none."""
     late_tables = transform.late_tables[:1]
 
-    def find() -> int:
+    def count_events() -> int:
         reason = text_field("reason") == "too_late"
         event_columns = ["arrival", "position"]
         late_events = [tables.read(table, event_columns, reason) for table in late_tables]
@@ -88,7 +92,7 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
             r.group_by(event_columns).aggregate([]).num_rows for r in late_events if r is not None
         )
 
-    return tables.read_if_changed((transform.name, "too late"), late_tables, find)
+    return tables.read_if_changed((transform.name, "too late"), late_tables, count_events)
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class QuarantineCounts:
 def count_quarantined(tables: Tables, transform: Definition) -> QuarantineCounts:
     """Return the numbers of rows in an asset's quarantine."""
 
-    def count() -> QuarantineCounts:
+    def count_rows() -> QuarantineCounts:
         columns = ["failed_expectations", "quarantine_status"]
         rows = tables.read(transform.quarantine_table, columns)
         if rows is None:
@@ -121,5 +125,5 @@ def count_quarantined(tables: Tables, transform: Definition) -> QuarantineCounts
         return QuarantineCounts(waiting.num_rows, rows.num_rows - waiting.num_rows, failures)
 
     return tables.read_if_changed(
-        (transform.name, "quarantine counts"), [transform.quarantine_table], count
+        (transform.name, "quarantine counts"), [transform.quarantine_table], count_rows
     )

@@ -158,10 +158,10 @@ def _read_columns(path: Path) -> tuple[pa.Table, Csv, list[str]]:
         records.pop(0)
     if not records:
         raise UndecodableError("it has no header")
-    names = [(name or "").strip() for name in form.fields(records.pop(0))]
+    names = [(name or "").strip() for name in form.split_fields(records.pop(0))]
     _check_columns(path, names)
     lines = pa.chunked_array([pa.array(records, pa.binary())])
-    decoded = form.decode(lines, dict.fromkeys(names, "BINARY"))
+    decoded = form.decode_values(lines, dict.fromkeys(names, "BINARY"))
     misfits = [
         f"{format_count(count, 'line')} that can't be decoded ({reason[0].lower()}{reason[1:-1]})"
         for reason, count in Counter(decoded.reasons.values()).items()
@@ -195,7 +195,7 @@ def _fitting_fields(records: Sequence[bytes], form: Csv) -> int:
     counts = list[int]()
     for record in records:
         try:
-            counts.append(len(form.fields(record)))
+            counts.append(len(form.split_fields(record)))
         except UndecodableError:
             counts.append(0)
     return (counts[0] - 1) * counts.count(counts[0])

@@ -84,17 +84,17 @@ def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
     Raises:
         EngineError: the stream is running.
     """
-    if find(warehouse, transform) is None:
+    if find_query(warehouse, transform) is None:
         return
     if not is_orphaned(warehouse, transform.name):
         raise EngineError(
             f"The stream of '{transform.name}' is already running: stop it with `tidemark stream "
             f"{transform.name} --stop`."
         )
-    stop(warehouse, transform)
+    stop_query(warehouse, transform)
 
 
-def start(
+def start_query(
     warehouse: Warehouse,
     transform: Definition,
     *,
@@ -114,7 +114,7 @@ def start(
     stop_orphan(warehouse, transform)
     table = _followed_table(warehouse, transform)
     _clear_stale_checkpoint(warehouse, transform, table)
-    run = with_settings(_batch(warehouse.place, transform, admission))
+    run = with_settings(_asset_function(warehouse.place, transform, admission))
     code = find_code(warehouse.spark, Settings())
     writer = (
         warehouse.spark.readStream.format("delta")
@@ -122,12 +122,12 @@ def start(
         # An erasure may rewrite arrivals of a derived source. None of them is new.
         .option("skipChangeCommits", "true")
         .load(warehouse.path_of(table))
-        .writeStream.queryName(_name(warehouse, transform))
-        .option("checkpointLocation", checkpoint(warehouse, transform))
+        .writeStream.queryName(_query_name(warehouse, transform))
+        .option("checkpointLocation", checkpoint_path(warehouse, transform))
         .foreachBatch(run if code is None else carry_code(code, run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
-    with owned_by_process(warehouse.spark, watched), _polling(warehouse):
+    with owned_by_process(warehouse.spark, watched), _set_polling_delay(warehouse):
         return _start_with_retries(writer, transform.name)
 
 
@@ -137,18 +137,18 @@ def session_id(settings: Settings, asset: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"tidemark:{database}/{asset}"))
 
 
-def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
+def find_query(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
     """Return the asset's running query in the warehouse's session; None if there is none."""
-    name = _name(warehouse, transform)
+    name = _query_name(warehouse, transform)
     return next((q for q in warehouse.spark.streams.active if q.name == name), None)
 
 
-def stop(warehouse: Warehouse, transform: Definition) -> bool:
+def stop_query(warehouse: Warehouse, transform: Definition) -> bool:
     """Stop the asset's query. Return False if none was running.
 
     The next run repeats the work that a stopped run had not committed.
     """
-    query = find(warehouse, transform)
+    query = find_query(warehouse, transform)
     if query is None:
         return False
     query.stop()
@@ -191,12 +191,12 @@ def is_outdated(failure: PySparkException) -> bool:
     return raised is not None and raised["kind"] == DefinitionChangedError.__name__
 
 
-def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
+def checkpoint_path(warehouse: Warehouse, transform: Definition) -> str:
     """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
     return warehouse.path_of(checkpoints.checkpoint_folder(transform.name))
 
 
-def name(database: str, asset: str) -> str:
+def query_name(database: str, asset: str) -> str:
     """Return the name of an asset's query; the engine runs at most one query of a name."""
     return f"tidemark {database}.{asset}"
 
@@ -226,7 +226,7 @@ def _start_with_retries(writer: DataStreamWriter, asset: str) -> StreamingQuery:
 
 
 @contextmanager
-def _polling(warehouse: Warehouse) -> Iterator[None]:
+def _set_polling_delay(warehouse: Warehouse) -> Iterator[None]:
     """Let a query that starts in the block poll as often as suits the warehouse's location."""
     if local_folder(warehouse.location) is not None:
         yield
@@ -241,8 +241,8 @@ def _polling(warehouse: Warehouse) -> Iterator[None]:
         conf.set(_POLLING_DELAY, before)
 
 
-def _name(warehouse: Warehouse, transform: Definition) -> str:
-    return name(warehouse.database, transform.name)
+def _query_name(warehouse: Warehouse, transform: Definition) -> str:
+    return query_name(warehouse.database, transform.name)
 
 
 def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
@@ -269,23 +269,23 @@ def with_settings(run: _Run) -> _Run:
     return run_with_settings
 
 
-def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
+def _asset_function(location: Place, transform: Definition, admission: Admission) -> _Run:
     if transform.rolled_up_name is not None:
-        return _following(place, transform)
+        return _rollup_function(location, transform)
 
     # After this query's first run, a run by another definition means that this query is outdated.
     is_pinned = False
 
-    def run(batch: DataFrame, _: int) -> None:
+    def run_batch(batch: DataFrame, _: int) -> None:
         nonlocal is_pinned
         arrivals = read_arrivals(batch)
         if not arrivals:
             return
         whole = len(arrivals) == arrivals[-1].arrival - arrivals[0].arrival + 1
         recent = RecentArrivals(arrivals) if whole else NO_ARRIVALS
-        warehouse = _open_in_worker(batch, place)
+        warehouse = _open_in_worker(batch, location)
         through = arrivals[-1].arrival
-        follow_in_background(place, transform, lambda: _open_in_worker(batch, place))
+        follow_in_background(location, transform, lambda: _open_in_worker(batch, location))
         more = True
         while more:
             done = incremental(
@@ -299,22 +299,22 @@ def _batch(place: Place, transform: Definition, admission: Admission) -> _Run:
             is_pinned = is_pinned or done is not None
             more = bool(admission) and done is not None
 
-    return run
+    return run_batch
 
 
-def _open_in_worker(batch: DataFrame, place: Place) -> Warehouse:
+def _open_in_worker(batch: DataFrame, location: Place) -> Warehouse:
     """Return the warehouse for a micro-batch, in a worker of the engine."""
-    return Warehouse(session_of(batch), *place)
+    return Warehouse(session_of(batch), *location)
 
 
-def _following(place: Place, transform: Definition) -> _Run:
+def _rollup_function(location: Place, transform: Definition) -> _Run:
     # After the base has run by the definition that this query knows, a run of the base by another
     # definition means that this query is outdated.
     is_pinned = False
 
-    def run(batch: DataFrame, _: int) -> None:
+    def run_batch(batch: DataFrame, _: int) -> None:
         nonlocal is_pinned
-        warehouse = _open_in_worker(batch, place)
+        warehouse = _open_in_worker(batch, location)
         state = State(warehouse, transform)
         # The run does not depend on the batch's rows: a run of the base may have finished before
         # the batch. If the base has no state yet, its first run adds a row to the ledger, which
@@ -327,7 +327,7 @@ def _following(place: Place, transform: Definition) -> _Run:
         incremental(warehouse, transform, pinned_definition=is_pinned)
         is_pinned = known
 
-    return run
+    return run_batch
 
 
 def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: str) -> None:

@@ -52,7 +52,7 @@ class _Start(NamedTuple):
     run: str
 
 
-def request(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
+def request_stream(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
     """Request an asset's stream. An earlier request and its limits are replaced."""
     requested_at = time.time_ns() // 1000
     limits = admission
@@ -63,20 +63,20 @@ def request(settings: Settings, asset: str, admission: Admission = ALL) -> Desir
     return stream
 
 
-def cancel(settings: Settings, asset: str) -> bool:
+def cancel_request(settings: Settings, asset: str) -> bool:
     """Cancel the request for an asset's stream. Return False if there was none."""
     was_requested = False
 
-    def withdraw(record: WorkerRecord) -> WorkerRecord:
+    def withdraw_wish(record: WorkerRecord) -> WorkerRecord:
         nonlocal was_requested
         was_requested = record.wish is not None
         return replace(record, wish=None, report={})
 
-    records_of(settings).change_record(STREAM, asset, withdraw)
+    records_of(settings).change_record(STREAM, asset, withdraw_wish)
     return was_requested
 
 
-def find(settings: Settings, asset: str) -> DesiredStream | None:
+def find_request(settings: Settings, asset: str) -> DesiredStream | None:
     """Return the request for an asset's stream; None if there is none."""
     return _read_request(records_of(settings).read_record(STREAM, asset))
 
@@ -113,7 +113,7 @@ def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> No
         ConflictError: another supervisor holds the lease.
     """
 
-    def renew(record: WorkerRecord) -> WorkerRecord:
+    def renew_record(record: WorkerRecord) -> WorkerRecord:
         if record.owner is not None and record.owner.name != owner and record.has_lease:
             age = max(time.time_ns() // 1000 - (record.until - record.lasts), 0) / SECOND
             raise ConflictError(
@@ -123,7 +123,7 @@ def renew_lease(settings: Settings, domain: str, owner: str, lasts: float) -> No
             )
         return record.owned_by(Owner(owner), int(lasts * SECOND))
 
-    records_of(settings).change_record(SUPERVISOR, domain, renew)
+    records_of(settings).change_record(SUPERVISOR, domain, renew_record)
 
 
 def _read_request(record: WorkerRecord) -> DesiredStream | None:

@@ -24,7 +24,7 @@ from tidemark_streaming.sink.follow import follow_in_background
 from tidemark_streaming.streams import queries
 
 
-def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
+def check_assets(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
     """Refuse assets that the ingest of a source can't run."""
     names = {t.name for t in transforms}
     for transform in transforms:
@@ -39,7 +39,7 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
                 f"'{transform.name}' is a roll-up of '{base}', which this ingest does not run: add "
                 f"`--run {base}`, or omit `--run {transform.name}`."
             )
-    if streams := queries.running(settings, [t.name for t in transforms]):
+    if streams := queries.find_running(settings, [t.name for t in transforms]):
         name = next(iter(streams))
         raise EngineError(
             f"The stream of '{name}' runs: stop it (`tidemark stream {name} --stop`), or omit "
@@ -84,9 +84,11 @@ class Direct:
         ):
             for transform in self._transforms:
                 follow_in_background(warehouse.place, transform, self._opened)
-                self._run(warehouse, transform, recent)
+                self._run_asset(warehouse, transform, recent)
 
-    def _run(self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals) -> None:
+    def _run_asset(
+        self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals
+    ) -> None:
         name = transform.name
         # A roll-up processes everything that its base has processed.
         admission = ALL if transform.rolled_up_name is not None else self._admission

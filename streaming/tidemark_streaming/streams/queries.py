@@ -34,7 +34,7 @@ class Query(NamedTuple):
     run: str
 
 
-def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
+def find_running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
     """Return the running queries of assets, by asset. Omit assets without a running query."""
     import grpc
     from pyspark.sql.connect.proto import SparkConnectServiceStub
@@ -47,13 +47,13 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
     with builder.toChannel() as open_, ThreadPoolExecutor(_AT_ONCE) as pool:
         stub = SparkConnectServiceStub(open_)
 
-        def find(asset: str) -> Query | None:
+        def find_query(asset: str) -> Query | None:
             session_queries = _of_session(stub, continuous.session_id(settings, asset), metadata)
-            return session_queries.get(continuous.name(settings.database, asset))
+            return session_queries.get(continuous.query_name(settings.database, asset))
 
         listed = list(assets)
         try:
-            queries = list(pool.map(find, listed))
+            queries = list(pool.map(find_query, listed))
         except grpc.RpcError as error:
             if is_loss(error):
                 raise EngineLostError from error

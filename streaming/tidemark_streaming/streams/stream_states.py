@@ -37,7 +37,7 @@ class StreamState:
     kept_by: str | None = None
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """True if the stream runs."""
         return self.state == RUNNING
 
@@ -63,7 +63,7 @@ def read_streams(
     for command in commands:
         assets = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
         for asset in assets:
-            if asset not in states or not states[asset].running:
+            if asset not in states or not states[asset].is_running:
                 states[asset] = state_of(command, engine=engine)
     return states
 

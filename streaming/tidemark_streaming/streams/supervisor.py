@@ -67,7 +67,7 @@ class Stream:
     away: bool = False
 
     @property
-    def wait(self) -> int:
+    def wait_micros(self) -> int:
         """The time to wait before the next start, in microseconds."""
         if self.failures:
             return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT)
@@ -88,7 +88,7 @@ class Ending(NamedTuple):
     away: bool = False
 
 
-def look(
+def poll_streams(
     settings: Settings,
     assets: Iterable[str],
     previous: Mapping[str, Stream],
@@ -114,7 +114,7 @@ def look(
     running = dict[str, Query]()
     outage = None
     try:
-        running = queries.running(settings, before)
+        running = queries.find_running(settings, before)
     except EngineError as error:
         outage = error
     if not starting:
@@ -123,14 +123,16 @@ def look(
             before = {asset: _end_outage(stream, polled_at) for asset, stream in before.items()}
     try:
         if outage is None:
-            endings = _endings(settings, before, running)
+            endings = _find_endings(settings, before, running)
         else:
             endings = _lost_endings(before, outage)
     except EngineError as error:
         # The running streams are known; for the others, the engine does not report why they ended.
         endings = _lost_endings(before, error)
     streams = {
-        asset: _next(stream, running.get(asset), endings.get(asset), polled_at, starting=starting)
+        asset: _next_status(
+            stream, running.get(asset), endings.get(asset), polled_at, starting=starting
+        )
         for asset, stream in before.items()
     }
     return {asset: _wait_one_poll(stream, previous.get(asset)) for asset, stream in streams.items()}
@@ -184,24 +186,24 @@ def _wait_one_poll(stream: Stream, previous: Stream | None) -> Stream:
     return replace(stream, state=WAITING)
 
 
-def _next(
+def _next_status(
     stream: Stream, query: Query | None, ending: Ending | None, time_micros: int, *, starting: bool
 ) -> Stream:
     if time_micros < stream.changed:
         # The clock was set back, so the time that the stream has waited is unknown.
-        stream = replace(stream, changed=time_micros - stream.wait)
+        stream = replace(stream, changed=time_micros - stream.wait_micros)
     if query is not None:
         steady = stream.state == RUNNING and time_micros - stream.changed >= STEADY
         stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
         has_restarted = stream.query_run not in (None, query.run)
         stream = replace(stream, restarts=stream.restarts + 1) if has_restarted else stream
         stream = replace(stream, query=query.id, query_run=query.run, away=False)
-        return _into(stream, RUNNING, time_micros)
+        return _with_state(stream, RUNNING, time_micros)
     if stream.state == STARTING and starting:
         return stream
     if ending is not None and ending.blameless and not stream.renewed:
         renewed = replace(stream, failures=0, error=ending.message, renewed=True)
-        return _into(renewed, WAITING if starting else STARTING, time_micros)
+        return _with_state(renewed, WAITING if starting else STARTING, time_micros)
     if stream.state in (RUNNING, STARTING):
         elsewhere = "Another process stopped it."
         unstarted = "The run that should start it failed."
@@ -209,13 +211,17 @@ def _next(
         why = ending or reason
         failures = stream.failures + 1
         failed = replace(stream, failures=failures, error=why.message, away=why.away)
-        return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, time_micros)
-    if stream.state == WAITING and not starting and time_micros - stream.changed >= stream.wait:
-        return _into(stream, STARTING, time_micros)
+        return _with_state(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, time_micros)
+    if (
+        stream.state == WAITING
+        and not starting
+        and time_micros - stream.changed >= stream.wait_micros
+    ):
+        return _with_state(stream, STARTING, time_micros)
     return stream
 
 
-def _into(stream: Stream, state: str, time_micros: int) -> Stream:
+def _with_state(stream: Stream, state: str, time_micros: int) -> Stream:
     if stream.state == state:
         return stream
     return replace(stream, state=state, changed=time_micros)
@@ -229,7 +235,7 @@ def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str
     return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
 
-def _endings(
+def _find_endings(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Ending]:
     """Return why streams that ran at the last poll have ended, if their queries report a reason."""

@@ -51,7 +51,7 @@ class SentConnector:
     source: Source
     sent: Sequence[Sent]
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [
             Chunk(
                 str(number),

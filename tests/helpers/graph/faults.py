@@ -74,22 +74,22 @@ def _keep_rows_without_arrival(patch: pytest.MonkeyPatch) -> None:
 
 
 def _take_last_arrival_again(patch: pytest.MonkeyPatch) -> None:
-    pending = DerivedConnector.pending
+    pending = DerivedConnector.list_pending
 
     def again(reader: DerivedConnector, timeline: Sequence[Arrival]) -> list[Chunk]:
         return pending(reader, timeline[:-1] if len(timeline) > 1 else timeline)
 
-    patch.setattr(DerivedConnector, "pending", again)
+    patch.setattr(DerivedConnector, "list_pending", again)
 
 
 def _skip_heartbeats(patch: pytest.MonkeyPatch) -> None:
-    arrivals = DerivedConnector._arrivals
+    arrivals = DerivedConnector._read_arrivals
 
     def some(reader: DerivedConnector, base: Any, first: int) -> list[Arrival]:  # noqa: ANN401
         found = arrivals(reader, base, first)
         return [a for a in found if a.rows or a.arrival <= first]
 
-    patch.setattr(DerivedConnector, "_arrivals", some)
+    patch.setattr(DerivedConnector, "_read_arrivals", some)
 
 
 def _take_latest_watermark(patch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintai
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.derived import rebuild as rebuild_source
-from tidemark_streaming.ingest.future_watermark import lower
+from tidemark_streaming.ingest.future_watermark import lower_watermarks
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.snapshot.staleness import find_stale_asset, find_stale_source
@@ -192,7 +192,7 @@ class Home:
             list(ingest(self.store, DerivedConnector(known.derived[name]), batch=None))
             return
         if name in known.sinks:
-            SinkWriter(self.store, known.sinks[name]).publish()
+            SinkWriter(self.store, known.sinks[name]).publish_changes()
             return
         if name in known.marts:
             self._update_mart(name)
@@ -253,7 +253,7 @@ class Home:
         if name in self.definitions.derived:
             self.do_rebuild_source({"node": name})
         elif name in self.definitions.sinks:
-            SinkWriter(self.store, self.definitions.sinks[name]).publish(reset=True)
+            SinkWriter(self.store, self.definitions.sinks[name]).publish_changes(reset=True)
         elif name in self.definitions.marts:
             self._build(name, full_refresh=True)
         elif self.definitions.assets[name].rolled_up_name is None:
@@ -392,8 +392,8 @@ class Home:
 
     def do_rebuild_source(self, operation: Part) -> None:
         source = self.definitions.derived[operation["node"]]
-        list(rebuild_source.rebuild(self.store, source))
-        rebuild_source.promote(self.store, source)
+        list(rebuild_source.rebuild_source(self.store, source))
+        rebuild_source.promote_source(self.store, source)
 
     def do_promote(self, operation: Part) -> None:
         name = operation["node"]
@@ -430,7 +430,7 @@ class Home:
         changed = deepcopy(self.project)
         changed.sources[name]["skew"] = True
         self._deploy(changed)
-        lower(self.store, self.definitions.sources[name])
+        lower_watermarks(self.store, self.definitions.sources[name])
         assets = [a for a in self.definitions.assets.values() if a.source.name == name]
         ran = [
             a for a in assets if Asset(self.store, a).state.read_last_commit().commit_number >= 0

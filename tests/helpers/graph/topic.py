@@ -17,7 +17,7 @@ from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.sink import writer
-from tidemark_streaming.sink.position import Position, parse
+from tidemark_streaming.sink.position import Position, parse_position
 from tidemark_streaming.sink.record import Record
 
 _PARTITIONS = 2
@@ -46,7 +46,7 @@ class MemoryTopic:
         return Topic(self._id, dict.fromkeys(range(_PARTITIONS), (0, 0)))
 
     def position(self, **_: bool) -> Position | None:
-        return parse(self._position)
+        return parse_position(self._position)
 
     def open(self) -> None:
         self.is_open = True

@@ -27,7 +27,7 @@ class OwnBroker:
     def start(self) -> None:
         """Start or restart it and wait until it responds."""
         told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.advertised}"}
-        broker.start(self.settings, properties=told)
+        broker.start_broker(self.settings, properties=told)
 
     def stand_still(self) -> None:
         """Suspend the process, with its connections open."""

@@ -27,7 +27,7 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
     own |= {"fetch.wait.max.ms": 10}
     if committed:
         _await_marks(servers, topic)
-    there = Cluster(servers, isolation).topics([topic])[topic].offsets
+    there = Cluster(servers, isolation).read_topics([topic])[topic].offsets
     found: dict[int, list[tuple[int, Any, Any]]] = {p: [] for p in there}
     reading = {p for p, (first, end) in there.items() if first < end}
     consumer = Consumer({**client_properties(servers, {}), **own, **isolation})
@@ -57,7 +57,7 @@ def _await_marks(servers: str, topic: str) -> None:
     deadline, looks = time.monotonic() + 15, count()
     while next(looks) < 5 or time.monotonic() < deadline:
         ends = [
-            Cluster(servers, {"isolation.level": level}).topics([topic])[topic].offsets
+            Cluster(servers, {"isolation.level": level}).read_topics([topic])[topic].offsets
             for level in ("read_committed", "read_uncommitted")
         ]
         if ends[0] == ends[1]:

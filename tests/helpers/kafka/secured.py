@@ -100,7 +100,7 @@ def secured(home: Path) -> Iterator[Secured]:
     settings = Settings(home=home, kafka_port=free_port())
     port, mutual, controller = free_port(), free_port(), free_port()
     told = {
-        "listeners": f"PLAINTEXT://{broker.address(settings)},SASL_SSL://127.0.0.1:{port},"
+        "listeners": f"PLAINTEXT://{broker.broker_address(settings)},SASL_SSL://127.0.0.1:{port},"
         f"SSL://127.0.0.1:{mutual},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
@@ -120,11 +120,11 @@ def secured(home: Path) -> Iterator[Secured]:
     def restart(after: float) -> None:
         broker.broker_process(settings).stop(deadline=0)
         time.sleep(after)
-        broker.start(settings, properties=told)
+        broker.start_broker(settings, properties=told)
 
     try:
-        broker.start(settings, properties=told)
-        admin = Topics(broker.address(settings))
+        broker.start_broker(settings, properties=told)
+        admin = Topics(broker.broker_address(settings))
         scram, certified = f"127.0.0.1:{port}", f"127.0.0.1:{mutual}"
         yield Secured(scram, certified, admin, authority, restart)
     finally:

@@ -78,7 +78,7 @@ class Topics:
         """
         levels = ("read_committed", "read_uncommitted")
         one, other = (Cluster(self.servers, {"isolation.level": level}) for level in levels)
-        until(lambda: one.topics([name]) == other.topics([name]))
+        until(lambda: one.read_topics([name]) == other.read_topics([name]))
 
     def forget(self, name: str, before: int, partition: int = 0) -> None:
         """Delete the records of a partition before an offset, as retention does."""

@@ -83,9 +83,9 @@ class _Asset:
         run.incremental(self.warehouse, self.scenario.transform, limit=limit)
 
     def stream(self, limit: int) -> None:
-        path = continuous.checkpoint(self.warehouse, self.scenario.transform)
+        path = continuous.checkpoint_path(self.warehouse, self.scenario.transform)
         shutil.rmtree(path.removeprefix("file://"), ignore_errors=True)
-        continuous.start(
+        continuous.start_query(
             self.warehouse, self.scenario.transform, admission=Admission(limit), available_now=True
         ).awaitTermination()
 

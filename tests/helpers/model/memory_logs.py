@@ -188,7 +188,7 @@ class MemoryLogs:
                 base.name: rows[:n]
                 for base, rows, n in zip(source.base_sources, bases, given, strict=True)
             }
-            chunks = MemoryConnector(source, timelines=here).pending(timeline)
+            chunks = MemoryConnector(source, timelines=here).list_pending(timeline)
             while chunks:
                 size = self._chance.choice([1, 1 + len(chunks) // 2, len(chunks)])
                 commits.append(Commit(len(timeline), chunks[:size]))

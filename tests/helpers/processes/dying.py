@@ -37,7 +37,7 @@ for line in sys.stdin:
         transform = cloudpickle.loads(Path(file).read_bytes())
         warehouse = Warehouse(None, location, database, registered=False)
         print(os.getpid(), flush=True)
-        writer.SinkWriter(warehouse, transform).publish()
+        writer.SinkWriter(warehouse, transform).publish_changes()
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """

@@ -16,7 +16,7 @@ GONE = "Records are gone."
 
 def end_with_an_error(settings: Settings, kind: str, name: str, assets: Sequence[str] = ()) -> None:
     """Record a command that starts and fails with the message `GONE`."""
-    with suppress(DataError), foreground.running(settings, kind, name, tuple(assets)):
+    with suppress(DataError), foreground.record_running(settings, kind, name, tuple(assets)):
         raise DataError(GONE)
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Connector
-from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.ingest.ingest import follow_source
 
 PATIENCE = 120.0
 
@@ -28,7 +28,7 @@ class Following:
 
     def _follow(self, warehouse: Warehouse, connector: Connector) -> None:
         try:
-            for commit in follow(warehouse, connector, on_progress=self._said.put):
+            for commit in follow_source(warehouse, connector, on_progress=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))
                 if self._stop.is_set():
                     return

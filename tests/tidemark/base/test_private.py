@@ -37,11 +37,11 @@ def used(tmp_path: Path) -> Settings:
     home = settings.home
     orchestrator.prepare_folder(home)
     with (
-        foreground.running(settings, foreground.STREAM, "some"),
+        foreground.record_running(settings, foreground.STREAM, "some"),
         lock_folder(home / "alone" / "made"),
     ):
         desired_streams.renew_lease(settings, "some", "me", 60)
-        desired_streams.request(settings, "some")
+        desired_streams.request_stream(settings, "some")
         process = ManagedProcess(home, "process")
         process.start(("sleep", "60"), 1, os.environ, tmp_path)
         process.stop()

@@ -74,7 +74,7 @@ from stall.transforms import sales_hourly
 settings = Settings()
 with engine.visit_session(settings, continuous.session_id(settings, "sales_hourly")) as spark:
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
-    query = continuous.start(warehouse, sales_hourly, available_now=True)
+    query = continuous.start_query(warehouse, sales_hourly, available_now=True)
     query.awaitTermination()
 """
 

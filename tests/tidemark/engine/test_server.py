@@ -53,9 +53,9 @@ from helpers.data.landing import connector
 from tidemark.base.settings import Settings
 from tidemark.engine import connect_session
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.ingest.ingest import follow_source
 warehouse = Warehouse(connect_session(Settings()), *sys.argv[1:3], registered=False)
-for commit in follow(warehouse, connector(Path(sys.argv[3])), 0.1):
+for commit in follow_source(warehouse, connector(Path(sys.argv[3])), 0.1):
     print(commit.arrivals[-1].arrival, flush=True)
 """
 

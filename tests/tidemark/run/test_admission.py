@@ -61,7 +61,7 @@ def test_rows_beyond_a_limit_wait_and_are_reported(logged: Warehouse, engine: Se
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}), [asset])
 
     def left() -> str:
-        return snapshot.asset(asset).waiting
+        return snapshot.read_asset(asset).waiting_text
 
     first = incremental(logged, asset, limit=Admission(rows=100))
     assert first is not None

@@ -273,7 +273,7 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     assert snapshot.assets_behind([now.name], 3) == []
     ingest(warehouse, others, ARRIVALS[4:])
     assert snapshot.assets_behind([now.name], 6) == [now.name]
-    assert snapshot.asset(now).as_of == 3
+    assert snapshot.read_asset(now).as_of == 3
     facts = incremental(warehouse, now)
     assert facts is not None
     assert (facts.from_arrival, facts.through_arrival) == (3, 6)

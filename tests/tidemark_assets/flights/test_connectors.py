@@ -13,13 +13,13 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.connectors import CANCELLED_AFTER, DIVERTED_AFTER, ingestion, recording
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.connector import Excerpt
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.play import play_files
 
 
 @pytest.fixture(scope="module")
 def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("year")
-    assert [p.number for p in recording.play(folder, Excerpt())] == list(range(1, 1463))
+    assert [p.number for p in recording.write_files(folder, Excerpt())] == list(range(1, 1463))
     return folder
 
 
@@ -61,18 +61,18 @@ def test_rows_are_ordered_and_within_the_interval_of_their_file(records: pd.Data
 def test_a_replay_writes_identical_files_and_keeps_existing_ones(
     year: Path, tmp_path: Path
 ) -> None:
-    landed = list(recording.play(tmp_path, Excerpt(start="2013-03-01", days=2)))
+    landed = list(recording.write_files(tmp_path, Excerpt(start="2013-03-01", days=2)))
     assert [p.number for p in landed] == list(range(1, 9))
     assert all(p.path.read_bytes() == (year / p.path.name).read_bytes() for p in landed)
     assert landed[0].path.stat().st_mtime == datetime(2013, 3, 1, 6, tzinfo=UTC).timestamp()
     os.utime(landed[0].path, (1, 1))
-    more = list(recording.play(tmp_path, Excerpt(start="2013-03-01", days=3)))
+    more = list(recording.write_files(tmp_path, Excerpt(start="2013-03-01", days=3)))
     assert len(more) == 12
     assert more[0].path.stat().st_mtime == 1
 
 
 def test_flights_are_ingested_out_of_order(warehouse: Warehouse, tmp_path: Path) -> None:
-    list(play(warehouse, ingestion, tmp_path, Excerpt(days=3), batch=None))
+    list(play_files(warehouse, ingestion, tmp_path, Excerpt(days=3), batch=None))
     log = Log(warehouse, flights)
     timeline = log.read_timeline()
     assert len(timeline) == 12

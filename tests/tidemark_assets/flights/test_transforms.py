@@ -13,7 +13,7 @@ from tidemark_assets.flights import transforms
 from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.connector import Excerpt
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.play import play_files
 
 OTHER_WINDOWS = [
     transforms.congestion_rolling,
@@ -28,7 +28,7 @@ KEY = "window_start"
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Return a warehouse with the flights of three days around the end of a month."""
     excerpt = Excerpt(start="2013-01-31", days=3)
-    list(play(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play_files(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 

@@ -80,13 +80,13 @@ def test_a_heartbeat_launches_a_run_only_if_it_changes_a_window(
     beat(settings, "readings", 4, 60 * SECOND - 1)
     assert ticks.skipped() == up_to_date
     for asset in assets.values():
-        found = snapshot.asset(asset)
+        found = snapshot.read_asset(asset)
         assert (found.as_of, found.watermark, found.behind) == (4, 60 * SECOND - 1, 0)
-    source = snapshot.source(READINGS)
+    source = snapshot.read_source(READINGS)
     assert (source.arrived_at, source.clock, source.arrivals) == (3, 4, 5)
     beat(settings, "readings", 5, 60 * SECOND)
     assert ticks.launched() == ["one"]
-    assert [snapshot.asset(a).behind for a in assets.values()] == [2, 0]
+    assert [snapshot.read_asset(a).behind for a in assets.values()] == [2, 0]
     ran(settings, "one", 1, 5, watermark=60 * SECOND, from_arrival=3, quarantined=0, duplicate=0)
     beat(settings, "readings", 6, 180 * SECOND - 1)
     assert ticks.skipped() == up_to_date
@@ -100,7 +100,7 @@ def test_a_heartbeat_launches_a_run_only_if_it_changes_a_window(
     assert ticks.launched() == ["one", "two"]
     runs = snapshot.runs_of(assets["one"])
     # Arrivals without an event have no latency.
-    assert runs.from_arrival.buckets()[-1][1] == 4
+    assert runs.from_arrival.cumulated_buckets()[-1][1] == 4
 
 
 def test_only_an_active_sensor_is_shown_as_the_ingest(
@@ -218,7 +218,7 @@ def test_a_rollup_behind_its_base_is_launched_alone(
     drop_asset(warehouse, base)
     backfill(warehouse, base)
     assert ticks.launched() == ["five"]
-    desired_streams.request(settings, "five")
+    desired_streams.request_stream(settings, "five")
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 
@@ -227,10 +227,10 @@ def test_an_asset_with_a_stream_is_not_launched(
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
-    desired_streams.request(settings, "one")
+    desired_streams.request_stream(settings, "one")
     assert ticks.launched() == ["two"]
     ran(settings, "two", commit_number=0, through=3, watermark=0)
-    desired_streams.request(settings, "two")
+    desired_streams.request_stream(settings, "two")
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 

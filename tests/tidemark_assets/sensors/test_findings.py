@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     arrive(settings, "paid_orders", 0, 0, positions=[restored])
     end_with_an_error(settings, INGEST, "payments")
     end_with_an_error(settings, SINK, "gated")
-    desired_streams.request(settings, "gated")
+    desired_streams.request_stream(settings, "gated")
     begun = {"operation": "o1", "kind": "erase", "owner": "source orders", "phase": "begun"}
     write(settings, operations.TABLE, [begun | {"at": 1}], operations.SCHEMA)
     write(settings, "parities", [{"phase": "x"}], operations.SCHEMA)
@@ -164,7 +164,7 @@ def test_a_check_is_reported_again_only_if_its_findings_change(
     ticks.tick()
     ticks.tick()
     assert results() == [False]
-    desired_streams.cancel(home, "gated")
+    desired_streams.cancel_request(home, "gated")
     ticks.tick()
     assert results() == [False, False]
 

@@ -50,7 +50,7 @@ def test_lost_offsets_are_reported_at_once(
 ) -> None:
     name = topics.create()
     topics.send(name, clicks(1, 2))
-    (chunk,) = topics.connector(name).pending([])
+    (chunk,) = topics.connector(name).list_pending([])
     arrive(settings, "clicks", 0, 0, positions=[chunk.position])
     topics.send(name, clicks(3, 4, 5, 6))
     ticks = of_part(

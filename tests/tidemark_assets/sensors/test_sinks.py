@@ -48,10 +48,10 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
     way = open_topic(asset, TidemarkResource(settings).tables)
     table_id = str(DeltaTable(table(settings)).metadata().id)
     identity = version_id(str(table(settings)), version) or ""
-    way.open()
+    way.open_producer()
     at, there = time.time_ns() // 1000, way.find_topic()
     assert there is not None
-    way.send(
+    way.send_transaction(
         [],
         lambda: Position(
             *(table_id, version, there.id, 1, at, 3, "run-3", at),
@@ -61,7 +61,7 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
         ),
     )
     # Kafka commits a transaction before its topics show it.
-    until(lambda: (found := way.position()) is not None and found.version == version)
+    until(lambda: (found := way.read_position()) is not None and found.version == version)
 
 
 def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:

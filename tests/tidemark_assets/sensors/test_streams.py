@@ -84,7 +84,7 @@ def through(settings: Settings, arrival: int) -> None:
 def wait_for_end(settings: Settings) -> None:
     """Wait until the streaming query has ended."""
     deadline = time.monotonic() + 300
-    while queries.running(settings, ASSETS):
+    while queries.find_running(settings, ASSETS):
         assert time.monotonic() < deadline, "the stream goes on"
         time.sleep(0.3)
 
@@ -94,7 +94,7 @@ def note_workers(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 
     The engine also has the workers of other tests' streams.
     """
-    usual = continuous._batch
+    usual = continuous._asset_function
 
     def batch(*given: Any) -> Callable[[DataFrame, int], None]:  # noqa: ANN401
         run = usual(*given)
@@ -105,7 +105,7 @@ def note_workers(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 
         return noted
 
-    monkeypatch.setattr(continuous, "_batch", batch)
+    monkeypatch.setattr(continuous, "_asset_function", batch)
 
 
 def check(settings: Settings) -> dg.AssetCheckEvaluation:
@@ -129,7 +129,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
     monkeypatch.setattr(supervisor, "TRIES", 2)
     assert check(settings).passed
-    desired_streams.request(settings, "per_minute")
+    desired_streams.request_stream(settings, "per_minute")
     assert "should run" in str(check(settings).description)
     # The engine is unreachable: each start is requested and fails.
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
@@ -147,7 +147,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
     assert states == ["starting", "waiting", "starting", "given up"]
 
     # A stop on purpose is not a failure.
-    desired_streams.cancel(settings, "per_minute")
+    desired_streams.cancel_request(settings, "per_minute")
     assert ticks.skipped() == "No stream should be running."
     assert check(settings).passed
 
@@ -155,7 +155,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
 def test_a_clock_set_back_delays_neither_starts_nor_reports(
     settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desired_streams.request(settings, "per_minute")
+    desired_streams.request_stream(settings, "per_minute")
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
     assert "will be restarted in 30 seconds" in ticks.skipped()
@@ -214,7 +214,7 @@ def test_a_stopped_stream_is_restarted_until_its_stop_job(
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
     with spark_engine.visit_session(here, continuous.session_id(here, "per_minute")) as spark:
         store = Warehouse(spark, here.warehouse, here.database)
-        assert continuous.stop(store, PER_MINUTE)
+        assert continuous.stop_query(store, PER_MINUTE)
     assert ticks.skipped() == (
         "per_minute will be restarted in 0 seconds: Another process stopped it."
     )
@@ -282,7 +282,7 @@ def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = {"per_minute": replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))}
-    desired_streams.request(here, "per_minute")
+    desired_streams.request_stream(here, "per_minute")
     ticks = ticks_of(streams("some", lacking), instance, here)
     for n in range(2):
         assert ticks.launched() == ["per_minute"]
@@ -316,7 +316,7 @@ def test_a_changed_definition_between_two_ticks_restarts_the_stream(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS)
     older = {"per_minute": replace(PER_MINUTE, function=changed)}
-    desired_streams.request(here, "per_minute")
+    desired_streams.request_stream(here, "per_minute")
     ticks = ticks_of(streams("some", older), instance, here)
     assert ticks.launched() == ["per_minute"]
     assert job(here, instance, "some_start_streams", older).success
@@ -339,7 +339,7 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
     assets = {**ASSETS, "other": renamed(PER_MINUTE, "other")}
     ingest(warehouse, READINGS, ARRIVALS[:1])
     assert job(here, instance, "some_start_streams", assets).success
-    found = queries.running(here, ["per_minute", "third", "other"])
+    found = queries.find_running(here, ["per_minute", "third", "other"])
     assert list(found) == ["per_minute", "other"]
     sessions = [continuous.session_id(here, asset) for asset in found]
     with (
@@ -353,7 +353,7 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
         one.conf.set("tidemark.test", "here")
         assert two.conf.get("tidemark.test", "unset") == "unset"
     assert job(here, instance, "some_stop_streams", assets).success
-    assert not queries.running(here, assets)
+    assert not queries.find_running(here, assets)
 
 
 # Waits for a supervisor and a stream.
@@ -428,7 +428,7 @@ def test_a_stop_during_a_start_wins(
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:1])
-    start = continuous.start
+    start = continuous.start_query
 
     def stopped_meanwhile(
         store: Warehouse, transform: WindowedTransform, *, admission: Admission
@@ -436,9 +436,9 @@ def test_a_stop_during_a_start_wins(
         assert job(here, instance, "some_stop_streams").success
         return start(store, transform, admission=admission)
 
-    monkeypatch.setattr(continuous, "start", stopped_meanwhile)
+    monkeypatch.setattr(continuous, "start_query", stopped_meanwhile)
     assert job(here, instance, "some_start_streams").success
-    assert not queries.running(here, ASSETS)
+    assert not queries.find_running(here, ASSETS)
     assert desired_streams.read_all(here) == {}
 
 
@@ -448,7 +448,7 @@ def test_a_tick_over_fifty_streams_queries_each_once(
     here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
     assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
     for asset in assets:
-        desired_streams.request(here, asset)
+        desired_streams.request_stream(here, asset)
     connect, ask = Channel.toChannel, queries._of_session
     connections, questions = list[str](), list[str]()
 
@@ -493,7 +493,7 @@ def test_an_unreachable_engine_is_retried_until_the_stop(
 def test_a_start_requested_before_a_stop_does_nothing(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
-    desired_streams.request(settings, "per_minute")
+    desired_streams.request_stream(settings, "per_minute")
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     result = ticks.tick()
     assert isinstance(result, dg.SensorResult)
@@ -505,7 +505,7 @@ def test_a_start_requested_before_a_stop_does_nothing(
     assert ticks.skipped() == "No stream should be running."
 
     # It does not act for a newer request either.
-    again = desired_streams.request(settings, "per_minute", Admission(3))
+    again = desired_streams.request_stream(settings, "per_minute", Admission(3))
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
     assert desired_streams.read_all(settings) == {"per_minute": again}
 
@@ -513,7 +513,7 @@ def test_a_start_requested_before_a_stop_does_nothing(
 def test_a_second_supervisor_reports_the_first_and_stays_idle(
     settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    desired_streams.request(settings, "per_minute")
+    desired_streams.request_stream(settings, "per_minute")
     with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other")), QUIET) as other:
         first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
         assert first.launched() == ["per_minute"]

@@ -55,18 +55,18 @@ def test_other_arrivals_of_a_base_do_not_continue_a_join(settings: Settings) -> 
     source = TILL.ingestions["paid_orders"].source
     assert isinstance(source, DerivedSource)
     connector = DerivedConnector(source, settings.warehouse, settings.database)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     taken = [
         Arrival(n, c.arrived_at, None, None, 0, None, None, 0, c.position)
         for n, c in enumerate(chunks)
     ]
-    assert connector.pending(taken) == []
+    assert connector.list_pending(taken) == []
     step = Step.of_position(taken[-1].position)
     later = {"orders": replace(step.bases["orders"], number=7)}
     position = replace(step, bases={**step.bases, **later}).to_position()
     with pytest.raises(DataError, match="'orders' ends with arrival 1, but its arrival 7 was read"):
-        connector.pending([*taken, replace(taken[-1], position=position)])
+        connector.list_pending([*taken, replace(taken[-1], position=position)])
     shutil.rmtree(Path(settings.warehouse) / settings.database / "orders_timeline")
     arrive(settings, "orders", 0, 2)
     with pytest.raises(DataError, match="'orders' was dropped and ingested again"):
-        connector.pending(taken)
+        connector.list_pending(taken)

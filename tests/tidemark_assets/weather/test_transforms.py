@@ -15,14 +15,14 @@ from tidemark_assets import nycflights13
 from tidemark_assets.weather.connectors import ingestion
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days
 from tidemark_streaming.connector import Excerpt
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.play import play_files
 
 
 @pytest.fixture(scope="module")
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Return a warehouse with the readings around the clock change in spring."""
     excerpt = Excerpt(start="2013-03-01", days=12)
-    list(play(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play_files(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 
@@ -68,7 +68,7 @@ def test_an_impossible_wind_speed_is_quarantined(
 ) -> None:
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", registered=False)
     excerpt = Excerpt(start="2013-02-12", days=1)
-    list(play(warehouse, ingestion, tmp_path, excerpt, batch=None))
+    list(play_files(warehouse, ingestion, tmp_path, excerpt, batch=None))
     backfill(warehouse, temperature_hourly)
     (withheld,) = warehouse.read_frame(temperature_hourly.quarantine_table).collect()
     assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")

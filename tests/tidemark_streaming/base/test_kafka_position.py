@@ -37,7 +37,7 @@ def of(*ends: int, start: int = 0) -> Position:
 
 
 def test_the_first_chunk_has_offsets_of_each_nonempty_partition() -> None:
-    pieces = position.split(of(600, 10, 0, 1), 200)
+    pieces = position.split_ranges(of(600, 10, 0, 1), 200)
     assert lengths(pieces) == [[150, 3, 0, 1], [150, 2, 0, 0], [150, 3, 0, 0], [150, 2, 0, 0]]
 
 
@@ -45,7 +45,7 @@ def test_the_chunks_cover_the_whole_backlog() -> None:
     chance = random.Random(5)
     for _ in range(200):
         whole = of(*(chance.randrange(3, 40) for _ in range(4)), start=3)
-        pieces = position.split(whole, chance.randrange(1, 50))
+        pieces = position.split_ranges(whole, chance.randrange(1, 50))
         for name, partition, ranges in position.ranges_by_partition(pieces):
             start, end = whole[name].offsets[partition]
             assert [start, *(e for _, e in ranges)] == [*(s for s, _ in ranges), end]
@@ -58,8 +58,10 @@ def test_chunks_list_the_partitions_with_pending_records(
 ) -> None:
     source = replace(CLICKS, watermark=PerPartition(by, "10 seconds"))
     connector = KafkaConnector(source, ["t"], rows=5)
-    monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(10, 2, 0))
-    chunks = connector.pending([])
+    monkeypatch.setattr(
+        "tidemark_streaming.kafka.cluster.Cluster.read_topics", lambda *_: of(10, 2, 0)
+    )
+    chunks = connector.list_pending([])
     prefix = "t-" if by == "kafka_topic_partition" else ""
     told = [[part.removeprefix(prefix) for part in chunk.waiting] for chunk in chunks]
     assert told == [["0", "1"], ["0"], []]
@@ -108,12 +110,15 @@ def test_pending_partitions_are_ignored_by_strategies_without_idleness(
 def test_an_empty_span_of_a_recording_repeats_no_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
+    monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.read_topics", lambda *_: of(5))
     connector = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
-    timeline = to_arrivals(connector.source, None, connector.pending([]), {}, "{}", 1)
-    assert position.count_offsets(position.parse(timeline[-1].position)) == 5
-    (chunk,) = PlayedConnector(connector, 7).pending(timeline)
-    assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
+    timeline = to_arrivals(connector.source, None, connector.list_pending([]), {}, "{}", 1)
+    assert position.count_offsets(position.parse_position(timeline[-1].position)) == 5
+    (chunk,) = PlayedConnector(connector, 7).list_pending(timeline)
+    assert (chunk.arrived_at, position.count_offsets(position.parse_position(chunk.position))) == (
+        7,
+        0,
+    )
 
 
 def test_records_lost_in_a_new_partition_are_reported() -> None:
@@ -131,10 +136,12 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
     brought = list[int]()
     for seen in (of(10, 5), of(12), of(12, 6)):
         monkeypatch.setattr(
-            "tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_, seen=seen: seen
+            "tidemark_streaming.kafka.cluster.Cluster.read_topics", lambda *_, seen=seen: seen
         )
-        chunks = connector.pending(timeline)
-        brought.append(sum(position.count_offsets(position.parse(c.position)) for c in chunks))
+        chunks = connector.list_pending(timeline)
+        brought.append(
+            sum(position.count_offsets(position.parse_position(c.position)) for c in chunks)
+        )
         last = timeline[-1] if timeline else None
         timeline += to_arrivals(connector.source, last, chunks, {}, "{}", 1)
     assert brought == [15, 2, 1]
@@ -143,7 +150,7 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
 def test_a_position_of_a_derived_source_has_no_topic() -> None:
     bases = {"id": TakenArrival(1, "a", "b"), "offsets": TakenArrival(0, "c", "d")}
     step = Step("id", bases)
-    assert position.parse(step.to_position()) == {}
+    assert position.parse_position(step.to_position()) == {}
 
 
 JSON = st.recursive(
@@ -154,7 +161,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_a_position_of_another_connector_has_no_topics(plain: object) -> None:
-    assert not position.parse(json.dumps(plain))
+    assert not position.parse_position(json.dumps(plain))
     Chunk(json.dumps(plain), 0)
 
 

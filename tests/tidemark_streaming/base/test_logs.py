@@ -18,7 +18,7 @@ from helpers.data.landing import HEADER, SOURCE, clock, land, land_some
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.base.foreground import commands
+from tidemark_streaming.base.foreground import list_commands
 from tidemark_streaming.home import services
 from tidemark_streaming.home.orchestrator import daemon_command, webserver_command
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -96,10 +96,10 @@ def test_each_log_line_of_ingest_and_stream_is_an_object(home: Settings, tmp_pat
         )
         stream = stack.enter_context(running(stream_log, "stream", "by_minute"))
         (ran,) = stream("ran")[:1]
-        told = {(c.kind, c.name): c for c in commands(home)}
+        told = {(c.kind, c.name): c for c in list_commands(home)}
         assert told.keys() == {("ingest", "sensors"), ("stream", "by_minute")}
         assert all(c.runs and c.error is None for c in told.values())
-    assert commands(home) == [], "who ends them on purpose expects them no more"
+    assert list_commands(home) == [], "who ends them on purpose expects them no more"
     (run,) = Snapshot(home).runs_after("by_minute", -1)[:1]
     assert (ran["asset"], ran["run"], ran["commit_number"]) == ("by_minute", run["run"], 0)
     assert (ran["from_arrival"], ran["through_arrival"]) == (-1, run["through_arrival"])
@@ -145,12 +145,12 @@ def test_runs_of_an_ingest_are_logged_and_listed(
             assert process.poll() is None, (tmp_path / "text").read_text()
             assert time.monotonic() < deadline, (tmp_path / "text").read_text()
             time.sleep(0.2)
-        (command,) = commands(home)
+        (command,) = list_commands(home)
         assert (command.runs, command.assets) == (True, ("by_minute",))
     finally:
         process.kill()
         process.wait()
-    (command,) = commands(home)
+    (command,) = list_commands(home)
     assert (command.runs, command.error) == (False, None), "it was killed"
 
 

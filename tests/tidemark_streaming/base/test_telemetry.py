@@ -140,7 +140,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     first, second = run_all(warehouse, asset, 2)
     (rolled,) = run_all(warehouse, replace(by_hour, base=asset))
     backfill(warehouse, asset)
-    published = SinkWriter(warehouse, asset).publish()
+    published = SinkWriter(warehouse, asset).publish_changes()
     telemetry.flush_spans()
 
     traces = receiver.traces()

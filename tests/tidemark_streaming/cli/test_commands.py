@@ -85,7 +85,7 @@ def test_a_stream_can_be_detached_and_stopped_later() -> None:
 
 
 def test_status_shows_why_a_stream_does_not_run(here: Settings) -> None:
-    request = desired_streams.request(here, ASSET)
+    request = desired_streams.request_stream(here, ASSET)
     given_up = Stream(request.since, GIVEN_UP, failures=10, error="The column [x] is missing.")
     try:
         assert "should run, and no supervisor restarts it" in " ".join(
@@ -100,7 +100,7 @@ def test_status_shows_why_a_stream_does_not_run(here: Settings) -> None:
         (stream,) = json.loads(call("status", "--json").stdout)["streams"]
         assert (stream["state"], stream["error"]) == ("given up", given_up.error)
     finally:
-        desired_streams.cancel(here, ASSET)
+        desired_streams.cancel_request(here, ASSET)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tidemark_streaming.cli.processing import stream
 from tidemark_streaming.cli.processing.live import Look, View
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import queries
-from tidemark_streaming.streams.continuous import find, session_id
+from tidemark_streaming.streams.continuous import find_query, session_id
 from tidemark_streaming.streams.query_owner import is_orphaned
 
 # Starts streams, kills them, and waits for them.
@@ -62,8 +62,8 @@ def test_a_stream_keeps_its_query_after_an_engine_outage(
     watch, runs, entries = stream.follow_query, list[str](), list[int]()
 
     def interrupted(view: View, done: Callable[[Look], bool]) -> None:
-        runs.append(queries.running(here, [ASSET])[ASSET].run)
-        entries.extend(c.restarts for c in foreground.commands(here))
+        runs.append(queries.find_running(here, [ASSET])[ASSET].run)
+        entries.extend(c.restarts for c in foreground.list_commands(here))
         if len(runs) == 1:
             raise EngineLostError
         watch(view, done)
@@ -76,7 +76,7 @@ def test_a_stream_keeps_its_query_after_an_engine_outage(
     assert len(runs) == 2
     assert runs[0] == runs[1]
     assert entries == [0, 0]
-    assert not queries.running(here, [ASSET])
+    assert not queries.find_running(here, [ASSET])
 
 
 @pytest.mark.nightly
@@ -169,7 +169,7 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert "has stopped" in said
     assert "Traceback" not in said
     session = spark_engine.connect_session(here, session_id(here, ASSET))
-    assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
+    assert find_query(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
 def test_a_stream_of_a_killed_process_is_replaced(
@@ -186,7 +186,7 @@ def test_a_stream_of_a_killed_process_is_replaced(
             if not runs:
                 assert "already running" in call("stream", ASSET).stderr
             process.kill()
-        query = find(store, departures_hourly)
+        query = find_query(store, departures_hourly)
         assert query is not None
         assert is_orphaned(store, ASSET)
         runs.append(str(query.runId))

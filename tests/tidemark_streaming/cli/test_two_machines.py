@@ -127,12 +127,12 @@ def test_an_ingest_of_a_killed_machine_is_taken_over(shared: Settings, tmp_path:
     with machine(shared, tmp_path, "three", "ingest", SOURCE, "--follow") as third:
         await_arrival(shared, 1)
         assert time.monotonic() - began < 60
-        (command,) = foreground.commands(shared)
+        (command,) = foreground.list_commands(shared)
         assert (command.kind, command.runs) == (INGEST, True)
         third.terminate()
         _, messages = third.communicate(timeout=60)
         assert f"process {first.pid} on one may still work on '{SOURCE}'" in messages
-    assert foreground.commands(shared) == []
+    assert foreground.list_commands(shared) == []
     assert not is_ingesting(shared, SOURCE)
 
 
@@ -145,11 +145,11 @@ def test_a_stream_of_a_killed_machine_is_taken_over(shared: Settings, tmp_path: 
             began = time.monotonic()
             assert any(line.startswith("arrivals") for line in process.stderr)
             assert time.monotonic() - began < 60
-            runs.append(queries.running(shared, [ASSET])[ASSET].run)
+            runs.append(queries.find_running(shared, [ASSET])[ASSET].run)
             messages = refusal(shared, tmp_path, "three", "stream", ASSET)
             assert "already running" in messages
     assert runs[0] != runs[1]
-    (command,) = foreground.commands(shared)
+    (command,) = foreground.list_commands(shared)
     assert (command.kind, command.name) == (STREAM, ASSET)
     assert call("stream", ASSET, "--stop").exit_code == 0
-    assert foreground.commands(shared) == []
+    assert foreground.list_commands(shared) == []

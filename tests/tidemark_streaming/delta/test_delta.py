@@ -40,7 +40,7 @@ from tidemark_streaming.delta import CHANGE, DeltaConnector
 from tidemark_streaming.delta import connector as delta_connector
 from tidemark_streaming.delta.versions import drop_unchanged
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
-from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.ingest import follow_source, ingest
 
 INF = float("inf")
 ORDERS = Source(
@@ -74,12 +74,12 @@ def done(connector: DeltaConnector) -> list[Arrival]:
     """Return the pending arrivals as if they had been ingested."""
     return [
         Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
-        for n, c in enumerate(connector.pending([]))
+        for n, c in enumerate(connector.list_pending([]))
     ]
 
 
 def versions(connector: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int]:
-    return [json.loads(chunk.position)["version"] for chunk in connector.pending(timeline)]
+    return [json.loads(chunk.position)["version"] for chunk in connector.list_pending(timeline)]
 
 
 def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def read_in_memory(source: Source, path: Path, **more: Any) -> list[dict[str, An
     """Return the rows of all versions, and drop a column so that the engine gets none of them."""
     masked = replace(source, mask={"dropped": Drop()})
     connector = DeltaConnector(masked, str(path), **more)
-    rows: Any = connector.read(cast(SparkSession, None), connector.pending([]))
+    rows: Any = connector.read(cast(SparkSession, None), connector.list_pending([]))
     return rows.to_pylist()
 
 
@@ -259,7 +259,7 @@ def test_files_outside_of_the_tables_folder_are_reported(tmp_path: Path) -> None
     (file,) = added(path, 0)
     log.write_text(log.read_text().replace(file.name, f"file://{file}"))
     with pytest.raises(DataError, match=r"files outside of its folder, like a shallow clone"):
-        DeltaConnector(ORDERS, str(path)).pending([])
+        DeltaConnector(ORDERS, str(path)).list_pending([])
 
 
 def test_unchanged_rows_of_rewritten_files_are_not_changes(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_unchanged_rows_of_rewritten_files_are_not_changes(tmp_path: Path) -> No
     rewrite(path, orders([1, 2]))
     DeltaTable(path).delete("price = 0")
     connector = DeltaConnector(replace(CHANGED, mask={"shop": Drop()}), str(path), change_feed=True)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     found = [connector.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
     assert [
         [(row["_change_type"], row["price"]) for row in cast(pa.Table, rows).to_pylist()]
@@ -336,7 +336,7 @@ def test_a_following_ingest_reads_each_new_version_once(
     """An unsupported version stops it after the versions before."""
     path = tmp_path / "orders"
     write(path, orders([0]))
-    commits, told = follow(warehouse, DeltaConnector(ORDERS, str(path)), 0.01), list[str]()
+    commits, told = follow_source(warehouse, DeltaConnector(ORDERS, str(path)), 0.01), list[str]()
     for minute in (1, 2):
         told += [arrival.position for arrival in next(commits).arrivals]
         write(path, orders([minute]))
@@ -402,10 +402,10 @@ def test_a_version_that_changes_rows_stops_the_source(tmp_path: Path) -> None:
     connector = DeltaConnector(ORDERS, str(path))
     assert versions(connector) == [0, 1]
     with pytest.raises(DataError, match=r"Version 2 of .*orders' updates or deletes rows, but"):
-        connector.pending(done(connector))
+        connector.list_pending(done(connector))
     assert versions(replace(connector, skip_change_commits=True), done(connector)) == [2, 3]
     with pytest.raises(DataError, match=r"has no change data feed: enable it with ALTER TABLE"):
-        replace(connector, change_feed=True).pending(done(connector))
+        replace(connector, change_feed=True).list_pending(done(connector))
 
 
 def test_rows_of_a_skipped_version_are_not_ingested(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -441,23 +441,23 @@ def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> No
         r"source that has arrivals also needs a new name\)\."
     )
     with pytest.raises(DataError, match=sentence):
-        connector.pending(timeline)
+        connector.list_pending(timeline)
     accepting = replace(connector, accept_loss=True)
-    chunks = accepting.pending(timeline)
+    chunks = accepting.list_pending(timeline)
     assert [json.loads(c.position)["version"] for c in chunks] == [3, 4, 5]
     assert [skipped_losses(c.position) for c in chunks] == [["versions 1 to 2 (deleted)"], [], []]
     # A later loss was not accepted.
     (third,) = added(path, 3)
     third.rename(tmp_path / "gone")
     with pytest.raises(DataError, match=r"no longer has version 3"):
-        accepting.pending(timeline)
+        accepting.list_pending(timeline)
     (tmp_path / "gone").rename(third)
     # The result of the transaction log's retention.
     table.create_checkpoint()
     for version in range(3):
         (path / f"_delta_log/{version:020}.json").unlink()
     with pytest.raises(DataError, match=r"no longer has versions 0 to 2"):
-        connector.pending([])
+        connector.list_pending([])
     assert versions(replace(connector, start=5)) == [5]
 
 
@@ -475,7 +475,7 @@ def test_changes_deleted_by_vacuum_are_reported(tmp_path: Path) -> None:
     assert versions(connector, timeline) == [1, 2, 3]
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*`start` to 3 "):
-        connector.pending(timeline)
+        connector.list_pending(timeline)
     # VACUUM itself commits its start and its end.
     assert versions(replace(connector, accept_loss=True), timeline) == [3, 4, 5]
 
@@ -487,8 +487,8 @@ def test_a_recreated_table_is_reported(tmp_path: Path) -> None:
     timeline = done(DeltaConnector(ORDERS, str(first)))
     anew = DeltaConnector(ORDERS, str(second))
     with pytest.raises(DataError, match=r"recreated under its path after version 0\. .* --allow"):
-        anew.pending(timeline)
-    (chunk,) = replace(anew, accept_loss=True).pending(timeline)
+        anew.list_pending(timeline)
+    (chunk,) = replace(anew, accept_loss=True).list_pending(timeline)
     assert skipped_losses(chunk.position) == ["it was recreated under its path after version 0"]
 
 
@@ -507,11 +507,11 @@ def test_a_table_restored_from_a_copy_is_reported(tmp_path: Path, more: int) -> 
     connector = DeltaConnector(ORDERS, str(path))
     if more == 1:
         # The versions have equal numbers: the next commit shows the difference.
-        assert connector.pending(timeline) == []
+        assert connector.list_pending(timeline) == []
         return
     with pytest.raises(DataError, match=r"read before: it was restored from a copy, so"):
-        connector.pending(timeline)
-    chunks = replace(connector, accept_loss=True).pending(timeline)
+        connector.list_pending(timeline)
+    chunks = replace(connector, accept_loss=True).list_pending(timeline)
     assert [json.loads(chunk.position)["version"] for chunk in chunks] == [2] * (more // 2)
 
 
@@ -529,7 +529,7 @@ def test_a_table_recreated_between_poll_and_read_is_reported(
     for minute in range(2):
         write(path, orders([minute]))
     connector = DeltaConnector(ORDERS, str(path))
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     path.rename(tmp_path / "old")
     # With fewer versions, with as many, and without a table.
     for minute in (5, 6):
@@ -549,7 +549,7 @@ def test_a_table_recreated_during_a_read_is_reported(
     for minute in range(3):
         write(path, orders([minute]))
     connector = DeltaConnector(ORDERS, str(path))
-    chunks, look = connector.pending([]), delta_connector.read_commit
+    chunks, look = connector.list_pending([]), delta_connector.read_commit
     if not few:
         monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
 
@@ -581,7 +581,7 @@ def test_a_commit_has_the_timestamp_that_the_protocol_defines(tmp_path: Path) ->
         actions += [] if info is None else [{"commitInfo": info}]
         file.write_text("\n".join(map(json.dumps, actions)))
         os.utime(file, ns=(0, (T0 + version) * 1000))
-    chunks = DeltaConnector(ORDERS, str(path)).pending([])
+    chunks = DeltaConnector(ORDERS, str(path)).list_pending([])
     assert [chunk.arrived_at - T0 for chunk in chunks] == [0, 1, 50_000]
 
 
@@ -596,7 +596,7 @@ def test_a_catalog_managed_table_is_refused_with_one_message(tmp_path: Path) -> 
     with pytest.raises(
         DataError, match=r"^Delta table '.*' of .* can't be read: .*catalog"
     ) as error:
-        DeltaConnector(ORDERS, str(tmp_path)).pending([])
+        DeltaConnector(ORDERS, str(tmp_path)).list_pending([])
     assert "\n" not in str(error.value)
 
 
@@ -612,7 +612,7 @@ def test_timestamps_without_a_zone_use_the_declared_time_zone(
     write(tmp_path, rows)
     connector = DeltaConnector(ORDERS, str(tmp_path))
     with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone to 'UTC'"):
-        connector.pending([])
+        connector.list_pending([])
     with pytest.raises(DefinitionError, match=r"unknown time zone, 'Mars'"):
         replace(connector, time_zone="Mars")
     monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 100 if few else 0)
@@ -628,16 +628,16 @@ def test_invalid_tables_and_arguments_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     connector = DeltaConnector(ORDERS, str(path))
     with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
-        connector.pending([])
+        connector.list_pending([])
     write(path, orders([0]))
     with pytest.raises(DataError, match=r"version 4 yet: .* is 0\. Set `start` to 0 or less"):
-        replace(connector, start=4).pending([])
+        replace(connector, start=4).list_pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
     with pytest.raises(DefinitionError, match=r"'note' as STRING, but .* has no such column; its"):
-        replace(connector, source=other).pending([])
+        replace(connector, source=other).list_pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "price": "DOUBLE"})
     with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, but .* has it as bigint; its"):
-        replace(connector, source=other).pending([])
+        replace(connector, source=other).list_pending([])
     with pytest.raises(DefinitionError, match=r"`start` of 0 or greater \(got -1\)"):
         replace(connector, start=-1)
     with pytest.raises(DefinitionError, match=r"path '/lake/\[old\]', which contains \[ \]\. Move"):
@@ -668,11 +668,11 @@ def test_undeclared_columns_may_have_any_type(tmp_path: Path) -> None:
     assert "interval" in text
     file.write_text(text)
     connector = DeltaConnector(replace(ORDERS, mask={"shop": Drop()}), str(tmp_path))
-    rows: Any = connector.read(cast(SparkSession, None), connector.pending([]))
+    rows: Any = connector.read(cast(SparkSession, None), connector.list_pending([]))
     assert isinstance(rows, pa.Table)
     assert rows.column("price").to_pylist() == [0]
     other = replace(ORDERS, columns={**ORDERS.columns, "other": "STRING"})
     with pytest.raises(
         DefinitionError, match=r"'other' as STRING, but .* has it as interval day to"
     ):
-        replace(connector, source=other).pending([])
+        replace(connector, source=other).list_pending([])

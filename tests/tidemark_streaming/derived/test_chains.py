@@ -141,7 +141,7 @@ def waiting_runs(warehouse: Warehouse, source: DerivedSource) -> int:
     """Return the runs of its asset that a chain has not taken, as `tidemark status` shows them."""
     assert isinstance(source.derivation, Chain)
     settings = Settings(warehouse=warehouse.location, database=warehouse.database)
-    lag = Snapshot(settings).source(source).lag_arrivals
+    lag = Snapshot(settings).read_source(source).lag_arrivals
     return lag.get(source.derivation.asset.name, 0)
 
 
@@ -520,7 +520,7 @@ def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
     with pytest.raises(
         DataError, match=r"a correction, .* had read, and 'changes' has ended\. Run `tidemark"
     ):
-        derived(warehouse, changes).pending(timeline)
+        derived(warehouse, changes).list_pending(timeline)
     assert len(timeline) == 2 + taken
 
 

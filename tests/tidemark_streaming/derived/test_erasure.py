@@ -318,7 +318,7 @@ def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse
 
 def stream(warehouse: Warehouse, asset: WindowedTransform) -> None:
     """Process all arrivals in a streaming query."""
-    assert continuous.start(warehouse, asset, available_now=True).awaitTermination(120)
+    assert continuous.start_query(warehouse, asset, available_now=True).awaitTermination(120)
 
 
 @pytest.mark.nightly

@@ -46,8 +46,8 @@ def derived(warehouse: Warehouse, source: DerivedSource) -> DerivedConnector:
 class SizedConnector(MemoryConnector):
     """A connector whose arrivals have a size."""
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        return [replace(chunk, bytes=100) for chunk in super().pending(timeline)]
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return [replace(chunk, bytes=100) for chunk in super().list_pending(timeline)]
 
 
 def many_joins(prefix: str) -> list[DerivedSource]:
@@ -138,7 +138,7 @@ def test_one_row_can_end_the_waiting_of_many_which_are_estimated(warehouse: Ware
         for base, given in ((LEFT, orders), (RIGHT, payments[:known])):
             list(ingest(warehouse, MemoryConnector(base, given), batch=None))
         timeline = Log(warehouse, paid).read_timeline() if known > 1 else []
-        connector.read(warehouse.spark, connector.pending(timeline))
+        connector.read(warehouse.spark, connector.list_pending(timeline))
         estimated.append(connector.rows_to_read())
         (commit,) = ingest(warehouse, connector, batch=None)
         settled.append(commit.arrivals[-1].rows)

@@ -29,7 +29,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
@@ -63,11 +63,11 @@ from pathlib import Path
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.ingest.ingest import follow_source
 
 _, remote, place, file = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
-for commit in follow(warehouse, cloudpickle.loads(Path(file).read_bytes()), 0.02):
+for commit in follow_source(warehouse, cloudpickle.loads(Path(file).read_bytes()), 0.02):
     pass
 """
 
@@ -184,7 +184,7 @@ def test_a_killed_join_has_every_pair_once(
             process.wait()
     before = len(log.read_timeline())
     for base in PAID.base_sources:
-        end(warehouse, base)
+        end_source(warehouse, base)
     list(ingest(warehouse, connector, batch=None))
 
     timeline = log.read_timeline()

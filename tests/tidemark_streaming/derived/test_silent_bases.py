@@ -22,7 +22,7 @@ from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest.ingest import Ingested, follow, ingest
+from tidemark_streaming.ingest.ingest import Ingested, follow_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
@@ -223,7 +223,7 @@ def test_steps_without_rows_need_no_engine(
         return [row["id"] for row in warehouse.load_rows(source.log_table).to_pylist()]
 
     list(ingest(warehouse, MemoryConnector(LEFT, orders)))
-    following = follow(warehouse, derived(warehouse, source), 0.02)
+    following = follow_source(warehouse, derived(warehouse, source), 0.02)
     # The watermark of the payments is at 10 seconds, the last one at which `o1` can be paid.
     assert [take(following, n) for n in (1, 2, 3)] == [[], [], []]
     # The last heartbeat raises it to that of the orders, 18 seconds.

@@ -40,8 +40,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.derived.rebuild import discard, promote, rebuild
-from tidemark_streaming.ingest.future_watermark import lower
+from tidemark_streaming.derived.rebuild import discard_rebuilt, promote_source, rebuild_source
+from tidemark_streaming.ingest.future_watermark import lower_watermarks
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
@@ -120,9 +120,9 @@ def take(warehouse: Warehouse, source: DerivedSource) -> int:
 
 
 def take_again(warehouse: Warehouse, source: DerivedSource) -> None:
-    for _ in rebuild(warehouse, source):
+    for _ in rebuild_source(warehouse, source):
         pass
-    promote(warehouse, source)
+    promote_source(warehouse, source)
 
 
 class KilledError(Exception):
@@ -205,12 +205,12 @@ def test_lowered_watermarks_make_everything_below_stale(warehouse: Warehouse) ->
         take(warehouse, derived)
     incremental(warehouse, above)
     plausible = replace(PAYMENTS, max_future_skew="1 hour")
-    assert lower(warehouse, plausible).first == 0
+    assert lower_watermarks(warehouse, plausible).first == 0
     with pytest.raises(StaleError, match=r"another arrival .* or its watermarks were lowered"):
         take(warehouse, paid)
     # The payments are not below the orders' asset.
     assert take(warehouse, hours) == 0
-    assert lower(warehouse, replace(ORDERS, max_future_skew="1 hour")).first == 2
+    assert lower_watermarks(warehouse, replace(ORDERS, max_future_skew="1 hour")).first == 2
     with pytest.raises(StaleError, match="'hourly' is stale: 'orders' has another arrival 2"):
         incremental(warehouse, hourly)
     with pytest.raises(StaleError, match="'hours' is stale"):
@@ -230,13 +230,13 @@ def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehous
     with pytest.raises(StaleError, match="'paid_orders' is stale: its definition has changed"):
         take(warehouse, wide)
     assert take(warehouse, narrow) == 0
-    for _ in rebuild(warehouse, wide):
+    for _ in rebuild_source(warehouse, wide):
         pass
     # The published tables continue with the earlier definition until the promotion.
     arrive(warehouse, ORDERS, 7)
     assert take(warehouse, narrow) == 1
     arrive(warehouse, PAYMENTS, 30)
-    promote(warehouse, wide)
+    promote_source(warehouse, wide)
     check_settled(warehouse, wide)
     assert [r["v"] for r in to_dicts(warehouse.load_rows(wide.log_table)) if r["paid"] == 6] == [1]
     with pytest.raises(StaleError, match="its definition has changed"):
@@ -245,7 +245,7 @@ def test_a_changed_derivation_is_refused_until_it_is_rebuilt(warehouse: Warehous
         warehouse.has_table(table) for table in wide.with_side_tables("rebuild").own_tables
     )
     with pytest.raises(DataError, match="There is nothing to promote: 'paid_orders' was not"):
-        promote(warehouse, wide)
+        promote_source(warehouse, wide)
 
 
 @pytest.mark.slow
@@ -443,22 +443,22 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
     take(warehouse, paid)
     incremental(warehouse, hourly)
     arrive(warehouse, ORDERS, 30)
-    for _ in rebuild(warehouse, paid):
+    for _ in rebuild_source(warehouse, paid):
         pass
     with monkeypatch.context() as dying:
         dying.setattr("tidemark_streaming.derived.rebuild.pass_fail_point", die)
         with pytest.raises(KilledError):
-            promote(warehouse, paid)
+            promote_source(warehouse, paid)
     (operation,) = find_unfinished(folder)
     assert operation.command == "tidemark rebuild paid_orders --promote"
     # Tables between two steps are not damage.
     assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
-    for work in (take, discard):
+    for work in (take, discard_rebuilt):
         with pytest.raises(UnfinishedOperationError, match="The tables of source paid_orders are"):
             work(warehouse, paid)
     with pytest.raises(UnfinishedOperationError):
         incremental(warehouse, hourly)
-    promoted = promote(warehouse, paid)
+    promoted = promote_source(warehouse, paid)
     assert find_unfinished(folder) == []
     assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
     assert Lineage(WarehouseReader(warehouse)).of_asset(hourly) is not None

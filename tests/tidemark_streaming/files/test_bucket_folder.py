@@ -96,30 +96,30 @@ def test_each_format_is_read(
     connector = FileConnector(SOURCE, place, form, options)
     put(place, f"2026/b c%20+é[1]:{name}", CONTENTS[name])
     put(place, f"2026/empty.{form}", b"")
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     rows = read(connector, chunks)
     assert [row["value"] for row in rows] == list(range(3000))
     assert {row["read_from"].partition("#")[0] for row in rows} == {f"2026/b c%20+é[1]:{name}"}
-    assert connector.pending(ingested(chunks)) == []
+    assert connector.list_pending(ingested(chunks)) == []
     later = FileConnector(SOURCE, place, form, options)
-    assert later.pending(ingested(chunks)) == []
+    assert later.list_pending(ingested(chunks)) == []
 
 
 def test_only_complete_and_selected_files_are_listed(place: str) -> None:
     for name in ("a.csv", "x/b.csv", ".c.csv", "_d/e.csv", "x/.f/g.csv", "x/Thumbs.db", "h.txt"):
         put(place, name, HEADER)
-    assert sorted(names_of(csv_connector(place).pending([]))) == ["a.csv", "h.txt", "x/b.csv"]
+    assert sorted(names_of(csv_connector(place).list_pending([]))) == ["a.csv", "h.txt", "x/b.csv"]
     selective = replace(csv_connector(place), names="*.csv")
-    chunks = selective.pending([])
+    chunks = selective.list_pending([])
     assert sorted(names_of(chunks)) == ["a.csv", "x/b.csv"]
     put(place, "new.csv", HEADER)
-    assert names_of(selective.pending(ingested(chunks))) == ["new.csv"]
+    assert names_of(selective.list_pending(ingested(chunks))) == ["new.csv"]
 
 
 def test_a_row_that_does_not_fit_is_a_dead_letter_with_its_file_and_row(place: str) -> None:
     put(place, "x/a.csv", HEADER + ROW.format(1) + ROW.format("many"))
     connector = csv_connector(place)
-    fits, misfit = read(connector, connector.pending([]))
+    fits, misfit = read(connector, connector.list_pending([]))
     assert (fits["value"], fits[DEAD]) == (1, None)
     assert misfit["read_from"] == "x/a.csv#1"
     assert misfit[DEAD]["bytes"] == ROW.format("many").strip().encode()
@@ -127,21 +127,21 @@ def test_a_row_that_does_not_fit_is_a_dead_letter_with_its_file_and_row(place: s
 
 def test_a_replaced_file_is_refused_and_an_equal_one_is_not(place: str) -> None:
     put(place, "a.csv", HEADER + ROW.format(1))
-    timeline = ingested(csv_connector(place).pending([]))
+    timeline = ingested(csv_connector(place).list_pending([]))
     put(place, "a.csv", HEADER + ROW.format(1))
-    assert csv_connector(place).pending(timeline) == []
+    assert csv_connector(place).list_pending(timeline) == []
     for content in (ROW.format(2), ROW.format(22)):
         put(place, "a.csv", HEADER + content)
         with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed since it wa"):
-            csv_connector(place).pending(timeline)
+            csv_connector(place).list_pending(timeline)
 
 
 def test_an_ingested_file_may_be_deleted(place: str) -> None:
     put(place, "a.csv", HEADER + ROW.format(1))
-    timeline = ingested(csv_connector(place).pending([]))
+    timeline = ingested(csv_connector(place).list_pending([]))
     delete(place, "a.csv")
     put(place, "b.csv", HEADER + ROW.format(2))
-    assert names_of(csv_connector(place).pending(timeline)) == ["b.csv"]
+    assert names_of(csv_connector(place).list_pending(timeline)) == ["b.csv"]
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
@@ -154,7 +154,7 @@ def test_a_file_that_is_replaced_between_poll_and_read_is_not_ingested(
     form: Any = name.split(".")[1]
     connector = FileConnector(SOURCE, place, form, {"header": True} if form == "csv" else {})
     put(place, name, CONTENTS[name])
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     object_reader._cache.__init__()
     other = CSV[:-200] if form == "csv" else JSON[:-200]
     replaced = gzip.compress(other.encode()) if name.endswith(".gz") else other
@@ -172,17 +172,17 @@ def test_a_moved_object_is_refused_because_it_may_be_new(stored: str) -> None:
     """A store can't move an object: it copies and deletes it, and the copy has a new time."""
     content = HEADER + ROW.format(1)
     put(stored, "a.csv", content)
-    (before,) = ingested(csv_connector(stored).pending([]))
+    (before,) = ingested(csv_connector(stored).list_pending([]))
     position = json.loads(before.position)
     # The times of a store may have whole seconds.
     timeline = [replace(before, position=json.dumps({**position, "modified": 1}))]
     put(stored, "archive/a.csv", content)
-    copies = csv_connector(stored).pending(timeline)
+    copies = csv_connector(stored).list_pending(timeline)
     assert names_of(copies) == ["archive/a.csv"]
     delete(stored, "a.csv")
     with pytest.raises(DataError, match=r"archive/a\.csv' .* has the content of 'a\.csv', .* put"):
-        csv_connector(stored).pending(timeline)
-    assert csv_connector(stored).pending([*timeline, *ingested(copies)]) == []
+        csv_connector(stored).list_pending(timeline)
+    assert csv_connector(stored).list_pending([*timeline, *ingested(copies)]) == []
 
 
 def test_objects_that_mark_folders_are_skipped(stored: str) -> None:
@@ -192,10 +192,10 @@ def test_objects_that_mark_folders_are_skipped(stored: str) -> None:
         requests.put(f"{url}{folder}/", timeout=10).raise_for_status()
     put(stored, "day/a.csv", HEADER)
     put(stored, "day/empty.csv", b"")
-    chunks = csv_connector(stored).pending([])
+    chunks = csv_connector(stored).list_pending([])
     assert sorted(names_of(chunks)) == ["day/a.csv", "day/empty.csv"]
     with serve_proxy() as proxy, proxy.count() as requested:
-        assert csv_connector(stored).pending(ingested(chunks)) == []
+        assert csv_connector(stored).list_pending(ingested(chunks)) == []
     assert [request.kind for request in requested] == ["LIST"]
 
 
@@ -205,7 +205,7 @@ def test_requests_of_polls_and_reads(stored: str) -> None:
         put(stored, f"{number}.csv", HEADER + ROW.format(number))
     with serve_proxy() as proxy:
         with proxy.count() as first:
-            chunks = connector.pending([])
+            chunks = connector.list_pending([])
         # Each object is read once.
         assert len(first) == 1 + 40, summarize_requests(first)
         with proxy.count() as reading:
@@ -213,12 +213,12 @@ def test_requests_of_polls_and_reads(stored: str) -> None:
         assert reading == []
         timeline = ingested(chunks)
         with proxy.count() as idle:
-            assert connector.pending(timeline) == []
-            assert csv_connector(stored).pending(timeline) == []
+            assert connector.list_pending(timeline) == []
+            assert csv_connector(stored).list_pending(timeline) == []
         assert [request.kind for request in idle] == ["LIST", "LIST"]
         put(stored, "new.csv", HEADER)
         with proxy.count() as new:
-            assert names_of(csv_connector(stored).pending(timeline)) == ["new.csv"]
+            assert names_of(csv_connector(stored).list_pending(timeline)) == ["new.csv"]
         assert [request.kind for request in new] == ["LIST", "GET"]
 
 
@@ -234,7 +234,7 @@ def test_requests_of_polls_and_reads(stored: str) -> None:
 def test_a_refusal_of_the_store_is_one_message(status: int, code: str, message: str) -> None:
     with serve_refusals(status, code) as address:
         with pytest.raises(StoreError, match=message) as caught:
-            csv_connector(f"{address}/in").pending([])
+            csv_connector(f"{address}/in").list_pending([])
         assert "\n" not in str(caught.value)
         assert not caught.value.retriable
         position = {"file": "a.csv", "bytes": 9, "modified": 1, "tag": "t", "sha256": "s"}
@@ -246,7 +246,7 @@ def test_a_refusal_of_the_store_is_one_message(status: int, code: str, message: 
 
 def test_an_unknown_bucket_is_one_message(bucket: str) -> None:
     with pytest.raises(StoreError, match="has no such bucket"):
-        csv_connector(f"{bucket}-without-files/in").pending([])
+        csv_connector(f"{bucket}-without-files/in").list_pending([])
 
 
 @pytest.mark.parametrize("key", ["x//a.csv", "x/../a.csv"])
@@ -258,7 +258,7 @@ def test_an_object_whose_name_the_client_refuses_is_one_message(stored: str, key
     with requests.Session() as session:
         session.send(request, timeout=10).raise_for_status()
     with pytest.raises(DataError, match=rf"in/{re.escape(key)}.*\. Rename the object, or move"):
-        csv_connector(stored).pending([])
+        csv_connector(stored).list_pending([])
 
 
 @pytest.mark.parametrize(

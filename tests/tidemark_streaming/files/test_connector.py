@@ -42,7 +42,7 @@ def done(chunks: Sequence[Chunk]) -> list[Arrival]:
 
 
 def rows_of(source_connector: FileConnector) -> pa.Table:
-    return pa.concat_tables(source_connector.read(NO_ENGINE, source_connector.pending([])))
+    return pa.concat_tables(source_connector.read(NO_ENGINE, source_connector.list_pending([])))
 
 
 def read(source_connector: FileConnector) -> list[tuple[Any, ...]]:
@@ -60,17 +60,17 @@ def read(source_connector: FileConnector) -> list[tuple[Any, ...]]:
 def test_files_arrive_in_the_order_of_modification_then_name(tmp_path: Path) -> None:
     for name, seconds in (("b.csv", 5), ("a.csv", 5), ("z.csv", 1)):
         land(tmp_path, name, HEADER, seconds)
-    chunks = connector(tmp_path).pending([])
+    chunks = connector(tmp_path).list_pending([])
     assert names(chunks) == ["z.csv", "a.csv", "b.csv"]
     assert [c.arrived_at // MICROS - T0 for c in chunks] == [1, 5, 5]
 
 
 def test_a_file_is_read_once_and_older_new_files_come_next(tmp_path: Path) -> None:
     land(tmp_path, "a.csv", HEADER, 10)
-    first = connector(tmp_path).pending([])
-    assert connector(tmp_path).pending(done(first)) == []
+    first = connector(tmp_path).list_pending([])
+    assert connector(tmp_path).list_pending(done(first)) == []
     land(tmp_path, "b.csv", HEADER, 2)
-    later = connector(tmp_path).pending(done(first))
+    later = connector(tmp_path).list_pending(done(first))
     assert names(later) == ["b.csv"]
     assert later[0].arrived_at == first[0].arrived_at
 
@@ -78,23 +78,23 @@ def test_a_file_is_read_once_and_older_new_files_come_next(tmp_path: Path) -> No
 def test_hidden_files_and_folders_are_skipped(tmp_path: Path) -> None:
     for name in (".a.csv", "_b.csv", "_temporary/c.csv", ".folder/d.csv"):
         land((tmp_path / name).parent, Path(name).name, HEADER, 1)
-    assert connector(tmp_path).pending([]) == []
+    assert connector(tmp_path).list_pending([]) == []
 
 
 def test_files_in_sub_folders_are_read(tmp_path: Path) -> None:
     for name, seconds in (("2026/01/a.csv", 3), ("2026/a.csv", 2), ("a.csv", 1)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         land((tmp_path / name).parent, "a.csv", HEADER, seconds)
-    chunks = connector(tmp_path).pending([])
+    chunks = connector(tmp_path).list_pending([])
     assert names(chunks) == ["a.csv", "2026/a.csv", "2026/01/a.csv"]
-    assert connector(tmp_path).pending(done(chunks)) == []
+    assert connector(tmp_path).list_pending(done(chunks)) == []
 
 
 def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).write_text(HEADER)
     message = rf"The file '{tmp_path}/caf\\xe9\.csv' .*: its name is not UTF-8\. Rename"
     with pytest.raises(DataError, match=message):
-        connector(tmp_path).pending([])
+        connector(tmp_path).list_pending([])
 
 
 @pytest.mark.parametrize("seconds", [9, 10, 11])
@@ -102,22 +102,22 @@ def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 def test_a_file_is_recognized_by_its_content(tmp_path: Path, seconds: int, row: str) -> None:
     """A file with only a different modification time is unchanged."""
     land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 10)
-    before = done(connector(tmp_path).pending([]))
+    before = done(connector(tmp_path).list_pending([]))
     (tmp_path / "a.csv").unlink()
     land(tmp_path, "a.csv", f"{HEADER}{row}\n", seconds + 0.5)
     if row.endswith(",1"):
-        assert connector(tmp_path).pending(before) == []
+        assert connector(tmp_path).list_pending(before) == []
     else:
         with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
-            connector(tmp_path).pending(before)
+            connector(tmp_path).list_pending(before)
 
 
 def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> None:
     land(tmp_path, "a.csv", HEADER, 10)
-    before = done(connector(tmp_path).pending([]))
+    before = done(connector(tmp_path).list_pending([]))
     land(tmp_path, "a.csv", HEADER + "2023-11-14,a,1\n", 11)
     with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
-        connector(tmp_path).pending(before)
+        connector(tmp_path).list_pending(before)
 
 
 MOVES = st.lists(
@@ -140,20 +140,20 @@ def test_an_ingested_file_that_is_renamed_or_moved_is_not_read_again(
         # Equal files may have one modification time.
         modified = 5 if value == "1" else second
         land(folder, f"{name}.csv", f"{HEADER}2023-11-14,a,{value}\n", modified)
-    timeline = done(connector(folder).pending([]))
+    timeline = done(connector(folder).list_pending([]))
     for before, after in moves:
         if (folder / before).exists() and not (folder / after).exists():
             (folder / before).rename(folder / after)
-    assert connector(folder).pending(timeline) == []
+    assert connector(folder).list_pending(timeline) == []
     land(folder, "new.csv", f"{HEADER}2023-11-14,a,1\n", 2)
-    assert names(connector(folder).pending(timeline)) == ["new.csv"]
+    assert names(connector(folder).list_pending(timeline)) == ["new.csv"]
 
 
 def test_a_copy_of_an_ingested_file_is_another_arrival(tmp_path: Path) -> None:
     land(tmp_path, "a.csv", HEADER, 1)
-    before = done(connector(tmp_path).pending([]))
+    before = done(connector(tmp_path).list_pending([]))
     land(tmp_path, "b.csv", HEADER, 1)
-    assert names(connector(tmp_path).pending(before)) == ["b.csv"]
+    assert names(connector(tmp_path).list_pending(before)) == ["b.csv"]
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -168,7 +168,7 @@ def test_a_file_that_was_ingested_before_it_was_complete_is_refused(
     (tmp_path / "done").mkdir()
     partial = land(tmp_path, "a.csv.filepart", written + rest, 1)
     looks = replace(connector(tmp_path), format=form, options={})
-    timeline = [replace(arrival, rows=1000) for arrival in done(looks.pending([]))]
+    timeline = [replace(arrival, rows=1000) for arrival in done(looks.list_pending([]))]
     with partial.open("a") as file:
         file.write("4\n")
     complete = tmp_path / new_name
@@ -178,9 +178,11 @@ def test_a_file_that_was_ingested_before_it_was_complete_is_refused(
     else:
         partial.rename(complete)
     with pytest.raises(DataError, match=r"begins with the content of 'a\.csv\.filepart', .*twice"):
-        looks.pending(timeline)
+        looks.list_pending(timeline)
     # The check is for rows, so files with the same header are no problem.
-    assert names(looks.pending([replace(arrival, rows=0) for arrival in timeline])) == [new_name]
+    assert names(looks.list_pending([replace(arrival, rows=0) for arrival in timeline])) == [
+        new_name
+    ]
 
 
 @settings(max_examples=50)
@@ -192,15 +194,15 @@ def test_a_new_file_is_refused_exactly_if_it_begins_with_a_deleted_one(
     *earlier, last = ("".join(lines) for lines in contents)
     for number, text in enumerate(earlier):
         land(folder, f"{number}.json", text, number)
-    timeline = [replace(a, dead_letters=1) for a in done(connector(folder).pending([]))]
+    timeline = [replace(a, dead_letters=1) for a in done(connector(folder).list_pending([]))]
     for path in folder.iterdir():
         path.unlink()
     land(folder, "new.json", last, 9)
     if any(text and last.startswith(text) for text in earlier):
         with pytest.raises(DataError, match=r"new\.json' .* begins with the content of"):
-            connector(folder).pending(timeline)
+            connector(folder).list_pending(timeline)
     else:
-        assert names(connector(folder).pending(timeline)) == ["new.json"]
+        assert names(connector(folder).list_pending(timeline)) == ["new.json"]
 
 
 @pytest.mark.parametrize("text", ["2023-11-14,a,1", "2023-11-14,a,2"])
@@ -209,24 +211,24 @@ def test_a_file_that_was_replaced_with_its_modification_time_is_recognized(
 ) -> None:
     """`rsync -t` and `sftp -p` set the modification time, and the size may be the same."""
     land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
-    timeline = done(connector(tmp_path).pending([]))
+    timeline = done(connector(tmp_path).list_pending([]))
     (land(tmp_path, ".new", f"{HEADER}{text}\n", 1)).rename(tmp_path / "a.csv")
     if text.endswith("1"):
-        assert connector(tmp_path).pending(timeline) == []
+        assert connector(tmp_path).list_pending(timeline) == []
     else:
         with pytest.raises(DataError, match=r"has changed since .*31 bytes, but other content\)"):
-            connector(tmp_path).pending(timeline)
+            connector(tmp_path).list_pending(timeline)
 
 
 def test_a_file_that_was_overwritten_in_place_is_recognized(tmp_path: Path) -> None:
     path = land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
-    timeline = done(connector(tmp_path).pending([]))
-    chunks = connector(tmp_path).pending([])
+    timeline = done(connector(tmp_path).list_pending([]))
+    chunks = connector(tmp_path).list_pending([])
     before = path.stat()
     path.write_text(f"{HEADER}2023-11-14,a,2\n")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(DataError, match="has changed since it was ingested"):
-        connector(tmp_path).pending(timeline)
+        connector(tmp_path).list_pending(timeline)
     with pytest.raises(DataError, match="changed while it was read"):
         list(connector(tmp_path).read(NO_ENGINE, chunks))
 
@@ -234,15 +236,15 @@ def test_a_file_that_was_overwritten_in_place_is_recognized(tmp_path: Path) -> N
 def test_a_copy_of_a_deleted_file_is_refused_unless_it_was_touched(tmp_path: Path) -> None:
     """The copy has the content and the modification time of a file that was ingested."""
     path = land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 1)
-    timeline = [replace(a, rows=1) for a in done(connector(tmp_path).pending([]))]
+    timeline = [replace(a, rows=1) for a in done(connector(tmp_path).list_pending([]))]
     copy = land(tmp_path, "b.csv", path.read_bytes(), 1)
     path.unlink()
     with pytest.raises(DataError, match=r"b\.csv' .* the modification time of 'a\.csv', .*`touch`"):
-        connector(tmp_path).pending(timeline)
+        connector(tmp_path).list_pending(timeline)
     copy.touch()
-    assert names(connector(tmp_path).pending(timeline)) == ["b.csv"]
+    assert names(connector(tmp_path).list_pending(timeline)) == ["b.csv"]
     copy.rename(path)
-    assert connector(tmp_path).pending(timeline) == []
+    assert connector(tmp_path).list_pending(timeline) == []
 
 
 WINDOWS = ["Thumbs.db", "desktop.ini", "Desktop.INI", "~$x.csv", "2026/Thumbs.db", "2026/~$b.csv"]
@@ -265,7 +267,7 @@ def test_other_files_in_the_folder_are_skipped(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         land(tmp_path, name, HEADER, 1)
     looks = replace(connector(tmp_path), names=patterns)
-    assert names(looks.pending([])) == expected
+    assert names(looks.list_pending([])) == expected
 
 
 def test_a_wrong_header_shows_no_value_of_a_source_with_protected_columns(tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_links_to_listed_files_and_to_parent_folders_are_skipped(tmp_path: Path)
         (folder / link).symlink_to(target)
     (other / "back").symlink_to(folder)
     (other / "self").symlink_to(other)
-    assert names(connector(folder).pending([])) == ["b.csv", "day-1/a.csv", "other/c.csv"]
+    assert names(connector(folder).list_pending([])) == ["b.csv", "day-1/a.csv", "other/c.csv"]
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
@@ -327,7 +329,7 @@ def test_a_file_that_changes_between_poll_and_read_is_not_ingested(
     name = f"a.{form}"
     looks = FileConnector(SOURCE, tmp_path, form, {"header": True} if form == "csv" else {})
     land(tmp_path, name, WHOLE[name], 1)
-    chunks = looks.pending([])
+    chunks = looks.list_pending([])
     more = {"csv": HEADER + "2023-11-14,a,1\n", "json": lines(2001), "parquet": parquet(2001)}
     land(tmp_path, name, more[form], 2)
     with pytest.raises(DataError, match=rf"{name}' .* changed while it was read.*rename") as caught:
@@ -357,7 +359,7 @@ def test_compressed_files_are_recognized_by_their_content(
 
 def test_a_missing_folder_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no folder '.*nowhere', from which source 'sensors'"):
-        connector(tmp_path / "nowhere").pending([])
+        connector(tmp_path / "nowhere").list_pending([])
 
 
 def test_csv_rows_keep_their_position_and_bad_rows_their_text(tmp_path: Path) -> None:
@@ -489,11 +491,11 @@ def test_a_file_is_read_only_after_its_rename(tmp_path: Path, name: str) -> None
         for begin in range(0, len(content), len(content) // 3 + 1):
             file.write(content[begin : begin + len(content) // 3 + 1])
             file.flush()
-            assert looks.pending([]) == []
+            assert looks.list_pending([]) == []
     hidden.rename(tmp_path / name)
     rows = read(looks)
     assert [(row[2], row[6]) for row in rows] == [(n, None) for n in range(2000)]
-    assert looks.pending(done(looks.pending([]))) == []
+    assert looks.list_pending(done(looks.list_pending([]))) == []
 
 
 @pytest.mark.parametrize(
@@ -594,7 +596,7 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(tmp_path: Path) -> None
     assert rows["at"].cast(pa.int64()).to_pylist() == [1, None, None, None]
     assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
     reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]
-    finer = Fault.FINER.reason("at", "TIMESTAMP")
+    finer = Fault.FINER.describe_fault("at", "TIMESTAMP")
     assert reasons == [None, finer, finer, None]
 
 

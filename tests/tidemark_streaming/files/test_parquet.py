@@ -39,7 +39,7 @@ def read(folder: Path, kind: str, values: Array, **more: Any) -> tuple[list[Any]
 
 def read_source(source: Source, folder: Path) -> tuple[list[Any], list[int]]:
     connector = FileConnector(source, folder, "parquet", {"timeZone": "UTC"})
-    rows = pa.concat_tables(connector.read(NO_ENGINE, connector.pending([])))
+    rows = pa.concat_tables(connector.read(NO_ENGINE, connector.list_pending([])))
     rows.validate(full=True)
     assert rows["x"].type == arrow_type(source.columns["x"])
     if pa.types.is_timestamp(rows["x"].type):
@@ -48,7 +48,7 @@ def read_source(source: Source, folder: Path) -> tuple[list[Any], list[int]]:
         found = rows["x"].to_pylist()
     letters = rows[DEAD].to_pylist()
     kinds = (Fault.MISFIT, Fault.FINER)
-    reasons = {kind.reason(source.field_of("x"), source.columns["x"]) for kind in kinds}
+    reasons = {kind.describe_fault(source.field_of("x"), source.columns["x"]) for kind in kinds}
     assert {letter["reason"] for letter in letters if letter} <= reasons
     return found, [n for n, letter in enumerate(letters) if letter]
 

@@ -35,7 +35,7 @@ recording = Recording(SOURCE, records)
 
 def landed(folder: Path, excerpt: Excerpt) -> dict[str, str]:
     """Play an excerpt and return the letters of each file, by file name and in order."""
-    paths = [file.path for file in recording.play(folder, excerpt)]
+    paths = [file.path for file in recording.write_files(folder, excerpt)]
     return {p.name: "".join(pd.read_csv(p)["letter"]) for p in paths}
 
 
@@ -52,9 +52,9 @@ def test_each_record_is_in_the_span_of_its_arrival(tmp_path: Path) -> None:
 def test_a_record_without_an_event_time_lands_without_one(tmp_path: Path) -> None:
     without = records()
     without["at"] = without["at"].mask(without["letter"].isin(["a", "c"]))
-    (first, *_) = Recording(SOURCE, lambda: without).play(tmp_path, Excerpt(days=1))
+    (first, *_) = Recording(SOURCE, lambda: without).write_files(tmp_path, Excerpt(days=1))
     assert first.path.read_text().splitlines()[1:] == [",a,20", ",c,20"]
-    (span, *_) = Recording(SOURCE, lambda: without).spans(Excerpt(start="2013-03-01T06:00"))
+    (span, *_) = Recording(SOURCE, lambda: without).read_spans(Excerpt(start="2013-03-01T06:00"))
     assert span.records["letter"].tolist() == ["d", "e", "f"]
     assert span.records["at"].tolist()[:2] == ["2013-03-01T07:00:00Z", "2013-03-01T09:00:00Z"]
 
@@ -62,15 +62,15 @@ def test_a_record_without_an_event_time_lands_without_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("part", [Excerpt(), Excerpt(start="2013-03-01"), Excerpt(days=1)])
 def test_an_empty_recording_has_no_spans(tmp_path: Path, part: Excerpt) -> None:
     empty = Recording(SOURCE, lambda: records()[:0])
-    assert list(empty.play(tmp_path, part)) == []
+    assert list(empty.write_files(tmp_path, part)) == []
     both = Excerpt(start="2013-03-01", end="2013-03-02")
-    assert [len(span.records) for span in empty.spans(both)] == [0, 0, 0, 0]
+    assert [len(span.records) for span in empty.read_spans(both)] == [0, 0, 0, 0]
 
 
 def test_existing_files_are_not_written_again(tmp_path: Path) -> None:
-    (first, *_) = recording.play(tmp_path, Excerpt(days=1))
+    (first, *_) = recording.write_files(tmp_path, Excerpt(days=1))
     os.utime(first.path, (1, 1))
-    numbers = [(f.number, f.total) for f in recording.play(tmp_path, Excerpt())]
+    numbers = [(f.number, f.total) for f in recording.write_files(tmp_path, Excerpt())]
     assert numbers == [(n, 8) for n in range(1, 9)]
     assert first.path.stat().st_mtime == 1
 
@@ -104,7 +104,7 @@ def test_a_span_must_divide_a_day_or_be_whole_days(tmp_path: Path, span: str) ->
 def test_a_speed_paces_the_files(tmp_path: Path) -> None:
     began = time.monotonic()
     part = Excerpt(days=1, speed=6 * 3600 / 0.2)
-    written = [time.monotonic() - began for _ in recording.play(tmp_path, part)]
+    written = [time.monotonic() - began for _ in recording.write_files(tmp_path, part)]
     # A busy machine may be slower.
     assert 0.45 < written[-1] - written[0] < 5
     with pytest.raises(DefinitionError, match="greater than zero"):

@@ -87,7 +87,7 @@ FOLLOW = """
 import sys, time
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
-with foreground.running(Settings(), foreground.INGEST, "orders"):
+with foreground.record_running(Settings(), foreground.INGEST, "orders"):
     print("runs", flush=True)
     time.sleep(600)
 """
@@ -107,7 +107,7 @@ def test_a_killed_ingest_is_a_finding_until_it_runs_again(settings: Settings) ->
 def test_commands_that_ended_with_an_error_are_findings(settings: Settings) -> None:
     end_with_an_error(settings, INGEST, "payments")
     end_with_an_error(settings, SINK, "gated")
-    desired_streams.request(settings, "gated")
+    desired_streams.request_stream(settings, "gated")
     kinds = {kind: (level, node) for kind, level, node in found_in(settings)}
     assert kinds == {
         "stopped_ingest": ("error", "source payments"),

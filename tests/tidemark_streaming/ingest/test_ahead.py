@@ -16,7 +16,7 @@ from tidemark.run import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
@@ -39,7 +39,7 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
         for n, times in enumerate(TIMES)
     ]
     list(ingest(warehouse, MemoryConnector(source, arrivals), batch=2))
-    end(warehouse, source)
+    end_source(warehouse, source)
     return replace(PER_MINUTE, source=source)
 
 

@@ -19,7 +19,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 
 IDLING = replace(SOURCE, watermark=PerPartition("sensor", "1 minute", idle="2 minutes"))
 EVERY_MINUTE = WindowedTransform(
@@ -52,7 +52,7 @@ def test_runs_over_clock_jumps_equal_a_batch(
             list(ingest(warehouse, files, batch=None))
     land(tmp_path / "in", "straggler.csv", HEADER + f"{clock(-600)},a,1\n", 99 * HOUR)
     list(ingest(warehouse, files, batch=None))
-    end(warehouse, IDLING)
+    end_source(warehouse, IDLING)
     runs: list[RunFacts] = []
     for jump in (1, -2, 0):
         shift_clock(monkeypatch, jump)

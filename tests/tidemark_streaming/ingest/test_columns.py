@@ -99,7 +99,7 @@ def test_files_with_old_and_new_columns_are_ingested_together(
     ]  # fmt: skip
     assert versions(warehouse) == [1, 2, 2, 2]
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}))
-    assert snapshot.source(WIDER).schema_version == 2
+    assert snapshot.read_source(WIDER).schema_version == 2
     for asset in (COUNTED, replace(COUNTED, source=WIDER)):
         incremental(warehouse, asset)
         assert parity(warehouse, asset).equal

@@ -30,7 +30,7 @@ from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.extras.lane import records as lane_records
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.computed_columns import compute_columns
-from tidemark_streaming.ingest.dead_letters import replay
+from tidemark_streaming.ingest.dead_letters import reprocess_letters
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.decode import RECORD, decode_records
@@ -124,7 +124,7 @@ def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
     # With a corrected expression, the dead letter can be decoded.
     corrected = {**ENVELOPE.computed, "sent_at": "timestamp_millis(payload.ts_ms % 1000)"}
     files = replace(files, source=replace(ENVELOPE, computed=corrected))
-    outcome = replay(warehouse, files, waiting)
+    outcome = reprocess_letters(warehouse, files, waiting)
     assert (outcome.brought, list(outcome.refused.values())) == (1, [misfit])
     sent_at = datetime.fromtimestamp(TOO_LARGE % 1000 / 1000, UTC)
     assert (9, moment(9, 5), sent_at) in events(warehouse, ENVELOPE)
@@ -278,7 +278,7 @@ def test_protection_comes_before_and_after_the_expressions(
     row = {"at": "2026-01-01T00:00:00Z", "email": "secret", "card": "secret", "phone": "secret77"}
     land(tmp_path, "a.json", json.dumps(row), 1)
     files = FileConnector(source, tmp_path, format="json")
-    read = pa.concat_tables(files.read(spark, files.pending([])))
+    read = pa.concat_tables(files.read(spark, files.list_pending([])))
     with_failure = computed(spark, source, read)
     assert "secret" not in str(with_failure.to_pylist())
     harmless = replace(source, computed={**source.computed, "domain": "length(phone) || ''"})

@@ -17,8 +17,8 @@ from tidemark.engine import ensure_engine
 from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.dead_letters import find_reprocessed, places, replay
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.dead_letters import find_reprocessed, letter_keys, reprocess_letters
+from tidemark_streaming.ingest.ingest import end_source, ingest
 
 ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,3,9"]
 
@@ -52,7 +52,7 @@ def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
     assert [(r[3], r[4]) for r in log_rows(warehouse)] == [(0, 1), (1, 1)]
     found = letters(warehouse)
     assert found.column_names == list(DEAD_LETTER_COLUMNS)
-    assert places(found) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
+    assert letter_keys(found) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
     first = found.slice(0, 3).to_pydict()
     assert first["bytes"] == [ROWS[n].encode() for n in (0, 2, 3)]
     assert first["reason"] == [
@@ -72,7 +72,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     list(ingest(warehouse, connector(landing)))
     before = letters(warehouse)
     good = mended(before.slice(1, 2), "2023-11-14,a,2", "2023-11-14,a,3,9")
-    outcome = replay(warehouse, connector(landing), good)
+    outcome = reprocess_letters(warehouse, connector(landing), good)
     (arrival,) = outcome.arrivals
     assert outcome.brought == arrival.rows == 1
     assert outcome.refused == {(0, 3): "The record has 4 fields instead of 3."}
@@ -81,7 +81,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)
     assert log_rows(warehouse)[-1][7:9] == ("0.csv#2", "sensors:0:2")
     assert letters(warehouse) == before
-    again = replay(warehouse, connector(landing), good)
+    again = reprocess_letters(warehouse, connector(landing), good)
     assert (again.arrivals, again.brought) == ((), 0)
     # Later files are ingested as before.
     land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
@@ -93,11 +93,11 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
 def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing: Path) -> None:
     list(ingest(warehouse, connector(landing)))
     one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
-    replay(warehouse, connector(landing), one)
-    end(warehouse, SOURCE)
+    reprocess_letters(warehouse, connector(landing), one)
+    end_source(warehouse, SOURCE)
     assert find_reprocessed(Log(warehouse, SOURCE).read_timeline()) == {(0, 0): 2}
     with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
-        replay(warehouse, connector(landing), other)
+        reprocess_letters(warehouse, connector(landing), other)
 
 
 KILLED = """
@@ -108,7 +108,7 @@ from pyspark.sql import SparkSession
 from test_dead_letters import letters, mended
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.dead_letters import replay
+from tidemark_streaming.ingest.dead_letters import reprocess_letters
 from tidemark_streaming.ingest.ingest import ingest
 
 remote, location, database, folder, what, before = sys.argv[1:]
@@ -127,7 +127,7 @@ if what == "ingest":
     list(ingest(warehouse, connector(Path(folder)), batch=None))
 else:
     rows = mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
-    replay(warehouse, connector(Path(folder)), rows)
+    reprocess_letters(warehouse, connector(Path(folder)), rows)
 """
 
 POINTS = ["sensors_dead_letters", "sensors_timeline", "after sensors_timeline"]
@@ -153,7 +153,7 @@ def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
 ) -> None:
     killed(engine, warehouse, landing, "ingest", point)
     list(ingest(warehouse, connector(landing)))
-    assert places(letters(warehouse)) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
+    assert letter_keys(letters(warehouse)) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
     assert [(a.rows, a.dead_letters) for a in Log(warehouse, SOURCE).read_timeline()] == [
         (1, 3)
     ] * 2
@@ -168,7 +168,7 @@ def test_a_replay_killed_between_commits_ingests_the_row_once(
 ) -> None:
     list(ingest(warehouse, connector(landing)))
     killed(engine, warehouse, landing, "replay", point)
-    again = replay(
+    again = reprocess_letters(
         warehouse, connector(landing), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
     )
     assert again.brought == (1 if point == "sensors_timeline" else 0)

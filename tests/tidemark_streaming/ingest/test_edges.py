@@ -27,7 +27,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end_source, ingest
 
 EDGES = Path(__file__).parents[2] / "cases" / "edges"
 NEW_YEAR = 1_767_225_600_000_000
@@ -259,7 +259,7 @@ def test_edge_files_give_the_expected_log_and_windows(
     options = {"header": True} if form == "csv" else {}
     connector = FileConnector(source, files[0].parent, form, options)  # pyright: ignore[reportArgumentType]
     list(ingest(warehouse, connector, batch=None if mode == "batch" else 1))
-    end(warehouse, source)
+    end_source(warehouse, source)
     if mode == "batch":
         backfill(warehouse, asset)
     else:

@@ -142,7 +142,7 @@ def test_no_name_of_a_topic_means_something_else_in_a_position(name: str) -> Non
     assert parse_with_text(position, name) is None
     lost = with_losses(position, ["offsets 0 to 2"])
     assert skipped_losses(lost) == ["offsets 0 to 2"]
-    assert kafka_position.parse(lost) == kafka_position.parse(position)
+    assert kafka_position.parse_position(lost) == kafka_position.parse_position(position)
     assert json.loads(without_losses(lost)) == json.loads(position)
 
 

@@ -18,8 +18,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.connector import CHUNK, Chunk
-from tidemark_streaming.ingest.arrival_facts import is_plain, observe
-from tidemark_streaming.ingest.ingest import end, ingest
+from tidemark_streaming.ingest.arrival_facts import is_plain, summarize_rows
+from tidemark_streaming.ingest.ingest import end_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
@@ -38,7 +38,7 @@ def brought(warehouse: Warehouse) -> None:
         for n, times in enumerate(TIMES)
     ]
     list(ingest(warehouse, MemoryConnector(READINGS, arrivals), batch=2))
-    end(warehouse, READINGS)
+    end_source(warehouse, READINGS)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_memory_and_engine_observe_the_same_event_times(
     )
     chunks = [Chunk(str(n), T0 + n * MINUTE) for n in range(len(TIMES))]
     assert is_plain(source, rows)
-    found = observe(source, rows, chunks, warehouse.spark)
+    found = summarize_rows(source, rows, chunks, warehouse.spark)
     spans = [(f.min_event_time, f.max_event_time) for _, f in sorted(found.items())]
     newest = [T0, T0 + MINUTE, T0 + 2 * MINUTE, EARLIEST]
     assert spans == [(time, time) for time in newest]
@@ -90,4 +90,4 @@ def test_memory_and_engine_observe_the_same_event_times(
         list(zip(times, rows[CHUNK].to_pylist(), strict=True)), f"t BIGINT, {CHUNK} INT"
     )
     engine = engine.select(F.timestamp_micros("t").alias("ts"), CHUNK)
-    assert observe(source, engine, chunks, warehouse.spark) == found
+    assert summarize_rows(source, engine, chunks, warehouse.spark) == found

@@ -40,8 +40,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Excerpt, Ingestion, Landed
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.ingest import end, furnish, ingest
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.ingest import end_source, fill_lookup_tables, ingest
+from tidemark_streaming.ingest.play import play_files
 
 MINUTE = 60_000_000
 FILES = 7
@@ -77,7 +77,7 @@ def expected(engine: Settings, spark: SparkSession, landing: str) -> Log_:
         spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}", registered=False
     )
     commits = list(ingest(warehouse, connector(landing)))
-    assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
+    assert [(c.committed, c.pending, len(c.arrivals)) for c in commits] == [
         (n, FILES, 1) for n in range(1, FILES + 1)
     ]
     return contents(warehouse)
@@ -241,8 +241,8 @@ def test_an_ingest_ends_if_another_machine_adds_the_first_arrivals(
     class Overtaken:
         source = SOURCE
 
-        def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-            return connector(landing).pending(timeline)
+        def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+            return connector(landing).list_pending(timeline)
 
         def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
             other = Log(warehouse, SOURCE)
@@ -259,9 +259,9 @@ def test_an_ingest_ends_if_another_machine_adds_the_first_arrivals(
 def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path: Path) -> None:
     land_some(tmp_path / "in", 1)
     list(ingest(warehouse, connector(tmp_path / "in")))
-    ended = end(warehouse, SOURCE)
+    ended = end_source(warehouse, SOURCE)
     assert (ended.arrival, ended.rows, ended.after) == (1, 0, INFINITY)
-    assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).find_last_arrival()
+    assert end_source(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).find_last_arrival()
     assert list(ingest(warehouse, connector(tmp_path / "in"))) == []
     land(tmp_path / "in", "more.csv", HEADER, 600)
     with pytest.raises(DataError, match=r"ended with arrival 1, .* the 1 pending arrival"):
@@ -357,7 +357,7 @@ class Told:
 
     source = Source("told", SOURCE.columns, "at", Manual())
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         told = [Chunk("{}", 0), Chunk("{}", 5, watermark=40), Chunk("{}", 9, end=True)]
         return told[len(timeline) :]
 
@@ -407,10 +407,14 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
         lambda p: FileConnector(SOURCE, p, options={"header": True, "timeZone": "UTC"}),
         land_slowly,
     )
-    commits = list(play(warehouse, ingestion, tmp_path / "in", Excerpt(speed=1000)))
-    assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
+    commits = list(play_files(warehouse, ingestion, tmp_path / "in", Excerpt(speed=1000)))
+    assert [(c.committed, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recording: `tidemark ingest sensors`"):
-        list(play(warehouse, Ingestion(SOURCE, ingestion.connector), tmp_path / "in", Excerpt()))
+        list(
+            play_files(
+                warehouse, Ingestion(SOURCE, ingestion.connector), tmp_path / "in", Excerpt()
+            )
+        )
 
 
 def test_each_arrival_records_the_versions_of_lookup_tables(
@@ -435,13 +439,13 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
     assert not warehouse.has_table(source.timeline_table)
     # A domain's lookup table is created only if it does not exist.
     ingestion = Ingestion(source, lambda _: came, lookups={"places": load})
-    furnish(warehouse, ingestion)
+    fill_lookup_tables(warehouse, ingestion)
     commits = ingest(warehouse, came, batch=2)
     next(commits)
     places.write.format("delta").mode("append").save(warehouse.path_of("places"))
-    furnish(warehouse, ingestion)
+    fill_lookup_tables(warehouse, ingestion)
     assert warehouse.read_frame("places").count() == 2
     list(commits)
-    end(warehouse, source)
+    end_source(warehouse, source)
     first, last = (f'{{"places": {version}}}' for version in (1, 2))
     assert versions() == [first, first, last, last]

@@ -44,10 +44,10 @@ def test_a_processing_time_is_neither_in_the_future_nor_decreasing(timestamps: l
 def test_a_file_from_the_future_does_not_advance_the_clock(tmp_path: Path) -> None:
     path = land(tmp_path, "a.csv", HEADER, 0)
     os.utime(path, (FAR_FUTURE / 1e6, FAR_FUTURE / 1e6))
-    [chunk] = connector(tmp_path).pending([])
+    [chunk] = connector(tmp_path).list_pending([])
     assert chunk.arrived_at <= now() + CLOCK_SLACK
     (tmp_path / "b.csv").write_text(HEADER)
-    [later] = connector(tmp_path).pending([arrived(chunk, 0)])
+    [later] = connector(tmp_path).list_pending([arrived(chunk, 0)])
     assert later.arrived_at <= now() + CLOCK_SLACK
 
 
@@ -58,7 +58,7 @@ def test_a_commit_from_the_future_does_not_advance_the_clock(tmp_path: Path) -> 
     text = log.read_text()
     stamp = text.partition('"timestamp":')[2].partition(",")[0].partition("}")[0]
     log.write_text(text.replace(f'"timestamp":{stamp}', f'"timestamp":{FAR_FUTURE // 1000}'))
-    [chunk] = DeltaConnector(SOURCE, str(tmp_path / "t")).pending([])
+    [chunk] = DeltaConnector(SOURCE, str(tmp_path / "t")).list_pending([])
     assert chunk.arrived_at <= now() + CLOCK_SLACK
 
 

@@ -14,7 +14,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
-from tidemark_streaming.ingest.ingest import furnish, ingest
+from tidemark_streaming.ingest.ingest import fill_lookup_tables, ingest
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class GrowingConnector:
     source: Source
     bytes: int
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [Chunk("{}", 0, bytes=self.bytes)] if not timeline else []
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
@@ -69,8 +69,8 @@ def test_an_interrupted_load_of_a_lookup_table_is_completed_later(
     with monkeypatch.context() as dying:
         dying.setattr(Warehouse, "append_rows", killed)
         with pytest.raises(KeyboardInterrupt):
-            furnish(warehouse, ingestion)
+            fill_lookup_tables(warehouse, ingestion)
     assert warehouse.read_frame("places").count() == 0
     for _ in range(2):
-        furnish(warehouse, ingestion)
+        fill_lookup_tables(warehouse, ingestion)
         assert warehouse.read_frame("places").count() == 2

@@ -29,7 +29,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest import ingest as module
-from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.ingest import follow_source, ingest
 from tidemark_streaming.ingest.ingest_record import Ingest
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.snapshot.staleness import find_stale_source
@@ -81,7 +81,7 @@ class Follower:
     def _run(self) -> None:
         try:
             self._wait()
-            for _ in follow(*self._arguments):
+            for _ in follow_source(*self._arguments):
                 pass
         except BaseException as error:
             self.error = error

@@ -113,7 +113,7 @@ def test_files_are_masked_before_anything_is_written(
         columns = warehouse.read_schema(PEOPLE.dead_letters_table).names
         standing = dead_letters.read_dead_letters(Snapshot(settings), PEOPLE, columns)
         with pytest.raises(DataError, match="put the corrected rows in a new file"):
-            dead_letters.replay(warehouse, files, standing)
+            dead_letters.reprocess_letters(warehouse, files, standing)
 
 
 def write(path: Path, first: int, **more: Any) -> None:  # noqa: ANN401 (the writer's own)
@@ -164,7 +164,7 @@ def test_unsafe_partitions_and_masks_of_nested_columns_are_refused(tmp_path: Pat
     )
     for source in (PEOPLE, renamed):
         with pytest.raises(DefinitionError, match=sentence):
-            DeltaConnector(source, str(tmp_path / "people")).pending([])
+            DeltaConnector(source, str(tmp_path / "people")).list_pending([])
     columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
     source = replace(PEOPLE, columns=columns, mask={"of": Tokenize()})
     for connector in (DeltaConnector, lambda source, path: FileConnector(source, Path(path))):

@@ -19,7 +19,7 @@ class Polls:
         """Return the silence at each heartbeat that is due, in seconds; None if none is due."""
         found = list[float | None]()
         for self.now in seconds:
-            silent = self.silence.poll()
+            silent = self.silence.record_empty_poll()
             found.append(None if silent is None else silent / SECOND)
         return found
 
@@ -32,7 +32,7 @@ def test_silence_begins_with_the_first_poll_that_finds_nothing() -> None:
     polls = Polls()
     assert polls.at(0, 10, 25) == [None, 10, 25]
     # Data, or an outage: nobody knows what happened in the meantime.
-    polls.silence.end()
+    polls.silence.end_silence()
     assert polls.at(1_000, 1_009, 1_010) == [None, None, 10]
 
 

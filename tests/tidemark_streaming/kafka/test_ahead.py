@@ -47,12 +47,12 @@ class Slow:
 def test_a_prefetched_read_runs_once_in_another_thread() -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
-    ahead.begin(["1", "2"])
+    ahead.begin_read(["1", "2"])
     assert slow.asked.wait(60)
     slow.may.set()
-    assert ahead.take(["1", "2"]) == 3
+    assert ahead.take_result(["1", "2"]) == 3
     assert slow.reads == [("12", False)]
-    assert ahead.take(["1", "2"]) == 3
+    assert ahead.take_result(["1", "2"]) == 3
     assert slow.reads[1:] == [("12", True)]
 
 
@@ -60,11 +60,11 @@ def test_a_prefetched_read_runs_once_in_another_thread() -> None:
 def test_a_prefetch_that_is_not_requested_is_cancelled(then: list[str]) -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
-    ahead.begin(["1"])
+    ahead.begin_read(["1"])
     assert slow.asked.wait(60)
-    ahead.begin(then)
+    ahead.begin_read(then)
     slow.may.set()
-    assert ahead.take(["3"]) == 3
+    assert ahead.take_result(["3"]) == 3
     assert slow.reads[0] == ("1", False)
     assert slow.reads[-1] == ("3", True)
 
@@ -73,10 +73,10 @@ def test_a_failed_prefetch_raises_when_its_result_is_taken() -> None:
     slow = Slow()
     slow.may.set()
     ahead = Prefetcher(slow)
-    ahead.begin(["!"])
+    ahead.begin_read(["!"])
     with pytest.raises(ValueError, match="gone"):
-        ahead.take(["!"])
-    assert ahead.take(["5"]) == 5
+        ahead.take_result(["!"])
+    assert ahead.take_result(["5"]) == 5
 
 
 @pytest.fixture
@@ -91,17 +91,17 @@ def interruptible() -> Iterator[None]:
 def test_an_interrupted_prefetch_is_cancelled() -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
-    ahead.begin(["1"])
+    ahead.begin_read(["1"])
     assert slow.asked.wait(60)
 
     def interrupted() -> None:
-        # On a busy machine, the signal may come as soon as `take` starts.
+        # On a busy machine, the signal may come as soon as `take_result` starts.
         Timer(0.2, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
-        ahead.take(["1"])
+        ahead.take_result(["1"])
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    ahead.begin([])
+    ahead.begin_read([])
     assert not slow.reading
 
 
@@ -112,13 +112,13 @@ def test_the_next_records_are_read_while_earlier_ones_are_ingested(
     topics.send(name, clicks(*range(30)), 0)
     topics.send(name, clicks(*range(30, 60)), 1)
     read: list[str] = []
-    usual = KafkaConnector._in_memory
+    usual = KafkaConnector._read_in_memory
 
     def noted(connector: KafkaConnector, positions: Sequence[str], enough: Event) -> object:
         read.append(current_thread().name)
         return usual(connector, positions, enough)
 
-    monkeypatch.setattr(KafkaConnector, "_in_memory", noted)
+    monkeypatch.setattr(KafkaConnector, "_read_in_memory", noted)
     commits = list(ingest(warehouse, topics.connector(name, rows=7), batch=2))
     assert len(commits) == 5
     assert read[0] == main_thread().name

@@ -36,9 +36,9 @@ def test_a_load_balancer_without_brokers_is_a_retriable_outage(closing: int, pro
     client = {"security.protocol": protocol}
     if protocol == "SASL_SSL":
         client |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann", "sasl.password": "x"}
-    cluster = Cluster(f"127.0.0.1:{closing}", client, patience=2.0)
+    cluster = Cluster(f"127.0.0.1:{closing}", client, timeout=2.0)
     with pytest.raises(DataError, match="can't be read") as caught:
-        cluster.topics(["t"])
+        cluster.read_topics(["t"])
     assert caught.value.retriable
     assert "PLAINTEXT in the connector" not in str(caught.value)
 
@@ -51,7 +51,7 @@ def test_a_broker_without_tls_is_detected(topics: Topics, closing: int) -> None:
 
 def test_servers_without_a_port_use_the_default_port() -> None:
     with pytest.raises(DataError, match="Kafka at localhost can't be read") as caught:
-        Cluster("localhost", {}, patience=1.0).topics(["t"])
+        Cluster("localhost", {}, timeout=1.0).read_topics(["t"])
     assert caught.value.retriable
 
 

@@ -52,7 +52,7 @@ def servers() -> Iterator[str]:
 
 def records(servers: str, start: int = 0) -> pa.Table:
     asked = [{"notes": Topic("any", {0: (start, LAST + 1)})}]
-    return pa.concat_tables(Reader(servers, {}, "notes").read(asked, Event()))
+    return pa.concat_tables(Reader(servers, {}, "notes").read_records(asked, Event()))
 
 
 def test_unreadable_headers_become_null(servers: str) -> None:
@@ -81,9 +81,9 @@ def test_values_are_decoded_without_readable_headers(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The mock broker does not support topic IDs.
-    monkeypatch.setattr(Cluster, "ids", lambda *_: {})
+    monkeypatch.setattr(Cluster, "read_topic_ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
     connector = KafkaConnector(source, ["notes"], servers=servers, correlation="trace")
     asked = to_json({"notes": Topic("any", {0: (1, LAST + 1)})})
-    rows, _ = connector._in_memory([asked], Event())
+    rows, _ = connector._read_in_memory([asked], Event())
     assert rows["correlation_id"].to_pylist() == [f"notes-0-{n}" for n in range(1, LAST + 1)]

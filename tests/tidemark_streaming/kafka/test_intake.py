@@ -50,7 +50,7 @@ def ordered(rows: pa.Table) -> list[dict[str, object]]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
     """Return a list that gets the requested fields of each read. Batches have seven records."""
     found: list[Collection[str]] = []
-    whole = Reader.read
+    whole = Reader.read_records
 
     def read(
         self: Reader, pieces: Sequence[Position], enough: Event, wanted: Collection[str] = ()
@@ -58,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
         found.append(wanted)
         return whole(self, pieces, enough, wanted or SCHEMA.names)
 
-    monkeypatch.setattr(Reader, "read", read)
+    monkeypatch.setattr(Reader, "read_records", read)
     monkeypatch.setattr(thresholds, "KAFKA_POLL_RECORDS", 7)
     return found
 
@@ -72,13 +72,13 @@ def test_only_needed_fields_of_valid_records_are_read(
         numbers = range(100 * first, 100 * first + 20)
         topics.send(name, clicks(*numbers), partition, key=b"k", at=int(time.time()))
     connector = topics.connector(*names, source=source, rows=11)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     assert len(chunks) == 6
     rows = connector.read(spark, chunks)
     assert len(asked) == 1
     assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
-    pieces = [position.parse(c.position) for c in chunks]
-    whole = pa.concat_tables(connector._reader.read(pieces, Event()))
+    pieces = [position.parse_position(c.position) for c in chunks]
+    whole = pa.concat_tables(connector._reader.read_records(pieces, Event()))
     assert ordered(rows) == ordered(decode_records(whole, source, Json(), None))
     assert len(rows) == 60
 
@@ -88,7 +88,7 @@ def test_records_are_read_whole_while_dead_letters_occur(
 ) -> None:
     name = topics.create()
     connector, start = topics.connector(name, source=PLAIN), 0
-    known = Cluster(topics.servers, {}).ids([name])[name]
+    known = Cluster(topics.servers, {}).read_topic_ids([name])[name]
 
     def whole(values: list[bytes]) -> list[bool]:
         """Return, for each read of these records, whether it was of whole records."""
@@ -97,7 +97,7 @@ def test_records_are_read_whole_while_dead_letters_occur(
         topics.send(name, values)
         begun = {name: position.Topic(known, {0: (start, start + len(values))})}
         start += len(values)
-        rows, _ = connector._in_memory([position.to_json(begun)], Event())
+        rows, _ = connector._read_in_memory([position.to_json(begun)], Event())
         assert len(values) == len(rows)
         return [wanted == SCHEMA.names for wanted in asked]
 

@@ -28,8 +28,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 from tidemark_streaming.ingest.arrival_facts import MIN_UNUSABLE_ROWS, UnusableArrivalError
-from tidemark_streaming.ingest.dead_letters import replay
-from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.dead_letters import reprocess_letters
+from tidemark_streaming.ingest.ingest import follow_source, ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 
 
@@ -101,7 +101,7 @@ import json
 import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.dead_letters import replay
+from tidemark_streaming.ingest.dead_letters import reprocess_letters
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 from helpers.kafka.topics import Topics
@@ -225,7 +225,7 @@ def test_a_second_loss_stops_a_following_ingest(warehouse: Warehouse, topics: To
     bring(warehouse, topics.connector(name))
     topics.send(name, clicks(1, 2))
     topics.forget(name, before=3)
-    following = follow(warehouse, topics.connector(name, accept_loss=True))
+    following = follow_source(warehouse, topics.connector(name, accept_loss=True))
     (first,) = next(following).arrivals
     assert (first.rows, len(skipped_losses(first.position))) == (0, 1)
     topics.send(name, clicks(3))
@@ -248,12 +248,12 @@ def test_an_accepted_loss_does_not_cover_later_losses_before_its_commit(
     topics.send(name, clicks(1, 2, 3))
     topics.forget(name, before=2)
     connector = topics.connector(name, accept_loss=True)
-    assert connector.pending(timeline) == [
-        replace(c, arrived_at=ANY) for c in connector.pending(timeline)
+    assert connector.list_pending(timeline) == [
+        replace(c, arrived_at=ANY) for c in connector.list_pending(timeline)
     ]
     topics.forget(name, before=3)
     with pytest.raises(DataError, match=rf"offsets 1 to 2 of {name}-0"):
-        connector.pending(timeline)
+        connector.list_pending(timeline)
 
 
 def test_records_deleted_between_poll_and_read_are_reported(
@@ -262,7 +262,7 @@ def test_records_deleted_between_poll_and_read_are_reported(
     name = topics.create()
     topics.send(name, clicks(0, 1, 2))
     connector = topics.connector(name)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     topics.forget(name, before=2)
     with pytest.raises(DataError, match=f"deleted records of {name}-0 while they were read"):
         connector.read(warehouse.spark, chunks)
@@ -293,9 +293,9 @@ def test_a_partition_that_ends_before_its_position_is_reported(
     further = replace(arrival, position=arrival.position.replace("[0,2]", "[0,5]"))
     message = f"{name}-0 ends at offset 2, but was already read up to 5"
     with pytest.raises(DataError, match=message):
-        topics.connector(name).pending([further])
+        topics.connector(name).list_pending([further])
     connector = topics.connector(name, accept_loss=True)
-    (chunk,) = connector.pending([further])
+    (chunk,) = connector.list_pending([further])
     assert skipped_losses(chunk.position) == [message]
     assert '"offsets": {"0": [2, 2]}' in chunk.position
 
@@ -339,7 +339,7 @@ def test_a_topic_recreated_between_poll_and_read_is_detected(
     name = topics.create()
     topics.send(name, clicks(0, 1))
     connector = topics.connector(name)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     topics.delete(name)
     topics.create(name=name)
     topics.send(name, clicks(2, 3))
@@ -420,7 +420,7 @@ def test_only_committed_transactions_are_read(warehouse: Warehouse, topics: Topi
     topics.settled(name)
     *_, newest = bring(warehouse, topics.connector(name))
     assert numbers(warehouse) == [0, 1, 4, 5]
-    assert topics.connector(name).lag(newest.position).waiting == {(name, 0): 0}
+    assert topics.connector(name).measure_lag(newest.position).waiting == {(name, 0): 0}
 
 
 @pytest.mark.nightly
@@ -439,7 +439,7 @@ def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
     connector = topics.connector(name, client={"isolation.level": "read_uncommitted"})
     bring(warehouse, connector)
     assert numbers(warehouse) == [0, 1]
-    assert connector.lag(None).waiting == {(name, 0): 3}
+    assert connector.measure_lag(None).waiting == {(name, 0): 3}
     producer.abort_transaction()
     bring(warehouse, connector)
     assert numbers(warehouse) == [0, 1]
@@ -471,7 +471,7 @@ def test_records_sent_after_a_poll_are_not_in_its_arrival(
     producer.commit_transaction()
     topics.settled(name)
     connector = topics.connector(name)
-    chunks = connector.pending([])
+    chunks = connector.list_pending([])
     topics.send(name, clicks(1))
     assert connector.read(warehouse.spark, chunks)["n"].to_pylist() == [0]
     bring(warehouse, connector)
@@ -488,7 +488,7 @@ def test_records_removed_by_compaction_are_skipped(warehouse: Warehouse, topics:
     connector, deadline = topics.connector(name), time.monotonic() + 60
     while True:
         topics.send(name, clicks(5), key=b"last")
-        chunks = connector.pending([])
+        chunks = connector.list_pending([])
         rows = connector.read(warehouse.spark, chunks)["n"].to_pylist()
         if 0 not in rows or time.monotonic() > deadline:
             break
@@ -583,7 +583,7 @@ def test_a_corrected_dead_letter_keeps_its_kafka_metadata(
     letters = warehouse.load_rows(CLICKS.dead_letters_table)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array(clicks(3), pa.binary()))
-    assert replay(warehouse, connector, mended).brought == 1
+    assert reprocess_letters(warehouse, connector, mended).brought == 1
     (row,) = warehouse.read_frame(CLICKS.log_table).collect()
     assert (row.n, row.arrival, row.position) == (3, 1, 0)
     assert (row.kafka_topic_partition, row.kafka_offset) == (f"{name}-1", 0)

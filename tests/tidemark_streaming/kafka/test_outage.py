@@ -31,7 +31,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.sink.follow import follow
+from tidemark_streaming.sink.follow import follow_asset
 from tidemark_streaming.sink.writer import PublishResult
 
 # Brokers are down for longer than clients wait, which is a minute.
@@ -103,7 +103,9 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     incremental(warehouse, asset)
     ended, out, failures = threading.Event(), list[PublishResult](), list[TidemarkError]()
     way_out = threading.Thread(
-        target=follow, args=(warehouse, asset, ended, out.append, failures.append), daemon=True
+        target=follow_asset,
+        args=(warehouse, asset, ended, out.append, failures.append),
+        daemon=True,
     )
     way_out.start()
     until(lambda: out)
@@ -190,7 +192,7 @@ def test_a_truncated_response_is_an_outage_and_not_an_offset(
     name = topics.create(partitions=2)
 
     def asked(patience: float = 1.0) -> dict[str, Topic]:
-        return Cluster(topics.servers, {}, patience).topics([name])
+        return Cluster(topics.servers, {}, patience).read_topics([name])
 
     # The broker may have only just resumed, and may still send responses to others.
     there = asked(PATIENCE)

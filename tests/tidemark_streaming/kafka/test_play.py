@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.connector import Excerpt
-from tidemark_streaming.ingest.play import play as play_files
+from tidemark_streaming.ingest.play import play_files as play_files
 from tidemark_streaming.kafka import play
 from tidemark_streaming.kafka.cluster import Cluster
 
@@ -54,7 +54,7 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     def fail(*_: object) -> None:
         raise ConflictError("killed")
 
-    begun = play.play(warehouse, ingestion, place, PART)
+    begun = play.play_through_topic(warehouse, ingestion, place, PART)
     list(islice(begun, 5))
     # The sixth span is in the topic but not in the event log.
     monkeypatch.setattr(Log, "append_arrivals", fail)
@@ -64,9 +64,9 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     log = Log(warehouse, flights)
     assert len(log.read_timeline()) == 5
     rest = Excerpt(start="2013-01-01T15:00:00Z", end="2013-01-03T00:00:00Z", span="3 hours")
-    assert [c.arrivals[0].arrival for c in play.play(warehouse, ingestion, place, rest)] == [
-        *range(5, 16)
-    ]
+    assert [
+        c.arrivals[0].arrival for c in play.play_through_topic(warehouse, ingestion, place, rest)
+    ] == [*range(5, 16)]
     assert [told(a) for a in log.read_timeline()] == [told(a) for a in files]
     assert any(a.rows == 0 for a in files)
     assert events(shared).exceptAll(events(warehouse)).isEmpty()
@@ -88,7 +88,7 @@ def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Top
         """Abort the transaction one second after the span was written behind it."""
         all_there = Cluster(topics.servers, {"isolation.level": "read_uncommitted"})
         deadline = time.monotonic() + 60
-        while all(last == 1 for _, last in all_there.topics([name])[name].offsets.values()):
+        while all(last == 1 for _, last in all_there.read_topics([name])[name].offsets.values()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(1)
@@ -96,7 +96,9 @@ def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Top
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(end)
-        (commit,) = play.play(warehouse, ingestion, place, Excerpt(days=1, span="1 day"))
+        (commit,) = play.play_through_topic(
+            warehouse, ingestion, place, Excerpt(days=1, span="1 day")
+        )
         ended.result()
     assert commit.arrivals[0].rows > 100
 
@@ -104,7 +106,11 @@ def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Top
 def test_a_source_played_through_kafka_cannot_be_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
-    list(play.play(warehouse, ingestion, stage(topics), Excerpt(days=1, span="12 hours")))
+    list(
+        play.play_through_topic(
+            warehouse, ingestion, stage(topics), Excerpt(days=1, span="12 hours")
+        )
+    )
     sentence = "Arrival 1 of 'flights' came through Kafka, so playing the recording as files"
     with pytest.raises(DataError, match=sentence):
         list(play_files(warehouse, ingestion, tmp_path, PART))
@@ -117,4 +123,4 @@ def test_unreachable_brokers_are_reported(
     monkeypatch.setattr(play, "TIMEOUT_SECONDS", 0.5)
     nowhere = play.Stage("127.0.0.1:1", "flights", "origin")
     with pytest.raises(DataError, match=r"Kafka at 127\.0\.0\.1:1 can't be read"):
-        list(play.play(warehouse, ingestion, nowhere, PART))
+        list(play.play_through_topic(warehouse, ingestion, nowhere, PART))

@@ -241,7 +241,7 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = standing.column_names.index("bytes")
     mended = standing.set_column(place, "bytes", pa.array([good] * 3, pa.binary()))
-    assert dead_letters.replay(warehouse, orders, mended).brought == 3
+    assert dead_letters.reprocess_letters(warehouse, orders, mended).brought == 3
     assert found(engine.home) == []
 
 
@@ -256,7 +256,7 @@ def test_a_corrected_dead_letter_is_masked(
     letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
-    assert dead_letters.replay(warehouse, connector(topics, name), mended).brought == 1
+    assert dead_letters.reprocess_letters(warehouse, connector(topics, name), mended).brought == 1
     assert found(engine.home) == []
 
 
@@ -342,7 +342,7 @@ class Plain:
 
     source = ORDERS
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         raise AssertionError("It is not asked.")
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:

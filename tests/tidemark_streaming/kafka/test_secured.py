@@ -109,10 +109,10 @@ def test_a_password_can_be_read_from_a_private_file(broker: Secured, tmp_path: P
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
     file.chmod(0o600)
-    (chunk,) = connector(broker, password=f"file:{file}").pending([])
+    (chunk,) = connector(broker, password=f"file:{file}").list_pending([])
     assert chunk.rows == 2
     file.chmod(0o640)
-    sentence = refused(lambda: connector(broker, password=f"file:{file}").pending([]))
+    sentence = refused(lambda: connector(broker, password=f"file:{file}").list_pending([]))
     assert f"'{file}' has the mode 0640" in sentence
 
 
@@ -172,14 +172,14 @@ def test_wrong_client_settings_are_reported_within_seconds(
     client = broker.client("ann", **{"sasl.password": secret("env:ANN"), **told})
     client = {name: value for name, value in client.items() if value is not None}
     wrong = KafkaConnector(CLICKS, ["open"], servers=broker.servers, client=client)
-    assert sentence.format(other=other) in refused(lambda: wrong.pending([]))
+    assert sentence.format(other=other) in refused(lambda: wrong.list_pending([]))
 
 
 def test_a_broker_without_tls_is_reported(broker: Secured) -> None:
     wrong = KafkaConnector(
         CLICKS, ["open"], servers=broker.admin.servers, client=connector(broker).client
     )
-    told = refused(lambda: wrong.pending([]))
+    told = refused(lambda: wrong.list_pending([]))
     assert "does not use TLS, but security.protocol is SASL_SSL. Set it to SASL_PLAINTEXT" in told
 
 
@@ -194,9 +194,9 @@ def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Se
                 broker.admin.create(name=name)
         to = writer(broker, topic, rights)
         asset = replace(PER_MINUTE, accumulation="retracting", sink=to)
-        assert SinkWriter(warehouse, asset).publish().transactions == 1
+        assert SinkWriter(warehouse, asset).publish_changes().transactions == 1
         # Another process finds the position in the topic.
-        assert SinkWriter(warehouse, asset).publish().transactions == 0
+        assert SinkWriter(warehouse, asset).publish_changes().transactions == 0
         sent = records(broker.admin.servers, topic)
         assert len([value for _, _, value in sent if "reset" not in value]) == windows > 0
 
@@ -229,9 +229,9 @@ def test_a_missing_right_of_a_sink_is_reported(broker: Secured, lacks: str, sent
     broker.admin.send(f"{topic}_positions", [position.to_json()], key=b"per_minute")
 
     def emit() -> None:
-        channel.position()
-        channel.open()
-        channel.send([Record(b"k", b"v", 0)], lambda: position)
+        channel.read_position()
+        channel.open_producer()
+        channel.send_transaction([Record(b"k", b"v", 0)], lambda: position)
 
     told = refused(emit)
     assert sentence.format(topic) in told
@@ -248,27 +248,27 @@ def by_certificate(broker: Secured, *files: Path, **more: Secret) -> KafkaConnec
 
 def test_a_client_can_authenticate_by_its_certificate(broker: Secured, tmp_path: Path) -> None:
     bob = broker.authority.client("bob")
-    told = refused(lambda: by_certificate(broker, *bob).pending([]))
+    told = refused(lambda: by_certificate(broker, *bob).list_pending([]))
     assert "topic 'open' does not exist, or this client's user may not read it" in told
     broker.allow("CN=bob", "open")
-    (chunk,) = by_certificate(broker, *bob).pending([])
+    (chunk,) = by_certificate(broker, *bob).list_pending([])
     assert chunk.rows >= 2
     locked = broker.authority.client("bob", PASSWORD)
-    (chunk,) = by_certificate(broker, *locked, **{"ssl.key.password": secret("env:ANN")}).pending(
-        []
-    )
+    (chunk,) = by_certificate(
+        broker, *locked, **{"ssl.key.password": secret("env:ANN")}
+    ).list_pending([])
     assert chunk.rows >= 2
     for files in ((), Authority(tmp_path, "other").client("bob")):
-        told = refused(lambda files=files: by_certificate(broker, *files).pending([]))
+        told = refused(lambda files=files: by_certificate(broker, *files).list_pending([]))
         assert "requires a client certificate, and this client has none" in told
     bob[1].chmod(0o640)
-    told = refused(lambda: by_certificate(broker, *bob).pending([]))
+    told = refused(lambda: by_certificate(broker, *bob).list_pending([]))
     assert f"'{bob[1]}' has the mode 0640" in told
 
 
 @pytest.mark.parametrize("topic", ["shut", "none"])
 def test_an_unauthorized_topic_is_reported(broker: Secured, topic: str) -> None:
-    told = refused(lambda: connector(broker, topic).pending([]))
+    told = refused(lambda: connector(broker, topic).list_pending([]))
     assert f"topic '{topic}' does not exist, or the user 'ann' may not read it" in told
 
 
@@ -372,7 +372,7 @@ def test_a_rejection_is_retriable_only_briefly_after_an_authentication(
             brokers.record_response()
         reason = "localhost:1: SASL authentication error: invalid credentials"
         brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, reason))
-        found = brokers.rejection()
+        found = brokers.explain_rejection()
         assert found is not None
         assert "the broker rejects the user 'ann'" in str(found)
         return found

@@ -46,7 +46,7 @@ def test_the_consumer_lag_is_reported_by_partition(
     watching = watcher(settings, connector)
     topics.send(name, clicks(*range(5)), 0)
     topics.send(name, [*clicks(1), b'{"n": 2, "other": 3}'], 1)
-    assert connector.lag(None).waiting == {(name, 0): 5, (name, 1): 2}
+    assert connector.measure_lag(None).waiting == {(name, 0): 5, (name, 1): 2}
     list(ingest(warehouse, connector))
     topics.send(name, clicks(3, 4, 5), 1)
     seen = watching.read()
@@ -85,7 +85,7 @@ def test_silent_brokers_are_reported_and_do_not_block(
 ) -> None:
     connector = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(DataError, match="can't be read"):
-        connector.lag(None, 0.5)
+        connector.measure_lag(None, 0.5)
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
     monkeypatch.setattr(polls, "EVERY", 0.0)
     watching = watcher(settings, connector)
@@ -96,7 +96,7 @@ def test_silent_brokers_are_reported_and_do_not_block(
     deadline = time.monotonic() + 60
     while "has not responded yet" in (_backlog(watching).trouble or ""):
         assert time.monotonic() < deadline
-    with held(monkeypatch, KafkaConnector, "lag") as waiting:
+    with held(monkeypatch, KafkaConnector, "measure_lag") as waiting:
         # A poll that waited for the next response would take longer than the response is held back.
         monkeypatch.setattr(polls, "BROKER_SECONDS", LONG)
         while not waiting.asked.is_set():
@@ -124,7 +124,7 @@ def test_the_known_lag_is_cleared_when_brokers_become_silent(
             return Lag(answers.pop(), [])
         raise DataError("Kafka at nowhere can't be read.")
 
-    monkeypatch.setattr(KafkaConnector, "lag", lag)
+    monkeypatch.setattr(KafkaConnector, "measure_lag", lag)
     connector, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
     assert asked.get_backlog(connector, None).waiting == {("clicks", 0): 7}
     deadline = time.monotonic() + 60

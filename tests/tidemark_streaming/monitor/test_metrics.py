@@ -262,17 +262,17 @@ def test_unchanged_tables_are_not_read_again(
     land_some(Path(settings.landing) / SOURCE.name, 3)
     bring(warehouse, settings)
     run_all(warehouse, by_minute)
-    monkeypatch.setattr(tables, "REST", 0)
+    monkeypatch.setattr(tables, "PAUSE_FACTOR", 0)
     settle(settings)
     watcher, opened = Monitor(settings), list[str]()
     first = scraped(watcher)
-    plain = tables.Tables.open
+    plain = tables.Tables.open_table
 
     def counted(self: tables.Tables, table: str) -> Any:  # noqa: ANN401 (deltalake's table)
         opened.append(table)
         return plain(self, table)
 
-    monkeypatch.setattr(tables.Tables, "open", counted)
+    monkeypatch.setattr(tables.Tables, "open_table", counted)
     assert summed(scraped(watcher), "tidemark_source_events_total") > 0
     assert opened == []
     land(
@@ -294,7 +294,7 @@ def test_a_runs_arrivals_are_read_while_the_timeline_rests(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The timeline rests for minutes, regardless of the ledger.
-    looked, came = tables.Tables.of(settings, rest=500), Timeline("readings")
+    looked, came = tables.Tables.of_database(settings, pause_factor=500), Timeline("readings")
     told = Ledger({"one": came})
 
     def happened(number: int) -> None:
@@ -309,16 +309,16 @@ def test_a_runs_arrivals_are_read_while_the_timeline_rests(
     read = came.read_now
     with monkeypatch.context() as patch:
         patch.setattr(came, "read_now", slow)
-        came.read(looked)
-    looked.rest = 0
-    told.read(looked)
+        came.read_new_rows(looked)
+    looked.pause_factor = 0
+    told.read_new_rows(looked)
     happened(1)
-    came.read(looked)
+    came.read_new_rows(looked)
     assert came.count == 1, "it does not rest"
     deadline = time.monotonic() + 60
     while came.count < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-        told.read(looked)
+        told.read_new_rows(looked)
     assert came.count == 2
 
 
@@ -329,9 +329,13 @@ def test_latency_buckets_differ_by_at_most_a_quarter() -> None:
     seen = Histogram(LATENCIES)
     for latency in (1.4, 1.4, 2.3):
         seen.observe(latency)
-    counts = dict(seen.buckets())
+    counts = dict(seen.cumulated_buckets())
     assert (counts["1.25"], counts["1.5"], counts["2.25"], counts["2.5"]) == (0, 2, 2, 3)
-    assert len(Runs().from_event.buckets()) == len(Runs().from_arrival.buckets()) == len(counts)
+    assert (
+        len(Runs().from_event.cumulated_buckets())
+        == len(Runs().from_arrival.cumulated_buckets())
+        == len(counts)
+    )
 
 
 def test_an_empty_home_has_metrics(tmp_path: Path) -> None:
@@ -393,7 +397,7 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
 def test_stream_metrics_follow_the_supervisor(tmp_path: Path, engine: Settings) -> None:
     settings = engine.model_copy(update={"database": "streams_told", "domains": ("watched",)})
     now = time.time_ns() // 1000
-    request = desired_streams.request(settings, "by_minute")
+    request = desired_streams.request_stream(settings, "by_minute")
     try:
         found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 0
@@ -409,7 +413,7 @@ def test_stream_metrics_follow_the_supervisor(tmp_path: Path, engine: Settings) 
             found = scraped(Monitor(settings))
             assert value(found, "tidemark_stream_up", asset="by_minute") == 0
     finally:
-        desired_streams.cancel(settings, "by_minute")
+        desired_streams.cancel_request(settings, "by_minute")
     assert summed(scraped(Monitor(settings)), "tidemark_stream_up") == 0
 
 

@@ -71,7 +71,7 @@ def test_a_topics_lag_in_versions_is_reported(
         str(DeltaTable(table).metadata().id),
         time.time_ns(),
     )
-    way.open()
+    way.open_producer()
     there = way.find_topic()
     assert there is not None
 
@@ -84,9 +84,9 @@ def test_a_topics_lag_in_versions_is_reported(
             version_id=identity,
         )
 
-    way.send([], lambda: committed(1))
+    way.send_transaction([], lambda: committed(1))
     seen(watching, lambda found: behind(found) == 1)
-    way.send([], lambda: committed(2))
+    way.send_transaction([], lambda: committed(2))
     found = seen(watching, lambda found: behind(found) == 0)
     assert value(found, "tidemark_sink_lag_seconds", **own) == 0
     shown = page.create_page_data(watching.read(), "tidemark", 1)["sinks"]
@@ -100,7 +100,7 @@ def test_a_topics_lag_in_versions_is_reported(
         return up, sink["state"], sink["error"]
 
     assert kept() == (None, None, None)
-    with foreground.running(settings, SINK, asset.name) as entry:
+    with foreground.record_running(settings, SINK, asset.name) as entry:
         assert kept() == (1, "running", None)
         entry.mark_waiting(DataError("The brokers are gone."))
         assert kept() == (0, "waiting", "The brokers are gone.")
@@ -145,18 +145,18 @@ def test_streams_and_ingests_of_running_commands_are_reported(
         return [(s["state"], s["keptBy"], s["error"]) for s in streams]
 
     assert now() == (None, None, None)
-    with foreground.running(settings, STREAM, one.name) as entry:
+    with foreground.record_running(settings, STREAM, one.name) as entry:
         assert now() == (1, None, None)
         entry.mark_waiting(DataError("The engine has exited."))
         assert now() == (0, None, None)
-        entry.mark_healthy(again=True)
+        entry.mark_healthy(is_restart=True)
         assert now() == (1, None, None)
         again = scraped(watching)
         assert value(again, "tidemark_stream_restarts_total", asset=one.name) == 1
         assert shown()[0] == ("running", "stream", None)
     assert now() == (None, None, None), "it was ended on purpose"
     both = (one.name, "two")
-    with foreground.running(settings, INGEST, "clicks", both):
+    with foreground.record_running(settings, INGEST, "clicks", both):
         assert now() == (1, 1, 0), "no ingest is at work yet"
         with hold_work(worker_records(settings.warehouse, settings.database), "ingest", "clicks"):
             assert now() == (1, 1, 1)

@@ -40,7 +40,7 @@ def one(type_: object, **more: object) -> dict[str, Any]:
 
 def decoded(payload: Avro, values: list[bytes], column: str) -> list[Any]:
     """Return the value of `x`, or the reason of a dead letter, of each record."""
-    events = payload.decode(pa.chunked_array([pa.array(values, pa.binary())]), {"x": column})
+    events = payload.decode_values(pa.chunked_array([pa.array(values, pa.binary())]), {"x": column})
     found = events.columns["x"]
     if pa.types.is_timestamp(found.type):
         found = found.cast(pa.int64())
@@ -111,7 +111,7 @@ def same(one_: Any, other: Any) -> bool:  # noqa: ANN401 (any value)
 def test_values_are_those_of_another_reader(drawn: tuple[Any, Any]) -> None:
     schema, content = one(drawn[0]), avro(one(drawn[0]), {"x": drawn[1]})
     theirs = fastavro.schemaless_reader(io.BytesIO(content), fastavro.parse_schema(schema), None)
-    assert same(Avro(json.dumps(schema)).event(content), theirs)
+    assert same(Avro(json.dumps(schema)).decode_event(content), theirs)
 
 
 PROMOTED = ["int", "long", "float", "double", "string", "bytes", "boolean", "null"]
@@ -149,7 +149,7 @@ def test_values_are_resolved_as_by_another_reader(
         assert reason.startswith("The record was written with schema 1 and can't be resolved to")
         assert "because the field 'x' was written as" in reason
         return
-    mine = payload.event(content)["x"]
+    mine = payload.decode_event(content)["x"]
     # The other reader takes the first fitting branch, not the one of the same type.
     assert same(mine, theirs["x"] if len(reads) == 1 or kind not in reads else value)
 
@@ -246,7 +246,7 @@ def test_the_items_of_all_blocks_are_counted() -> None:
     block = avro({"type": "array", "items": "null"}, [None] * (MAX_ITEMS // 2))[:-1]
     payload = Avro(json.dumps(one({"type": "array", "items": "null"})))
     assert decoded(payload, [block * 3 + b"\0"], "ARRAY<STRING>") == [bound]
-    assert len(payload.event(block * 2 + b"\0")["x"]) == MAX_ITEMS
+    assert len(payload.decode_event(block * 2 + b"\0")["x"]) == MAX_ITEMS
 
 
 TIMES = [
@@ -355,7 +355,7 @@ from decimal import Decimal
 schemaless_writer(stream, parse_schema(record(wide)), {"x": Decimal("1234567.89")})
 narrow = record({**wide, "precision": 4})
 theirs = schemaless_reader(io.BytesIO(stream.getvalue()), parse_schema(narrow), None)["x"]
-print(theirs, Avro(json.dumps(narrow)).event(stream.getvalue())["x"])
+print(theirs, Avro(json.dumps(narrow)).decode_event(stream.getvalue())["x"])
 """
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

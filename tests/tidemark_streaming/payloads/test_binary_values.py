@@ -89,7 +89,7 @@ def test_avro_values_are_exact_or_dead_letters(kind: str, data: st.DataObject) -
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": written}]}
     drawn = data.draw(st.lists(values, min_size=1, max_size=10))
     records = pa.chunked_array([pa.array([avro(schema, {"x": v}) for v in drawn], pa.binary())])
-    events = Avro(json.dumps(schema)).decode(records, {"x": kind})
+    events = Avro(json.dumps(schema)).decode_values(records, {"x": kind})
     for n, (value, found) in enumerate(zip(drawn, events.columns["x"].to_pylist(), strict=True)):
         assert (n in events.reasons) != held(value, kind), (value, found)
         assert found is None if n in events.reasons else same(found, value, kind), (value, found)
@@ -100,7 +100,7 @@ def test_an_avro_timestamp_out_of_range_is_a_dead_letter(micros: int) -> None:
     written, plain = TYPES["TIMESTAMP"][0], {"type": "record", "name": "One"}
     value = avro({**plain, "fields": [{"name": "x", "type": "long"}]}, {"x": micros})
     form = Avro(json.dumps({**plain, "fields": [{"name": "x", "type": written}]}))
-    events = form.decode(pa.chunked_array([[value]], pa.binary()), {"x": "TIMESTAMP"})
+    events = form.decode_values(pa.chunked_array([[value]], pa.binary()), {"x": "TIMESTAMP"})
     assert (events.columns["x"].null_count, list(events.reasons)) == (1, [0])
 
 
@@ -118,7 +118,7 @@ def test_an_avro_decimal_has_all_digits_that_were_written(
     content = unscaled.to_bytes(size, "big", signed=True)
     value = content if written == "fixed" else bytes([2 * size]) + content
     form = Avro(json.dumps(schema))
-    events = form.decode(pa.chunked_array([[value]], pa.binary()), {"x": "DECIMAL(38,2)"})
+    events = form.decode_values(pa.chunked_array([[value]], pa.binary()), {"x": "DECIMAL(38,2)"})
     (found,) = events.columns["x"].to_pylist()
     exact = Decimal(f"{unscaled}e-{scale}")
     if abs(exact) < 10**36:
@@ -166,7 +166,7 @@ def test_protobuf_values_are_exact_or_dead_letters(
             setattr(one, kind, value)
         values.append(one.SerializeToString())
     records = pa.chunked_array([pa.array(values, pa.binary())])
-    events = Protobuf(descriptors, "one.One").decode(records, {kind: kind})
+    events = Protobuf(descriptors, "one.One").decode_values(records, {kind: kind})
     for n, (value, found) in enumerate(zip(drawn, events.columns[kind].to_pylist(), strict=True)):
         assert (n in events.reasons) != held(value, kind), (value, found)
         assert found is None if n in events.reasons else same(found, value, kind), (value, found)
@@ -181,7 +181,7 @@ def test_a_protobuf_timestamp_out_of_range_is_a_dead_letter(
     one = message(descriptors, "one.One")()
     one.TIMESTAMP.seconds, one.TIMESTAMP.nanos = seconds, nanos
     values = pa.chunked_array([[one.SerializeToString()]], pa.binary())
-    events = Protobuf(descriptors, "one.One").decode(values, {"TIMESTAMP": "TIMESTAMP"})
+    events = Protobuf(descriptors, "one.One").decode_values(values, {"TIMESTAMP": "TIMESTAMP"})
     assert (events.columns["TIMESTAMP"].null_count, list(events.reasons)) == (1, [0])
 
 
@@ -223,7 +223,7 @@ def test_parquet_and_delta_values_are_exact(
     else:
         write_deltalake(place, table)
         connector = DeltaConnector(SOURCE, str(place))
-    read = connector.read(spark, connector.pending([])[-1:])
+    read = connector.read(spark, connector.list_pending([])[-1:])
     rows_read = read if isinstance(read, pa.Table | DataFrame) else pa.concat_tables(read)
     found = fetch_rows(rows_read).sort_by("position")
     if DEAD in found.column_names:

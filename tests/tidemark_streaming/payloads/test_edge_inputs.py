@@ -13,7 +13,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.connector import DEAD
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.arrival_facts import observe
+from tidemark_streaming.ingest.arrival_facts import summarize_rows
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.payloads import Json
@@ -35,7 +35,7 @@ def from_file(path: Path, of: Source, folder: Path, before: bytes = b"") -> pa.T
     begin = header.index(b"\n") + 1 if form == "csv" else 0
     (folder / path.name).write_bytes(header[:begin] + before + header[begin:])
     connector = FileConnector(of, folder, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
-    rows = connector.read(NO_ENGINE, connector.pending([]))
+    rows = connector.read(NO_ENGINE, connector.list_pending([]))
     assert not isinstance(rows, pa.Table)
     return pa.concat_tables(cast("list[pa.Table]", rows))
 
@@ -88,7 +88,7 @@ def test_ambiguous_json_is_a_dead_letter(
     assert letters == [lines[n] for n in dead]
     # Dead letters do not advance the watermark.
     newest = max(e["at"] for e in events)  # pyright: ignore[reportArgumentType]
-    (facts,) = observe(of, rows, [], NO_ENGINE).values()
+    (facts,) = summarize_rows(of, rows, [], NO_ENGINE).values()
     assert facts.max_event_time == int(newest.timestamp()) * 1_000_000
     assert (facts.rows, facts.dead_letters) == (before + len(events), len(dead))
 
@@ -128,7 +128,7 @@ def test_a_dropped_column_is_not_decoded(tmp_path: Path) -> None:
     of = replace(source(n="INT", k="STRING"), mask={"n": Drop()})
     (tmp_path / "a.csv").write_text("2026-01-01,no number,a\n2026-01-01,1,b\n2026-01-01,c\n")
     connector = FileConnector(of, tmp_path, options={"timeZone": "UTC"})
-    rows = connector.read(NO_ENGINE, connector.pending([]))
+    rows = connector.read(NO_ENGINE, connector.list_pending([]))
     assert not isinstance(rows, pa.Table)
     found = pa.concat_tables(cast("list[pa.Table]", rows))
     assert (found["n"].to_pylist(), found["k"].to_pylist()) == ([None] * 3, ["a", "b", None])

@@ -92,7 +92,7 @@ COUNTS = pa.map_(pa.string(), pa.int64())
 
 def decode(payload: Payload, columns: Mapping[str, str], *values: bytes | None) -> list[Row]:
     records = pa.chunked_array([pa.array(values, pa.binary())])
-    events = payload.decode(records, columns)
+    events = payload.decode_values(records, columns)
     rows = pa.table(dict(events.columns)).to_pylist(maps_as_pydicts="strict")
     return [Row(**row, reason=events.reasons.get(n)) for n, row in enumerate(rows)]
 
@@ -175,8 +175,8 @@ def test_a_value_of_another_type_is_never_truncated(
 )
 def test_values_of_another_type_are_never_coerced(value: object, kind: pa.DataType) -> None:
     with pytest.raises((pa.ArrowException, TypeError, ValueError, OverflowError)):
-        payload._array([value], kind)
-    assert payload._array([None], kind).to_pylist() == [None]
+        payload._convert_array([value], kind)
+    assert payload._convert_array([None], kind).to_pylist() == [None]
 
 
 def test_the_decoder_masks_values_and_drops_undecodable_bytes() -> None:
@@ -263,7 +263,7 @@ def test_every_kind_of_recursive_schema_is_detected(
     named = Avro(registry=registered.url)
     for avro_, head in ((Avro(json.dumps(schema)), b""), (named, struct.pack(">bI", 0, 1))):
         with pytest.raises(UndecodableError, match="more than 100 levels of nested records"):
-            avro_.event(head + step * 20_000)
+            avro_.decode_event(head + step * 20_000)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_each_schema_is_requested_once_from_the_registry(registered: Registered)
         assert rows[-1].reason == "There is no schema with the record's schema ID 5."
     assert registered.asked == ["/schemas/ids/1", "/schemas/ids/5"]
     registry = Registry(registered.url)
-    assert registry.schema(1) is registry.schema(1)
+    assert registry.find_schema(1) is registry.find_schema(1)
     assert registered.asked[2:] == ["/schemas/ids/1"]
 
 
@@ -346,23 +346,23 @@ def test_schemas_are_requested_also_right_after_boot(
     monkeypatch.setattr(time, "monotonic", lambda: 1.0)
     (tmp_path / "1.avsc").write_text(json.dumps(SMALL))
     registry = Registry(tmp_path)
-    assert json.loads(registry.schema(1).text) == SMALL
+    assert json.loads(registry.find_schema(1).text) == SMALL
     # A missing schema is requested once, and again after half a minute.
     for _ in range(2):
         with pytest.raises(UndecodableError, match="no schema with the record's schema ID 2"):
-            registry.schema(2)
+            registry.find_schema(2)
         (tmp_path / "2.avsc").write_text(json.dumps(SMALL))
     monkeypatch.setattr(time, "monotonic", lambda: 31.1)
-    assert json.loads(registry.schema(2).text) == SMALL
+    assert json.loads(registry.find_schema(2).text) == SMALL
 
 
 def test_a_schema_file_that_can_not_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "1.avsc").mkdir()
     (tmp_path / "2.avsc").write_bytes(b"\xff")
     with pytest.raises(DataError, match=r"schema file '.*1.avsc' can't be read: is a directory\."):
-        Registry(tmp_path).schema(1)
+        Registry(tmp_path).find_schema(1)
     with pytest.raises(DataError, match=r"schema file '.*2.avsc' is not valid UTF-8 text\."):
-        Registry(tmp_path).schema(2)
+        Registry(tmp_path).find_schema(2)
 
 
 def test_a_schema_may_reference_others(registered: Registered) -> None:
@@ -389,7 +389,7 @@ def test_the_registrys_credentials_come_from_a_secret(
     registered.user = "ann:s3cret"
     monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY", registered.url)
     with pytest.raises(DataError, match=r"it denies access \(HTTP 401\); set schema_registry_auth"):
-        Registry().schema(1)
+        Registry().find_schema(1)
     monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY_AUTH", "env:REGISTRY_USER")
     monkeypatch.setenv("REGISTRY_USER", "ann:s3cret")
     (row,) = decode(Avro(), {"n": "BIGINT"}, avro(SMALL, {"n": 1}, 1))
@@ -419,20 +419,20 @@ def test_a_registry_failure_is_an_error_and_not_a_dead_letter(
     registered.later, begun = "5", time.monotonic()
     told = f"at {registered.url} does not return /schemas/ids/1: {reason}. No record is lost"
     with pytest.raises(DataError, match=told) as failed:
-        Registry(registered.url).schema(1)
+        Registry(registered.url).find_schema(1)
     assert failed.value.retriable == (answer[0] == 503)
     assert len(registered.asked) == (5 if answer[0] == 503 else 1)
     assert time.monotonic() - begun < 15
     # Transient failures are retried, and the schema is found once it exists.
     registered.has(1, SMALL)
-    assert json.loads(Registry(registered.url).schema(1).text) == SMALL
+    assert json.loads(Registry(registered.url).find_schema(1).text) == SMALL
 
 
 def test_an_unreachable_registry_is_reported_without_its_password() -> None:
     with pytest.raises(
         DataError, match=r"at http://127.0.0.1:1 does not .*can't be reached"
     ) as told:
-        Registry("http://ann:s3cret@127.0.0.1:1").schema(1)
+        Registry("http://ann:s3cret@127.0.0.1:1").find_schema(1)
     assert "s3cret" not in str(told.value)
 
 
@@ -442,14 +442,14 @@ def test_a_schema_unknown_to_the_registry_is_a_dead_letter(
 ) -> None:
     registered.answers["/schemas/ids/1"] = (404, {"error_code": code, "message": "not found"})
     with pytest.raises(UndecodableError, match="There is no schema with the record's schema ID 1"):
-        Registry(registered.url).schema(1)
+        Registry(registered.url).find_schema(1)
 
 
 @pytest.mark.parametrize("address", ["[::1", "host:8o81", "host:99999", "a b", ""])
 def test_an_invalid_registry_address_is_not_retried(address: str) -> None:
     told = f"at http://{address} does not return /schemas/ids/1: its address is not valid."
     with pytest.raises(DataError, match=re.escape(told)) as failed:
-        Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
+        Registry(f"http://ann:s3cret@{address}" if address else "http://").find_schema(1)
     assert not failed.value.retriable
     assert "s3cret" not in str(failed.value)
 
@@ -462,7 +462,7 @@ def test_a_missing_ca_file_is_not_retried(
         r"no file '/nowhere/ca.pem' of trusted certificates, which REQUESTS_CA_BUNDLE specifies\."
     )
     with pytest.raises(DataError, match=told) as failed:
-        Registry("https://127.0.0.1:1").schema(1)
+        Registry("https://127.0.0.1:1").find_schema(1)
     assert not failed.value.retriable
 
 
@@ -473,7 +473,7 @@ def test_a_registry_is_verified_with_its_ca(
     with serving(authority.server()) as registered:
         registered.has(1, SMALL)
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
-        assert json.loads(Registry(registered.url).schema(1).text) == SMALL
+        assert json.loads(Registry(registered.url).find_schema(1).text) == SMALL
         sentence = (
             rf"{registered.url} does not return /schemas/ids/1: its certificate can't be verified "
             r"\(.*(self.signed|issuer).*\); if a private authority signed it, set REQUESTS_CA_"
@@ -484,7 +484,7 @@ def test_a_registry_is_verified_with_its_ca(
             else:
                 monkeypatch.setenv("REQUESTS_CA_BUNDLE", trusted)
             with pytest.raises(DataError, match=sentence) as caught:
-                Registry(registered.url).schema(1)
+                Registry(registered.url).find_schema(1)
             # A following ingest does not retry an error that a person must fix.
             assert not caught.value.retriable
             assert "\n" not in str(caught.value)

@@ -330,7 +330,7 @@ def test_json_values_are_exact_or_dead_letters(
 ) -> None:
     """This also holds in a large batch, which Arrow reads at once."""
     values = values * times_over
-    found = read(Json(UTC).decode(binary(values), {"x": kind}), "x", kind)
+    found = read(Json(UTC).decode_values(binary(values), {"x": kind}), "x", kind)
     for value, mine in zip(values, found, strict=True):
         wanted = of_json(value, kind)
         if wanted is ...:
@@ -346,7 +346,7 @@ def test_json_values_are_exact_or_dead_letters(
 def test_difficult_texts_in_json_are_exact_or_dead_letters(kind: str) -> None:
     tokens = [*TOKENS, *NASTY, *map(token, NASTY)]
     values = [f'{{"x":{t}}}'.encode("utf-8", "surrogatepass") for t in tokens]
-    found = read(Json(UTC).decode(binary(values), {"x": kind}), "x", kind)
+    found = read(Json(UTC).decode_values(binary(values), {"x": kind}), "x", kind)
     for value, mine in zip(values, found, strict=True):
         wanted = of_json(value, kind)
         assert wanted is ... or same(mine, wanted), (value, mine, wanted)
@@ -369,10 +369,10 @@ def test_both_json_readers_accept_the_same_depths_digits_and_names() -> None:
         b'{"x":7,"y":' + b"1" * 3000 + b"}": 7,
         b'{"x":7,"' + b"n" * 60_000 + b'":1}': 7,
     }
-    alone = [read(Json().decode(binary([v]), {"x": "INT"}), "x", "INT")[0] for v in odd]
+    alone = [read(Json().decode_values(binary([v]), {"x": "INT"}), "x", "INT")[0] for v in odd]
     assert alone == list(odd.values())
     many = [v for value in odd for v in [*[b'{"x":7}'] * 100, value]]
-    found = read(Json().decode(binary(many), {"x": "INT"}), "x", "INT")
+    found = read(Json().decode_values(binary(many), {"x": "INT"}), "x", "INT")
     assert found[100::101] == alone
     del found[100::101]
     assert set(found) == {7}
@@ -385,7 +385,7 @@ def test_csv_values_are_exact_or_dead_letters(
 ) -> None:
     quoted = [f'"{text.replace(chr(34), chr(34) * 2)}"' for text in fields]
     values = [f"{text},7".encode() for text in quoted] * times_over
-    found = read(Csv(UTC).decode(binary(values), {"x": kind, "n": "INT"}), "x", kind)
+    found = read(Csv(UTC).decode_values(binary(values), {"x": kind, "n": "INT"}), "x", kind)
     for text, mine in zip(fields * times_over, found, strict=True):
         wanted = None if text == "" and kind != "STRING" else of_text(text, kind)
         assert same(mine, wanted), (text, mine, wanted)
@@ -404,7 +404,10 @@ def test_a_record_is_decoded_alike_wherever_it_is(form: Csv | Json, data: st.Dat
     values = [text.encode(errors="surrogatepass") for text in drawn]
     if isinstance(form, Json):
         values = [b'{"x": "' + value + b'", "y": ' + value + b"}" for value in values]
-    ahead, behind = form.decode(binary(values), columns), form.decode(binary(values[::-1]), columns)
+    ahead, behind = (
+        form.decode_values(binary(values), columns),
+        form.decode_values(binary(values[::-1]), columns),
+    )
     for name in columns:
         found, other = read(ahead, name, columns[name]), read(behind, name, columns[name])
         assert all(map(same, found, other[::-1])), (values, found, other)
@@ -413,14 +416,17 @@ def test_a_record_is_decoded_alike_wherever_it_is(form: Csv | Json, data: st.Dat
 def test_a_byte_order_mark_in_a_csv_field_stays() -> None:
     """Concatenated files have it in the first field of a record."""
     values = binary([b"\xef\xbb\xbfa", b"\xef\xbb\xbfb"])
-    assert read(Csv().decode(values, {"x": "STRING"}), "x", "STRING") == ["\ufeffa", "\ufeffb"]
+    assert read(Csv().decode_values(values, {"x": "STRING"}), "x", "STRING") == [
+        "\ufeffa",
+        "\ufeffb",
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_difficult_texts_in_csv_are_exact_or_dead_letters(kind: str) -> None:
     plain = [t for t in NASTY if not set(t) & set('",\r\n')]
     found = read(
-        Csv(UTC).decode(binary([f"7,{t}".encode() for t in plain]), {"n": "INT", "x": kind}),
+        Csv(UTC).decode_values(binary([f"7,{t}".encode() for t in plain]), {"n": "INT", "x": kind}),
         "x",
         kind,
     )
@@ -496,15 +502,15 @@ def test_csv_records_are_complete_for_any_block_size(text: str, block: int) -> N
     form, found, rest = Csv(), list[bytes](), b""
     content = text.encode()
     for begin in range(0, len(content), block):
-        records, rest = form.split(rest + content[begin : begin + block], last=False)
+        records, rest = form.split_records(rest + content[begin : begin + block], is_last=False)
         found += records
-    found += form.split(rest, last=True)[0]
+    found += form.split_records(rest, is_last=True)[0]
     wanted = records_of(text)
     assert [r.decode() for r in found] == [written for written, _ in wanted]
     for record, (_, fields) in zip(found, wanted, strict=True):
         count = 3 if fields is None else len(fields)
         columns = {f"c{n}": "STRING" for n in range(count)}
-        events = form.decode(binary([record]), columns)
+        events = form.decode_values(binary([record]), columns)
         assert bool(events.reasons) == (fields is None), record
         if fields is not None:
             assert [events.columns[c][0].as_py() for c in columns] == fields
@@ -512,7 +518,7 @@ def test_csv_records_are_complete_for_any_block_size(text: str, block: int) -> N
 
 def test_an_unclosed_quote_costs_one_line() -> None:
     lines = [b'1,"never ends', *[b"2,x"] * (LONGEST // 2), b'3,"a\nb"']
-    found, rest = Csv().split(b"\n".join(lines), last=True)
+    found, rest = Csv().split_records(b"\n".join(lines), is_last=True)
     assert rest == b""
     assert found == lines
 
@@ -556,7 +562,7 @@ def test_a_timestamp_pattern_is_applied_exactly(
     pattern: str, text: str, wanted: str | None
 ) -> None:
     form = Json({"timestampFormat": pattern, **UTC})
-    events = form.decode(binary([json.dumps({"x": text}).encode()]), {"x": "TIMESTAMP"})
+    events = form.decode_values(binary([json.dumps({"x": text}).encode()]), {"x": "TIMESTAMP"})
     found = read(events, "x", "TIMESTAMP")
     assert found == [REFUSED if wanted is None else instant(wanted, zoned=True)]
 
@@ -582,9 +588,9 @@ def test_a_timestamp_pattern_is_applied_exactly(
 def test_epoch_timestamps_are_exact_or_dead_letters(unit: str, number: str, wanted: object) -> None:
     options = {"timestampFormat": unit}
     value, regular = f'{{"x":{number}}}'.encode(), f' {{"x":{number}}}'.encode()
-    events = Json(options).decode(binary([value, regular]), {"x": "TIMESTAMP"})
+    events = Json(options).decode_values(binary([value, regular]), {"x": "TIMESTAMP"})
     assert read(events, "x", "TIMESTAMP") == [wanted, wanted]
-    events = Csv(options).decode(binary([number.encode()]), {"x": "TIMESTAMP"})
+    events = Csv(options).decode_values(binary([number.encode()]), {"x": "TIMESTAMP"})
     assert read(events, "x", "TIMESTAMP") == [wanted]
 
 
@@ -619,7 +625,7 @@ def test_a_time_is_read_by_the_pattern_with_which_it_was_written(
 ) -> None:
     pattern, written = f"{day} {hour}", f"{write_time(day, at)} {write_time(hour, at)}"
     at = at.replace(microsecond=0, second=at.second if "ss" in hour else 0)
-    events = Csv({"timestampFormat": pattern, "timeZone": "UTC", "sep": ";"}).decode(
+    events = Csv({"timestampFormat": pattern, "timeZone": "UTC", "sep": ";"}).decode_values(
         binary([written.encode()]), {"x": "TIMESTAMP"}
     )
     assert read(events, "x", "TIMESTAMP") == [instant(at.isoformat(), zoned=True)]
@@ -654,8 +660,8 @@ def test_a_number_with_a_decimal_comma_is_the_number_with_a_point(
     point = f"{number:f}"
     texts = [point.replace(".", ","), f"{int(number)}", point]
     form = Csv({"decimalSeparator": ",", "sep": ";"})
-    events = form.decode(binary([text.encode() for text in texts]), {"x": kind})
-    plain = Csv().decode(binary([point.encode(), texts[1].encode()]), {"x": kind})
+    events = form.decode_values(binary([text.encode() for text in texts]), {"x": kind})
+    plain = Csv().decode_values(binary([point.encode(), texts[1].encode()]), {"x": kind})
     assert read(events, "x", kind) == [*read(plain, "x", kind), REFUSED]
 
 
@@ -663,7 +669,9 @@ def test_a_number_with_a_decimal_comma_is_the_number_with_a_point(
 def test_other_separators_of_numbers_are_refused(text: str) -> None:
     form = Csv({"decimalSeparator": ",", "sep": ";"})
     for kind in ("DOUBLE", "DECIMAL(12,3)"):
-        assert read(form.decode(binary([text.encode()]), {"x": kind}), "x", kind) == [REFUSED]
+        assert read(form.decode_values(binary([text.encode()]), {"x": kind}), "x", kind) == [
+            REFUSED
+        ]
 
 
 def test_unsupported_format_options_are_refused() -> None:
@@ -683,8 +691,8 @@ def test_any_ascii_character_separates_fields(rows: int) -> None:
     for sep in set(map(chr, range(1, 128))) - {*'"\r\nxab'}:
         record = sep.join(["x", f'"{sep}"', '"a""b"', ""]).encode()
         form = Csv({"sep": sep})
-        records, rest = form.split(b"\n".join([record] * rows), last=True)
-        events = form.decode(binary(records), dict.fromkeys("wxyz", "STRING"))
+        records, rest = form.split_records(b"\n".join([record] * rows), is_last=True)
+        events = form.decode_values(binary(records), dict.fromkeys("wxyz", "STRING"))
         assert (rest, events.reasons) == (b"", {})
         wanted = ["x", sep, 'a"b', None]
         assert [column.to_pylist() for column in events.columns.values()] == [
@@ -695,7 +703,7 @@ def test_any_ascii_character_separates_fields(rows: int) -> None:
 def test_timestamps_without_an_offset_use_the_declared_time_zone() -> None:
     times = ["2026-07-01 12:00", "2026-07-01T12:00Z", "2026-01-01"]
     lines = binary([json.dumps({"x": text}).encode() for text in times])
-    events = Json({"timeZone": "Europe/Berlin"}).decode(lines, {"x": "TIMESTAMP"})
+    events = Json({"timeZone": "Europe/Berlin"}).decode_values(lines, {"x": "TIMESTAMP"})
     wanted = ["2026-07-01T10:00", "2026-07-01T12:00", "2025-12-31T23:00"]
     assert read(events, "x", "TIMESTAMP") == [instant(text, zoned=True) for text in wanted]
     with pytest.raises(DefinitionError, match="has an unknown time zone, 'Berlin'"):

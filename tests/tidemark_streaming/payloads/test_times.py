@@ -162,7 +162,9 @@ def test_a_text_without_an_offset_needs_a_zone(text: str) -> None:
     nested = json.dumps({"x": [{"a": text}]}).encode()
     for form, values in ((Json(), [record, b" " + record]), (Csv(), [field])):
         assert decoded(form, values) == [NO_ZONE] * len(values)
-    events = Json().decode(pa.chunked_array([[nested]]), {"x": "ARRAY<STRUCT<a: TIMESTAMP>>"})
+    events = Json().decode_values(
+        pa.chunked_array([[nested]]), {"x": "ARRAY<STRUCT<a: TIMESTAMP>>"}
+    )
     assert events.reasons == {0: NO_ZONE}
     for zone, hours in (("UTC", 0), ("Asia/Tokyo", -9)):
         (utc,) = decoded(Json({"timeZone": "UTC"}), [record])
@@ -191,7 +193,7 @@ def parquet(
     at = pa.array([0] * len(column), pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"at": at, "x": column}), folder / "a.parquet")
     connector = FileConnector(SOURCE, folder, "parquet", options)
-    rows = pa.concat_tables(connector.read(NO_ENGINE, connector.pending([])))
+    rows = pa.concat_tables(connector.read(NO_ENGINE, connector.list_pending([])))
     times, letters = rows["x"].cast(pa.int64()).to_pylist(), rows[DEAD].to_pylist()
     return [
         letter["reason"] if letter else time for time, letter in zip(times, letters, strict=True)
@@ -217,7 +219,7 @@ def test_an_instant_is_not_a_local_time(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": at, "x": at}), tmp_path / "a.parquet")
     connector = FileConnector(source, tmp_path, "parquet")
     with pytest.raises(DataError, match="which does not fit TIMESTAMP_NTZ"):
-        list(connector.read(NO_ENGINE, connector.pending([])))
+        list(connector.read(NO_ENGINE, connector.list_pending([])))
 
 
 def test_only_the_columns_of_a_message_are_decoded(descriptors: Path) -> None:

@@ -31,7 +31,7 @@ NAMES = st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=4, unique=Tru
 
 def decoded(payload: Payload, values: list[bytes], kind: str = "BIGINT") -> list[Any]:
     """Return the value of `n`, or the reason of a dead letter, of each record."""
-    events = payload.decode(pa.chunked_array([pa.array(values, pa.binary())]), {"n": kind})
+    events = payload.decode_values(pa.chunked_array([pa.array(values, pa.binary())]), {"n": kind})
     found = events.columns["n"].to_pylist()
     return [events.reasons.get(row, value) for row, value in enumerate(found)]
 
@@ -146,7 +146,7 @@ def test_a_wrapper_is_its_value_or_null(
     full = message(path, "a.A")(n={"value": value}, m=[{"value": value}])
     records = pa.chunked_array([[full.SerializeToString(), b""]])
     columns = {"n": column, "m": f"ARRAY<{column}>"}
-    events = Protobuf(path, "a.A").decode(records, columns)
+    events = Protobuf(path, "a.A").decode_values(records, columns)
     assert events.reasons == {}
     assert events.columns["n"].to_pylist() == [value, None]
     assert events.columns["m"].to_pylist() == [[value], []]
@@ -214,6 +214,6 @@ def test_a_quoted_field_of_many_lines_is_read_once() -> None:
     """Each line was once read again for each line before it."""
     lines = [b'a,"', *[b'""x'] * 200_000, b'",b']
     begun = time.monotonic()
-    found, rest = Csv().split(b"\n".join(lines), last=True)
+    found, rest = Csv().split_records(b"\n".join(lines), is_last=True)
     assert (found, rest) == ([b"\n".join(lines)], b"")
     assert time.monotonic() - begun < 20

@@ -32,7 +32,7 @@ FIELDS = st.lists(st.text("abc[{}\u00e9 ", max_size=10), min_size=1, max_size=5)
 def read(folder: Path, content: bytes, form: Literal["csv", "json"]) -> list[dict[str, Any]]:
     (folder / f"a.{form}").write_bytes(content)
     connector = FileConnector(SOURCE, folder, form, names=f"*.{form}")
-    rows = connector.read(NO_ENGINE, connector.pending([]))
+    rows = connector.read(NO_ENGINE, connector.list_pending([]))
     return pa.concat_tables(rows).to_pylist()
 
 

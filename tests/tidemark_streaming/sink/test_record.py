@@ -15,7 +15,7 @@ from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.define import aggregates as agg
 from tidemark_streaming.sink.changes import Change
 from tidemark_streaming.sink.panes import Pane, derive_panes, index_firings
-from tidemark_streaming.sink.record import render, reset_records
+from tidemark_streaming.sink.record import render_record, reset_records
 
 ASSET = replace(PER_MINUTE, name="orders", aggregates={"n": agg.count()}, accumulation="discarding")
 START, END = "2023-11-14T22:14:00Z", "2023-11-14T22:15:00Z"
@@ -48,7 +48,7 @@ def written(pane: Pane, count: int = 1) -> tuple[dict[str, Any], dict[str, Any]]
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
 
-    told = render(ASSET, 5, pane, "run-1", count)
+    told = render_record(ASSET, 5, pane, "run-1", count)
     assert 0 <= told.partition < count
     key, value = (json.loads(part, parse_constant=refuse) for part in told[:2])
     return key, value
@@ -130,7 +130,9 @@ def test_windows_of_the_same_keys_are_in_one_partition() -> None:
     later: dict[str, Any] = {"window_start": as_datetime(T0 + MINUTE), "commit_number": 9}
     places = {
         sensor: {
-            render(ASSET, epoch, Pane(row(1, sensor=sensor, **more), 0, "LATE", {}), None, 8)[2]
+            render_record(
+                ASSET, epoch, Pane(row(1, sensor=sensor, **more), 0, "LATE", {}), None, 8
+            )[2]
             for epoch, more in ((5, {}), (6, later))
         }
         for sensor in "abcdefgh"

@@ -35,8 +35,8 @@ def test_an_aborted_position_is_ignored_even_with_read_uncommitted(
 ) -> None:
     name = topics.unused()
     there = channel(topics, name, isolation_level="read_uncommitted")
-    there.open()
-    there.send(a_record(), lambda: at(1))
+    there.open_producer()
+    there.send_transaction(a_record(), lambda: at(1))
 
     def killed(point: str) -> None:
         if point == "sent":
@@ -46,29 +46,29 @@ def test_an_aborted_position_is_ignored_even_with_read_uncommitted(
     monkeypatch.setenv(FAIL_AT, "committed")
     monkeypatch.setattr("tidemark_streaming.sink.transactional_topic.pass_fail_point", killed)
     with pytest.raises(KeyboardInterrupt):
-        there.send(a_record(), lambda: at(2))
+        there.send_transaction(a_record(), lambda: at(2))
     monkeypatch.undo()
     again = channel(topics, name, isolation_level="read_uncommitted")
-    assert (found := again.position()) is not None
+    assert (found := again.read_position()) is not None
     assert found.version == 1
-    again.open()
-    assert again.position() == found
+    again.open_producer()
+    assert again.read_position() == found
 
 
 def test_a_too_large_record_is_refused_without_retries(topics: Topics) -> None:
     there = channel(topics, topics.unused())
-    there.open()
+    there.open_producer()
     with pytest.raises(DataError, match=r"the topic accepts.*max\.message\.bytes") as caught:
-        there.send(a_record(2_000_000), lambda: at(1))
+        there.send_transaction(a_record(2_000_000), lambda: at(1))
     assert not caught.value.retriable
-    there.open()
-    assert there.send(a_record(), lambda: at(1)) == 1
+    there.open_producer()
+    assert there.send_transaction(a_record(), lambda: at(1)) == 1
 
 
 def test_an_old_client_error_does_not_explain_a_later_failure(topics: Topics) -> None:
     there = channel(topics, topics.unused())
     there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
-    there.open()
+    there.open_producer()
     later = there._retriable_write_error("no answer")
     assert "can't be written: no answer" in str(later)
     assert later.retriable
@@ -117,5 +117,5 @@ def test_an_early_end_of_partition_does_not_hide_positions(
     simulate."""
     told = [_Message(0, 1), _Message(1, None), _Message(1, 2)]
     there = channel(topics, "panes")
-    monkeypatch.setattr(there._brokers, "connect", lambda *_, **__: _Short([*told]))
+    monkeypatch.setattr(there._brokers, "connect_client", lambda *_, **__: _Short([*told]))
     assert there._last_value(0, 2) == b"2"

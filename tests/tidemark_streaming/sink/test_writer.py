@@ -118,14 +118,14 @@ def test_the_topic_equals_the_published_table(
         for number, cut in enumerate(cuts if accumulation == "discarding" else cuts[:1]):
             played = recording(window).play(tmp_path / f"{accumulation}-{number}")
             asset = emitting(topics, played, accumulation)
-            assert SinkWriter(played.warehouse, asset).publish().transactions == 1
+            assert SinkWriter(played.warehouse, asset).publish_changes().transactions == 1
             for runs in cut:
                 if not played.run(runs):
                     break
                 # A new publisher each time, which finds its position only in the topic.
-                SinkWriter(played.warehouse, asset).publish()
+                SinkWriter(played.warehouse, asset).publish_changes()
                 assert_same(played, topics, asset)
-                assert SinkWriter(played.warehouse, asset).publish().transactions == 0
+                assert SinkWriter(played.warehouse, asset).publish_changes().transactions == 0
 
 
 @pytest.mark.nightly
@@ -139,7 +139,7 @@ def test_discarding_panes_have_only_the_events_of_their_firing(
     before: list[dict[str, Any]] = []
     firings = Counter[int]()
     while played.run():
-        writer.publish()
+        writer.publish_changes()
         sent = told(topics, asset)
         new = [pane for pane in sent if pane not in before]
         went_on = {place(p) for p in before} - {place(p) for p in new if p["retraction"]}
@@ -173,7 +173,7 @@ def test_after_a_kill_at_any_fail_point_the_next_publisher_resumes(
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run()
-    seen = [SinkWriter(played.warehouse, asset).publish().records]
+    seen = [SinkWriter(played.warehouse, asset).publish_changes().records]
     played.run(100)
     with parent(tmp_path) as process:
         for step, more in (("send", 0), ("sent", 1), ("committed", 1), ("send", 0), ("sent", 1)):
@@ -181,7 +181,7 @@ def test_after_a_kill_at_any_fail_point_the_next_publisher_resumes(
             assert process.ended() == -signal.SIGKILL
             seen.append(len(records(topics.servers, name, committed=False)))
             assert (seen[-1] > seen[-2]) == more, (step, seen)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert_same(played, topics, asset, committed=False)
     # The records of the second and the fifth process were aborted.
@@ -206,7 +206,7 @@ def test_after_a_kill_at_any_instant_the_next_publisher_resumes(
             ends[process.ended()] += 1
     assert ends[-signal.SIGKILL] > 0, ends
     assert set(ends) <= {0, -signal.SIGKILL}, ends
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert_same(played, topics, asset, committed=False)
 
@@ -215,13 +215,13 @@ def test_a_replaced_publisher_is_fenced(played: Played, topics: Topics) -> None:
     asset = emitting(topics, played, "accumulating")
     played.run()
     zombie = SinkWriter(played.warehouse, asset)
-    zombie.publish()
+    zombie.publish_changes()
     played.run()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     played.run()
     with pytest.raises(ConflictError, match="Another process now publishes 'per_minute'"):
-        zombie.publish()
-    zombie.publish()
+        zombie.publish_changes()
+    zombie.publish_changes()
     assert_same(played, topics, asset)
 
 
@@ -235,28 +235,28 @@ def test_a_topic_accepts_an_asset_of_one_database_only(
     for played in (one, other):
         played.run()
     theirs = SinkWriter(other.warehouse, asset)
-    theirs._channel.open()
+    theirs._channel.open_producer()
     ours = SinkWriter(one.warehouse, asset)
-    ours.publish()
+    ours.publish_changes()
     with pytest.raises(ConflictError):
-        theirs.publish()
+        theirs.publish_changes()
     sentence = (
         rf"windows of 'per_minute' from another database, .*/one/{one.database}\. .* --reset`\.$"
     )
-    for emit in (theirs.publish, SinkWriter(other.warehouse, asset).publish):
+    for emit in (theirs.publish_changes, SinkWriter(other.warehouse, asset).publish_changes):
         with pytest.raises(DefinitionError, match=sentence):
             emit()
     with pytest.raises(DefinitionError, match=sentence):
         sink_status(other.warehouse, asset)
     one.run()
-    ours.publish()
+    ours.publish_changes()
     assert_same(one, topics, asset)
-    SinkWriter(other.warehouse, asset).publish(reset=True)
+    SinkWriter(other.warehouse, asset).publish_changes(reset=True)
     one.run()
     with pytest.raises(ConflictError):
-        ours.publish()
+        ours.publish_changes()
     with pytest.raises(DefinitionError, match=r"from another database, .*/other/"):
-        ours.publish()
+        ours.publish_changes()
     assert_same(other, topics, asset)
 
 
@@ -267,28 +267,28 @@ def test_a_new_epoch_replaces_everything_before_it(
     name = topic_of(asset).name
     played.run()
     writer = SinkWriter(played.warehouse, asset)
-    writer.publish()
+    writer.publish_changes()
     # Epochs follow the clock and still increase if the clock was set back.
     shift_clock(monkeypatch, -1)
     # Start epochs by hand, after adding partitions, after the history expired, and after recreating
     # the topic.
-    writer.publish(reset=True)
+    writer.publish_changes(reset=True)
     assert_same(played, topics, asset)
     topics.grow(name, 3)
     played.run()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     played.run(2)
     played.warehouse.write_checkpoint(asset.published_table, removes_expired=False)
     for commit in played.logs[0].glob("*.json"):
         commit.unlink()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     epochs = [(p, v["epoch"]) for p, _, v in records(topics.servers, name)]
     assert len({epoch for _, epoch in epochs}) == 4
     assert epochs == sorted(epochs)
     topics.delete(name)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
 
 
@@ -300,7 +300,7 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
     """This also holds if the table was read before that, and the new table has fewer versions."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     played.run()
     before = played.warehouse.find_head(asset.published_table)
     played.begin()
@@ -316,18 +316,18 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
         ),
     )
     writer = SinkWriter(warehouse, asset)
-    send, sent = writer._channel.send, list[int]()
+    send, sent = writer._channel.send_transaction, list[int]()
 
     def counted(*given: Any) -> int:  # noqa: ANN401
         assert len(sent) < 3
         sent.append(send(*given))
         return sent[-1]
 
-    monkeypatch.setattr(writer._channel, "send", counted)
-    assert writer.publish().transactions == 1
+    monkeypatch.setattr(writer._channel, "send_transaction", counted)
+    assert writer.publish_changes().transactions == 1
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 2
-    assert SinkWriter(played.warehouse, asset).publish().transactions == 0
+    assert SinkWriter(played.warehouse, asset).publish_changes().transactions == 0
 
 
 @pytest.mark.nightly
@@ -337,11 +337,11 @@ def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics)
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run(2)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     state = played.folder / played.database / asset.state_table
     state.rename(played.folder / "away")
     played.run()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 1
     (played.folder / "away").rename(state)
@@ -350,11 +350,11 @@ def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics)
         if int(commit.stem) > 1:
             commit.unlink()
     played.run()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
     played.run()
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
 
@@ -363,10 +363,10 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     asset = emitting(topics, played, "accumulating")
     name, table = topic_of(asset).name, asset.published_table
     played.run(3)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     head = played.warehouse.find_head(table)
     assert head is not None
-    topics.settled(topic_of(asset).positions)
+    topics.settled(topic_of(asset).positions_topic)
     assert sink_status(played.warehouse, asset).behind == 0
     topics.delete(name)
     topics.create(2, name)
@@ -397,7 +397,7 @@ def test_a_following_publisher_fills_a_recreated_topic(
     played.run(3)
     ended, out, failures = Event(), Queue[PublishResult](), list[TidemarkError]()
     given = (played.warehouse, asset, ended, out.put, failures.append)
-    thread = Thread(target=following.follow, args=given, daemon=True)
+    thread = Thread(target=following.follow_asset, args=given, daemon=True)
     thread.start()
     first = out.get(timeout=60)
     # The topic may exist again before any client has noticed its deletion.
@@ -419,13 +419,13 @@ def test_deleting_the_positions_starts_an_epoch(played: Played, topics: Topics) 
     asset = emitting(topics, played, "retracting")
     played.run(3)
     writer = SinkWriter(played.warehouse, asset)
-    writer.publish()
-    topics.delete(topic_of(asset).positions)
+    writer.publish_changes()
+    topics.delete(topic_of(asset).positions_topic)
     assert sink_status(played.warehouse, asset).version == -1
-    assert writer.publish().transactions == 1
-    topics.settled(topic_of(asset).positions)
+    assert writer.publish_changes().transactions == 1
+    topics.settled(topic_of(asset).positions_topic)
     assert sink_status(played.warehouse, asset).behind == 0
-    assert SinkWriter(played.warehouse, asset).publish().transactions == 0
+    assert SinkWriter(played.warehouse, asset).publish_changes().transactions == 0
     assert_same(played, topics, asset)
 
 
@@ -434,16 +434,16 @@ def test_a_restored_table_starts_an_epoch(played: Played, topics: Topics) -> Non
     asset = emitting(topics, played, "retracting")
     played.run(3)
     writer = SinkWriter(played.warehouse, asset)
-    writer.publish()
+    writer.publish_changes()
     newest = sorted(played.logs[0].glob("*.json"))[-1]
     newest.rename(newest.with_suffix(".ahead"))
-    writer.publish()
+    writer.publish_changes()
     assert_same(played, topics, asset)
     newest.with_suffix(".ahead").rename(newest)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     newest.rename(newest.with_suffix(".ahead"))
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 3
 
@@ -455,14 +455,14 @@ def test_another_commit_with_the_published_version_starts_an_epoch(
     """As after a restore from a backup, and runs since then."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     newest = sorted(played.logs[0].glob("*.json"))[-1]
     newest.rename(newest.with_suffix(".ahead"))
     table = DeltaTable(str(newest.parents[1]))
     table.delete("events > 1")
     if passes:
         table.delete("events > 0")
-    SinkWriter(played.warehouse, asset).publish()
+    SinkWriter(played.warehouse, asset).publish_changes()
     assert_same(played, topics, asset)
 
 
@@ -474,23 +474,23 @@ def test_another_assets_open_transaction_hides_no_position(
     topic = topic_of(asset)
     played.run()
     before = SinkWriter(played.warehouse, asset)
-    before.publish()
+    before.publish_changes()
     other = topics.producer(transactional_id="another")
     other.init_transactions(30)
     other.begin_transaction()
-    other.produce(topic.positions, b"{}", b"another", 0)
+    other.produce(topic.positions_topic, b"{}", b"another", 0)
     assert other.flush(30) == 0
     played.run()
-    before.publish()
+    before.publish_changes()
     played.run()
     monkeypatch.setattr("tidemark_streaming.sink.transactional_topic.OPEN_TRANSACTION_SECONDS", 0.5)
     try:
         with pytest.raises(DataError, match="another asset's producer has an open") as caught:
-            SinkWriter(played.warehouse, asset).publish()
+            SinkWriter(played.warehouse, asset).publish_changes()
         assert caught.value.retriable
     finally:
         other.abort_transaction(30)
-    assert SinkWriter(played.warehouse, asset).publish().transactions == 1
+    assert SinkWriter(played.warehouse, asset).publish_changes().transactions == 1
     assert_same(played, topics, asset)
 
 
@@ -500,7 +500,7 @@ def test_unreachable_brokers_are_reported(played: Played) -> None:
     played.run()
     asset = played.to(KafkaSink("panes", "127.0.0.1:1", client=quick), "accumulating")
     with pytest.raises(DataError, match=r"Kafka at 127.0.0.1:1 can't be "):
-        SinkWriter(played.warehouse, asset).publish()
+        SinkWriter(played.warehouse, asset).publish_changes()
 
 
 def test_a_sink_needs_accumulation_and_a_valid_topic() -> None:

@@ -65,4 +65,4 @@ def test_a_raised_effective_watermark_ends_the_wait() -> None:
     assert find_slow_base(source, 100 * HOUR, progress) is None
     held = find_slow_base(source, 2 * HOUR, progress)
     assert held is not None
-    assert (held.base, held.other, held.other_newest) == ("payments", "orders", 100 * HOUR)
+    assert (held.base, held.waiting_base, held.waiting_newest) == ("payments", "orders", 100 * HOUR)

@@ -44,11 +44,11 @@ def run(settings: Settings, number: int) -> None:
 def test_rows_are_counted_once_although_a_read_failed(tmp_path: Path) -> None:
     """A store may fail between the read of the ledger and that of the timeline."""
     settings = Settings(home=tmp_path)
-    timeline, tables = Timeline("clicks"), Tables.of(settings)
+    timeline, tables = Timeline("clicks"), Tables.of_database(settings)
     runs = Ledger({"counts": timeline})
     arrivals(settings, range(2))
     run(settings, 0)
-    runs.read(tables)
+    runs.read_new_rows(tables)
     arrivals(settings, range(2, 5))
     for number in (1, 2, 3):
         run(settings, number)
@@ -58,12 +58,12 @@ def test_rows_are_counted_once_although_a_read_failed(tmp_path: Path) -> None:
         file.rename(other)
     for _ in range(2):
         with pytest.raises(OSError, match="clicks_timeline"):
-            runs.read(tables)
+            runs.read_new_rows(tables)
     for file, other in hidden.items():
         other.rename(file)
     for _ in range(2):
-        runs.read(tables)
-        timeline.read(tables)
+        runs.read_new_rows(tables)
+        timeline.read_new_rows(tables)
     assert (timeline.count, timeline.events, list(timeline.rows)) == (5, 50, [10] * 5)
     found = runs.runs_of("counts", "")
     assert (found.ended["incremental"], found.counted["incremental", "on_time"]) == (4, 40)
@@ -75,13 +75,13 @@ def test_totals_are_those_of_a_restored_copy_with_as_many_commits(
     tmp_path: Path, more: int
 ) -> None:
     settings = Settings(home=tmp_path)
-    timeline, tables = Timeline("clicks"), Tables.of(settings)
+    timeline, tables = Timeline("clicks"), Tables.of_database(settings)
     runs = Ledger({"counts": timeline})
     for number in range(3):
         arrivals(settings, range(number, number + 1))
         run(settings, number)
     timeline.read_now(tables)
-    runs.read(tables)
+    runs.read_new_rows(tables)
     database = Path(settings.warehouse) / settings.database
     for table in ("clicks_timeline", "runs"):
         for version in (1, 2):
@@ -90,7 +90,7 @@ def test_totals_are_those_of_a_restored_copy_with_as_many_commits(
         arrivals(settings, range(number, number + 1), events=2)
         run(settings, number)
     timeline.read_now(tables)
-    runs.read(tables)
+    runs.read_new_rows(tables)
     assert list(timeline.rows) == [10, *[2] * (2 + more)]
     assert runs.runs_of("counts", "").ended == {"incremental": 3 + more}
     assert runs.runs_of("counts", "").recent[-1].rows == 2

@@ -36,8 +36,8 @@ def test_rows_are_ordered_by_list_and_struct_keys(tmp_path: Path) -> None:
     )
     write_deltalake(f"{settings.warehouse}/{settings.database}/by_list", rows)
     for keys in (["l"], ["s"], ["l", "s"], ["mean", "s"]):
-        found = Tables.of(settings).read_newest("by_list", "window_start", None, 10, keys)
-        again = Tables.of(settings).read_newest("by_list", "window_start", None, 3, keys)
+        found = Tables.of_database(settings).read_newest("by_list", "window_start", None, 10, keys)
+        again = Tables.of_database(settings).read_newest("by_list", "window_start", None, 3, keys)
         assert found is not None
         assert again is not None
         assert again.equals(found.slice(0, 3))
@@ -45,7 +45,7 @@ def test_rows_are_ordered_by_list_and_struct_keys(tmp_path: Path) -> None:
         assert sorted(map(repr, lists)) == sorted(map(repr, LISTS))
         text = as_json(to_display(found))
         assert [row["l"] for row in json.loads(text, parse_constant=refuse)] == lists
-    assert Tables.of(settings).types("by_list")["l"] == pa.list_(pa.string())
+    assert Tables.of_database(settings).column_types("by_list")["l"] == pa.list_(pa.string())
 
 
 VALUES = st.recursive(

@@ -31,7 +31,7 @@ def test_a_silent_source_is_shown_until_data_arrives(
         assert result.exit_code == 0, result.stderr
         (source,) = json.loads(result.stdout)["sources"]
         (on_page,) = page.create_page_data(Monitor(settings).read(), "tidemark", 1)["sources"]
-        assert format_instant(kept.source(SOURCE).silent_since) == source["silent_since"]
+        assert format_instant(kept.read_source(SOURCE).silent_since) == source["silent_since"]
         return source["silent_since"], on_page["silentSince"]
 
     arrive(settings, name, 0, 2)

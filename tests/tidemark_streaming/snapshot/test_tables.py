@@ -26,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
 def tables(settings: Settings) -> Tables:
     for number in range(3):
         write_deltalake(at(settings), pa.table({"n": [number, number + 10]}), mode="append")
-    return Tables.of(settings)
+    return Tables.of_database(settings)
 
 
 def at(settings: Settings) -> str:
@@ -58,7 +58,7 @@ def test_a_row_is_found_next_to_one_beyond_the_year_9999(
         values = pa.array([number, far], plain).cast(kind)
         rows = pa.table({"at": values, "n": pa.array([number, number + 10])})
         write_deltalake(at(settings), rows, mode="append")
-    when, tables = ds.field("at"), Tables.of(settings)
+    when, tables = ds.field("at"), Tables.of_database(settings)
     one, two = (pa.scalar(number, plain).cast(kind) for number in (1, 2))
     assert numbers(tables.read("fares", ["n"], when == one)) == [1]
     assert numbers(tables.read("fares", ["n"], (when >= one) & (when < two))) == [1]
@@ -86,7 +86,7 @@ def test_files_skipped_by_a_bound_have_no_row_within_it(
         columns = {"at": micros.cast(pa.timestamp("us", "UTC")), "n": micros}
         text = pa.array([row[1] for row in rows], pa.string())
         write_deltalake(at(settings), pa.table({**columns, "text": text}), mode="append")
-    given_rows, tables = [row for rows in commits for row in rows], Tables.of(settings)
+    given_rows, tables = [row for rows in commits for row in rows], Tables.of_database(settings)
     for bound, wanted in (
         (at_least("at", least, instants=True), lambda r: r[0] is not None and r[0] >= least),
         (less_than("n", least), lambda r: r[0] is not None and r[0] < least),
@@ -129,11 +129,15 @@ def test_a_recreated_table_is_detected(tables: Tables, settings: Settings) -> No
 
 
 def test_a_missing_table_has_no_rows(settings: Settings) -> None:
-    tables = Tables.of(settings)
+    tables = Tables.of_database(settings)
     assert tables.read("fares") is None
     assert tables.read_new_files("fares", ["n"], set()) == (None, set())
     assert tables.read_newest("fares", "n", None, 1) is None
-    assert (tables.table_id("fares"), tables.version("fares"), tables.types("fares")) == (
+    assert (
+        tables.table_id("fares"),
+        tables.newest_version("fares"),
+        tables.column_types("fares"),
+    ) == (
         None,
         None,
         {},
@@ -141,7 +145,9 @@ def test_a_missing_table_has_no_rows(settings: Settings) -> None:
 
 
 def test_a_slow_read_is_not_repeated_at_once(settings: Settings) -> None:
-    tables = Tables.of(settings, rest=20)
-    found = [tables.read_if_changed("x", [], lambda: time.sleep(0.2), also=n) for n in range(2)]
+    tables = Tables.of_database(settings, pause_factor=20)
+    found = [
+        tables.read_if_changed("x", [], lambda: time.sleep(0.2), dependency=n) for n in range(2)
+    ]
     assert found == [None, None]
-    tables.read_if_changed("x", [], lambda: pytest.fail("read again too soon"), also=3)
+    tables.read_if_changed("x", [], lambda: pytest.fail("read again too soon"), dependency=3)

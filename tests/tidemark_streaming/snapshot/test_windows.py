@@ -40,7 +40,7 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
     # The state table has a row per window and run with events.
     write(settings, by_minute.state_table, [10, 20, 20, 30, 40], **{ADMITTED: [True] * 5})
     write(settings, by_hour.published_table, [10, 20, 30, 40])
-    found = count_open(Tables.of(settings), asset, watermark)
+    found = count_open(Tables.of_database(settings), asset, watermark)
     assert found.total() == left
     assert all(watermark is None or end > watermark for end in found)
 
@@ -48,15 +48,18 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
 def test_events_that_are_not_counted_open_no_window(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     write(settings, by_minute.state_table, [10, 20], **{ADMITTED: [True, False]})
-    assert count_open(Tables.of(settings), by_minute, None) == {10: 1}
+    assert count_open(Tables.of_database(settings), by_minute, None) == {10: 1}
 
 
 def test_a_reused_snapshot_equals_a_new_one(tmp_path: Path) -> None:
     settings, now = Settings(home=tmp_path), replace(by_minute, keys=("origin",))
-    kept = Snapshot(settings, [now], rest=0)
+    kept = Snapshot(settings, [now], pause_factor=0)
 
     def same() -> tuple[object, object]:
-        found = [(s.source(now.source), s.asset(now)) for s in (kept, Snapshot(settings, [now]))]
+        found = [
+            (s.read_source(now.source), s.read_asset(now))
+            for s in (kept, Snapshot(settings, [now]))
+        ]
         assert found[0] == found[1]
         return found[0]
 

@@ -43,7 +43,7 @@ ARRIVALS = some_arrivals(count=6)
 def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
     deadline = time.monotonic() + 120
     while State(warehouse, transform).read_last_commit().after.at.arrival < arrival:
-        query = continuous.find(warehouse, transform)
+        query = continuous.find_query(warehouse, transform)
         assert query is not None, "the stream ended"
         assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"
@@ -57,7 +57,7 @@ def test_a_limit_splits_the_backlog_and_is_recorded(warehouse: Warehouse) -> Non
     for limit, through in ((Admission(rows=1_000_000), 2), (Admission(arrivals=2), 5)):
         for arrival in range(through - 2, through + 1):
             ingest(warehouse, READINGS, ARRIVALS[arrival : arrival + 1], ends=False)
-        continuous.start(
+        continuous.start_query(
             warehouse, PER_MINUTE, admission=limit, available_now=True
         ).awaitTermination(120)
     runs = warehouse.load_rows(ledger.TABLE).sort_by("commit_number").to_pylist()
@@ -72,21 +72,21 @@ def test_a_limit_splits_the_backlog_and_is_recorded(warehouse: Warehouse) -> Non
 @pytest.mark.slow
 def test_a_stream_without_its_checkpoint_loses_nothing(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
-    found = continuous.find(warehouse, PER_MINUTE)
+    query = continuous.start_query(warehouse, PER_MINUTE, admission=Admission(1))
+    found = continuous.find_query(warehouse, PER_MINUTE)
     assert found is not None
     assert found.id == query.id
     with pytest.raises(EngineError, match="stream of 'per_minute' is already running"):
-        continuous.start(warehouse, PER_MINUTE)
+        continuous.start_query(warehouse, PER_MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
     wait_for(warehouse, PER_MINUTE, 3)
-    assert continuous.stop(warehouse, PER_MINUTE)
-    assert not continuous.stop(warehouse, PER_MINUTE)
-    assert continuous.find(warehouse, PER_MINUTE) is None
+    assert continuous.stop_query(warehouse, PER_MINUTE)
+    assert not continuous.stop_query(warehouse, PER_MINUTE)
+    assert continuous.find_query(warehouse, PER_MINUTE) is None
 
-    shutil.rmtree(Path(continuous.checkpoint(warehouse, PER_MINUTE)))
+    shutil.rmtree(Path(continuous.checkpoint_path(warehouse, PER_MINUTE)))
     ingest(warehouse, READINGS, ARRIVALS[4:])
-    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    continuous.start_query(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert incremental(warehouse, PER_MINUTE) is None
     assert parity(warehouse, PER_MINUTE).equal
@@ -98,7 +98,7 @@ def test_a_stream_without_its_checkpoint_loses_nothing(warehouse: Warehouse) -> 
 def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Warehouse) -> None:
     """Listing a transaction log may miss a version that is written at the same time."""
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    continuous.start_query(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     timeline = DeltaTable(warehouse.path_of(READINGS.timeline_table))
     unread = f"{timeline.version() + 1:020}.json"
     ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
@@ -107,7 +107,7 @@ def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Wareho
     timeline.update_incremental()
     timeline.create_checkpoint()
     Path(warehouse.path_of(READINGS.timeline_table), "_delta_log", unread).unlink()
-    query = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    query = continuous.start_query(warehouse, PER_MINUTE, available_now=True)
     query.awaitTermination(120)
     assert query.exception() is None
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
@@ -116,7 +116,7 @@ def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Wareho
 def test_a_batch_that_misses_an_arrival_still_processes_it(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     timeline = warehouse.read_frame(READINGS.timeline_table)
-    run = continuous._batch(warehouse.place, PER_MINUTE, ALL)
+    run = continuous._asset_function(warehouse.place, PER_MINUTE, ALL)
     run(timeline.where("arrival <> 2"), 0)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
@@ -128,7 +128,7 @@ def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) ->
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # The base has never run.
-    query = continuous.start(warehouse, whole)
+    query = continuous.start_query(warehouse, whole)
 
     def through(commit_number: int) -> None:
         deadline = time.monotonic() + 120
@@ -141,9 +141,9 @@ def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) ->
     incremental(warehouse, PER_MINUTE)
     through(0)
     ingest(warehouse, READINGS, ARRIVALS[3:])
-    assert continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    assert continuous.start_query(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     through(1)
-    assert continuous.stop(warehouse, whole)
+    assert continuous.stop_query(warehouse, whole)
     assert incremental(warehouse, whole) is None
     report = parity(warehouse, whole)
     assert report.equal
@@ -158,7 +158,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS)
     ledger.ensure_ledger(warehouse)
-    run = continuous._batch(warehouse.place, whole, ALL)
+    run = continuous._asset_function(warehouse.place, whole, ALL)
     run(warehouse.read_frame(ledger.TABLE), 0)
     assert not warehouse.has_table(whole.published_table)
     incremental(warehouse, PER_MINUTE)
@@ -186,7 +186,7 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # An earlier definition has run it before.
     incremental(warehouse, replace(PER_MINUTE, function=filtered_by_nothing))
-    run = continuous._batch(warehouse.place, whole, ALL)
+    run = continuous._asset_function(warehouse.place, whole, ALL)
     run(warehouse.read_frame(ledger.TABLE), 0)
     ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)
     incremental(warehouse, PER_MINUTE)
@@ -204,7 +204,7 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
 
 def test_a_stream_over_a_source_without_arrivals_is_refused(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="was never ingested: first run `tidemark ingest readings`"):
-        continuous.start(warehouse, PER_MINUTE)
+        continuous.start_query(warehouse, PER_MINUTE)
 
 
 def test_a_stream_in_an_object_store_polls_less_often(
@@ -214,7 +214,7 @@ def test_a_stream_in_an_object_store_polls_less_often(
     monkeypatch.setattr(continuous, "_STORE_POLLING_DELAY", "10min")
     before = warehouse.spark.conf.get("spark.sql.streaming.pollingDelay")
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
-    continuous.start(warehouse, PER_MINUTE)
+    continuous.start_query(warehouse, PER_MINUTE)
     # Queries that start later in the session do not wait as long.
     assert warehouse.spark.conf.get("spark.sql.streaming.pollingDelay") == before
     wait_for(warehouse, PER_MINUTE, 0)
@@ -223,13 +223,13 @@ def test_a_stream_in_an_object_store_polls_less_often(
     ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
     time.sleep(3)
     assert State(warehouse, PER_MINUTE).read_last_commit().after.at.arrival == 0
-    assert continuous.stop(warehouse, PER_MINUTE)
+    assert continuous.stop_query(warehouse, PER_MINUTE)
 
 
 def test_an_error_in_a_run_ends_the_stream_with_its_message(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
-    query = continuous.start(warehouse, lacking, available_now=True)
+    query = continuous.start_query(warehouse, lacking, available_now=True)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
     said = continuous.failure_reason(caught.value)
@@ -242,7 +242,7 @@ def test_a_changed_definition_is_recognized_as_the_cause(warehouse: Warehouse) -
 
     ingest(warehouse, READINGS, ARRIVALS[:1])
     older = replace(PER_MINUTE, function=changed)
-    query = continuous.start(warehouse, older, available_now=True)
+    query = continuous.start_query(warehouse, older, available_now=True)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
     assert (
@@ -287,7 +287,7 @@ def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     limit = q.between("most", max_value=0.9)
     expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))
     ingest(warehouse, READINGS, ARRIVALS)
-    continuous.start(warehouse, expecting, available_now=True).awaitTermination(240)
+    continuous.start_query(warehouse, expecting, available_now=True).awaitTermination(240)
     withheld = warehouse.read_frame(expecting.quarantine_table).collect()
     want = [w for w, row in reference(ARRIVALS).items() if row["most"] > 0.9]
     assert len(withheld) == len(want) > 0

@@ -36,7 +36,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.streams import continuous
-from tidemark_streaming.streams.direct import Direct, check
+from tidemark_streaming.streams.direct import Direct, check_assets
 
 PER_MINUTE = WindowedTransform(
     name="clicks_per_minute",
@@ -64,7 +64,7 @@ def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list
     """Ingest the pending records and run the assets after each commit. Return the commits."""
     found: list[ingest.Ingested] = []
     for commit in ingest.ingest(warehouse, topics.connector(name), batch=None):
-        then(warehouse, commit.recent)
+        then(warehouse, commit.recent_arrivals)
         found.append(commit)
     return found
 
@@ -154,13 +154,13 @@ def test_skipped_arrivals_are_processed_by_the_next_run(
     (commit,) = ingest.ingest(warehouse, topics.connector(name), batch=None)
     assert commit.arrivals[0].arrival == 2
     # The limit of a run applies to all arrivals, including those that are not in memory.
-    facts = incremental(warehouse, PER_MINUTE, limit=1, recent=commit.recent)
+    facts = incremental(warehouse, PER_MINUTE, limit=1, recent=commit.recent_arrivals)
     assert facts is not None
     assert (facts.through_arrival, facts.limited_by) == (1, "arrivals")
-    then(warehouse, commit.recent)
+    then(warehouse, commit.recent_arrivals)
     assert counted(warehouse) == 15
     # Another process has already run: nothing is left to do.
-    assert incremental(warehouse, PER_MINUTE, recent=commit.recent) is None
+    assert incremental(warehouse, PER_MINUTE, recent=commit.recent_arrivals) is None
 
 
 # Runs once per arrival.
@@ -179,14 +179,14 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     for first, count in ((0, 10), (10, SMALL_BATCH_ROWS + 5_000)):
         topics.send(name, clicks(*range(first, first + count)), first % 20 // 10)
         for commit in ingest.ingest(warehouse, connector, batch=None):
-            then(warehouse, commit.recent)
+            then(warehouse, commit.recent_arrivals)
             commits.append(commit)
     commit = commits[-1]
     assert len(commit.arrivals) == 3
     assert sum(a.rows for a in commit.arrivals) == SMALL_BATCH_ROWS + 5_000
     # This many rows are read from the event log.
     assert commit.rows is None
-    end = ingest.end(warehouse, plain)
+    end = ingest.end_source(warehouse, plain)
     then(warehouse, RecentArrivals([end]))
     for transform in both:
         found = warehouse.load_rows(transform.published_table)
@@ -206,7 +206,7 @@ def test_a_run_respects_its_limit_and_the_next_takes_the_rest(
     bring(warehouse, topics, name, then)
     topics.send(name, clicks(*range(2, 20)))
     for commit in ingest.ingest(warehouse, topics.connector(name, rows=6), batch=None):
-        then(warehouse, commit.recent)
+        then(warehouse, commit.recent_arrivals)
     assert [(f.events, f.limited_by) for f in made[1:]] == [(6, "rows"), (6, "rows"), (6, None)]
     assert counted(warehouse) == 20
 
@@ -217,15 +217,15 @@ import sys
 from pyspark.sql import SparkSession
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.streams.direct import Direct, check
+from tidemark_streaming.ingest.ingest import follow_source
+from tidemark_streaming.streams.direct import Direct, check_assets
 from test_direct import BOTH
 from helpers.kafka.topics import CLICKS, Topics
 
 _, remote, place, servers, name = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 direct = Direct(BOTH, lambda: warehouse, lambda facts: print(facts.asset, flush=True))
-for commit in follow(warehouse, Topics(servers).connector(name, rows=50), on_commit=direct):
+for commit in follow_source(warehouse, Topics(servers).connector(name, rows=50), on_commit=direct):
     pass
 """
 
@@ -275,7 +275,7 @@ def test_after_a_kill_at_any_instant_each_event_counts_once(
 def test_a_transform_of_another_source_is_refused(engine: Settings) -> None:
     other = replace(PER_MINUTE, source=replace(CLICKS, name="others"))
     with pytest.raises(DefinitionError, match="is computed from source 'others'"):
-        check(engine, CLICKS.name, [other])
+        check_assets(engine, CLICKS.name, [other])
 
 
 @pytest.mark.nightly
@@ -286,13 +286,13 @@ def test_a_roll_up_needs_its_base_and_runs_after_it(
     base = replace(PER_MINUTE, trigger=Trigger())
     whole = rollup(of=base, name="whole", window=Tumbling("5 minutes"))
     with pytest.raises(DefinitionError, match=r"add `--run clicks_per_minute`"):
-        check(engine, CLICKS.name, [whole])
-    check(engine, CLICKS.name, [whole, base])
+        check_assets(engine, CLICKS.name, [whole])
+    check_assets(engine, CLICKS.name, [whole, base])
     made: list[RunFacts] = []
     then = Direct([whole, base], lambda: warehouse, made.append)
     topics.send(name := topics.create(), clicks(1, 2))
     bring(warehouse, topics, name, then)
-    then(warehouse, RecentArrivals([ingest.end(warehouse, CLICKS)]))
+    then(warehouse, RecentArrivals([ingest.end_source(warehouse, CLICKS)]))
     assert [facts.asset for facts in made] == [base.name, whole.name] * 2
     assert parity(warehouse, whole).equal
 
@@ -305,9 +305,9 @@ def test_an_asset_with_a_running_stream_is_refused(
     settings = engine.model_copy(update={"database": warehouse.database})
     spark = connect_session(settings, continuous.session_id(settings, PER_MINUTE.name))
     stream = Warehouse(spark, *warehouse.place)
-    continuous.start(stream, PER_MINUTE)
+    continuous.start_query(stream, PER_MINUTE)
     try:
         with pytest.raises(EngineError, match="tidemark stream clicks_per_minute --stop"):
-            check(settings, CLICKS.name, [PER_MINUTE])
+            check_assets(settings, CLICKS.name, [PER_MINUTE])
     finally:
-        assert continuous.stop(stream, PER_MINUTE)
+        assert continuous.stop_query(stream, PER_MINUTE)

@@ -26,7 +26,7 @@ from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.cli.processing.stream import is_finished
-from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.ingest import follow_source, ingest
 from tidemark_streaming.ingest.ingest_record import lock_ingest
 from tidemark_streaming.streams import continuous
 from tidemark_streaming.streams.direct import Direct
@@ -100,7 +100,7 @@ def test_a_read_only_warehouse_is_reported(stored: Warehouse, small: Disk, tmp_p
     land_minutes(landing, 0, 2)
     list(ingest(stored, connector(landing)))
     assert incremental(stored, BY_MINUTE) is not None
-    following = follow(stored, connector(landing))
+    following = follow_source(stored, connector(landing))
     land_minutes(landing, 2, 5)
     small.lock()
     with pytest.raises(DataError, match=r"[Rr]ead-only"):
@@ -137,7 +137,7 @@ def through(stored: Warehouse, arrival: int) -> bool:
 
 def noted(stored: Warehouse) -> bool:
     """Return whether the engine has recorded the end of each batch of the stream."""
-    place = Path(continuous.checkpoint(stored, BY_MINUTE))
+    place = Path(continuous.checkpoint_path(stored, BY_MINUTE))
     begun, done = ({p.name for p in (place / n).glob("[0-9]*")} for n in ("offsets", "commits"))
     return begun == done
 
@@ -168,22 +168,22 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
     small.fill()
     full = "Can't write the checkpoint of the stream: the disk is full."
     with pytest.raises(DataError, match=f"^{re.escape(full)}$"):
-        continuous.start(stored, asset)
+        continuous.start_query(stored, asset)
     small.free()
-    continuous.start(stored, asset)
+    continuous.start_query(stored, asset)
     until(lambda: stored.has_table(ledger.TABLE) and through(stored, 1) and noted(stored))
-    continuous.stop(stored, asset)
+    continuous.stop_query(stored, asset)
     land_minutes(landing, 2, 4)
     list(ingest(stored, connector(landing)))
     # If no arrival is pending, a start keeps the checkpoint, and the unread runs are a batch.
     assert incremental(stored, asset) is not None
     small.fill()
-    assert str(ended(continuous.start(stored, asset))) == f"The stream ended: {full}"
+    assert str(ended(continuous.start_query(stored, asset))) == f"The stream ended: {full}"
     small.free()
     land_minutes(landing, 4, 6)
     list(ingest(stored, connector(landing)))
     gate.touch()
-    query = continuous.start(stored, asset)
+    query = continuous.start_query(stored, asset)
     until(reached.exists)
     # Spark keeps the file of the failed write open until it is garbage-collected. Until then, the
     # file system can't become read-only.
@@ -197,11 +197,11 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
     assert (error.retriable, error.exit_code) == (False, 2)
     locked = r"^Can't remove the checkpoint of the stream: the file system is read-only\.$"
     with pytest.raises(DataError, match=locked):
-        continuous.start(stored, asset)
+        continuous.start_query(stored, asset)
     small.lock(writable=True)
-    continuous.start(stored, asset)
+    continuous.start_query(stored, asset)
     until(lambda: through(stored, 5))
-    assert continuous.stop(stored, asset)
+    assert continuous.stop_query(stored, asset)
     check(stored, 6)
 
 
@@ -219,7 +219,7 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
 
     land_minutes(landing, 0, 2)
     list(ingest(stored, connector(landing)))
-    following = follow(stored, connector(landing), on_commit=then)
+    following = follow_source(stored, connector(landing), on_commit=then)
     land_minutes(landing, 2, 4)
     with pytest.raises(DataError, match=r"^Can't write .*: the disk is full\.$"):
         next(following)
@@ -231,6 +231,6 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
         direct(stored, NO_ARRIVALS)
     small.lock(writable=True)
     land_minutes(landing, 4, 5)
-    assert len(next(follow(stored, connector(landing), on_commit=direct)).arrivals) == 1
+    assert len(next(follow_source(stored, connector(landing), on_commit=direct)).arrivals) == 1
     assert through(stored, 4)
     check(stored, 5)

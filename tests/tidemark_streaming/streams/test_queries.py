@@ -39,7 +39,7 @@ def test_a_lost_engine_is_reported_as_lost(
         None if next(answers, False) else FAULTS[fault](engine, context)
     )
     with pytest.raises(EngineLostError):
-        queries.running(settings, ["some_asset"])
+        queries.find_running(settings, ["some_asset"])
 
 
 def test_a_slow_engine_may_answer_later(
@@ -49,7 +49,7 @@ def test_a_slow_engine_may_answer_later(
     failing.is_hanging = True
     monkeypatch.setattr(queries, "DEADLINE", 0.2)
     with pytest.raises(EngineError, match=r"which streams run \(DEADLINE_EXCEEDED\)") as raised:
-        queries.running(settings, ["some_asset"])
+        queries.find_running(settings, ["some_asset"])
     assert raised.value.retriable
 
 

@@ -99,7 +99,7 @@ def test_events_streamed_during_a_rebuild_are_in_the_promoted_table(
 
 def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
+    query = continuous.start_query(warehouse, PER_MINUTE, admission=Admission(1))
     through(warehouse, PER_MINUTE, 1)
     work.rebuild(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
@@ -115,7 +115,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
     assert failure is not None
     assert continuous.is_outdated(failure)
     ingest(warehouse, READINGS, ARRIVALS[6:])
-    continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
+    continuous.start_query(warehouse, WIDER, available_now=True).awaitTermination(120)
     assert parity(warehouse, WIDER).equal
     # Each event is in a window or in the late table.
     counted = sum(warehouse.load_rows(WIDER.published_table, columns=["n"])["n"].to_pylist())
@@ -131,7 +131,7 @@ def test_a_query_runs_during_replays(
     """Covers a replay into the asset's table, which also counts arrivals that the query processed
     during it, and a replay into side tables."""
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
-    query = continuous.start(warehouse, asset, admission=Admission(1))
+    query = continuous.start_query(warehouse, asset, admission=Admission(1))
     through(warehouse, asset, 2)
     more = [ARRIVALS[3:5], ARRIVALS[5:6]]
 
@@ -151,13 +151,13 @@ def test_a_query_runs_during_replays(
     ingest(warehouse, READINGS, ARRIVALS[6:])
     through(warehouse, asset, len(ARRIVALS) - 1)
     assert query.isActive
-    assert continuous.stop(warehouse, asset)
+    assert continuous.stop_query(warehouse, asset)
     assert parity(warehouse, asset).equal
 
 
 def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
     """Wait until the asset's stream has processed an arrival and published the fired windows."""
-    query, deadline = continuous.find(warehouse, transform), time.monotonic() + 120
+    query, deadline = continuous.find_query(warehouse, transform), time.monotonic() + 120
     assert query is not None
     while True:
         asset = Asset(warehouse, transform)
@@ -182,11 +182,11 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
 
     def told(asset: WindowedTransform) -> dict[Any, Any]:
-        SinkWriter(warehouse, asset).publish()
+        SinkWriter(warehouse, asset).publish_changes()
         table = Table("retracting")
         for record in records(topics.servers, topic.name):
             table.take(*record)
-        assert SinkWriter(warehouse, asset).publish().transactions == 0
+        assert SinkWriter(warehouse, asset).publish_changes().transactions == 0
         return {window: value["values"] for window, value in table.rows.items()}
 
     def there(asset: WindowedTransform) -> list[int]:
@@ -197,7 +197,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
-        SinkWriter(warehouse, new).publish(reset=True)
+        SinkWriter(warehouse, new).publish_changes(reset=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # Windows that the stream of the earlier definition has not published are replaced by the
     # promotion.
@@ -205,7 +205,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     kept = there(old)
     work.promote(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="differs in the column"):
-        SinkWriter(warehouse, old).publish()
+        SinkWriter(warehouse, old).publish_changes()
     now = told(new)
     assert {len(window) for window in now} == {2}
     assert sorted(v["n"] for v in now.values()) == there(new)

@@ -26,7 +26,7 @@ ARRIVALS = some_arrivals(count=6)
 
 def caught_up(warehouse: Warehouse, transform: Definition) -> None:
     """Run the asset's stream until it has processed all arrivals."""
-    query = continuous.start(warehouse, transform, available_now=True)
+    query = continuous.start_query(warehouse, transform, available_now=True)
     query.awaitTermination(120)
     assert query.exception() is None
 
@@ -89,9 +89,9 @@ def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
 def test_a_stream_keeps_a_checkpoint_that_is_up_to_date(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)
-    query = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    query = continuous.start_query(warehouse, PER_MINUTE, available_now=True)
     query.awaitTermination(120)
-    again = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    again = continuous.start_query(warehouse, PER_MINUTE, available_now=True)
     again.awaitTermination(120)
     assert again.id == query.id
 
@@ -120,6 +120,6 @@ def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> Non
     incremental(warehouse, base)
     caught_up(warehouse, whole)
     assert parity(warehouse, whole).equal
-    for file in Path(continuous.checkpoint(warehouse, whole), "offsets").glob("[0-9]*"):
+    for file in Path(continuous.checkpoint_path(warehouse, whole), "offsets").glob("[0-9]*"):
         file.write_text("")
     caught_up(warehouse, whole)

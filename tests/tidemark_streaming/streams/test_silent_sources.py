@@ -36,8 +36,8 @@ from tidemark.verify.parity import parity
 from tidemark_streaming.connector import Chunk, Connector
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.future_watermark import lower
-from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.ingest.future_watermark import lower_watermarks
+from tidemark_streaming.ingest.ingest import follow_source, ingest
 from tidemark_streaming.kafka import RECORD
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams.direct import Direct
@@ -134,7 +134,7 @@ def followed(
 ) -> list[Arrival]:
     """Follow a source until a condition on its new arrivals holds. Return these."""
     found, deadline = list[Arrival](), time.monotonic() + LIMIT
-    for commit in follow(warehouse, connector, 0.02, on_commit=direct):
+    for commit in follow_source(warehouse, connector, 0.02, on_commit=direct):
         found += commit.arrivals
         assert time.monotonic() < deadline, found
         if done(found):
@@ -200,12 +200,12 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), assets)
     newest = Log(warehouse, place.source).read_timeline()[-1]
     for asset in assets:
-        progress = snapshot.asset(asset)
+        progress = snapshot.read_asset(asset)
         assert (progress.as_of, progress.behind) == (newest.arrival, 0)
         assert progress.watermark == newest.after
         assert snapshot.can_wait(asset)
         assert snapshot.assets_behind([asset.name], newest.arrival) == [asset.name]
-    source = snapshot.source(place.source)
+    source = snapshot.read_source(place.source)
     assert (source.arrived_at, source.clock) == (first.arrived_at, newest.arrived_at)
     # The next event continues after them.
     later = event_time()
@@ -260,13 +260,14 @@ from pathlib import Path
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.ingest.ingest import follow_source
 from tidemark_streaming.streams.direct import Direct
 
 _, remote, place, file = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 connector, assets = cloudpickle.loads(Path(file).read_bytes())
-for commit in follow(warehouse, connector, 0.02, on_commit=Direct(assets, lambda: warehouse)):
+for commit in follow_source(warehouse, connector, 0.02, on_commit=Direct(assets, lambda:
+warehouse)):
     pass
 """
 
@@ -312,7 +313,7 @@ def test_a_heartbeat_needs_no_engine(
     runs = Counter[str]()
     direct = Direct(assets, lambda: warehouse, lambda facts: runs.update([facts.asset]))
     place.send(now)
-    following = follow(warehouse, place.connect(), 0.02, on_commit=direct)
+    following = follow_source(warehouse, place.connect(), 0.02, on_commit=direct)
     found = [*next(following).arrivals]
 
     def refuse(_: SparkConnectClient) -> None:
@@ -341,7 +342,7 @@ def test_lowered_watermarks_still_follow_the_silence(warehouse: Warehouse, tmp_p
     found = followed(warehouse, place.connect(), lambda a: is_idle(a[-1]))
     assert {a.after for a in found} == {FAR - SECOND}
     guarded = replace(SOURCE, max_future_skew="1 hour")
-    assert lower(warehouse, guarded).arrivals == 1 + len(found)
+    assert lower_watermarks(warehouse, guarded).arrivals == 1 + len(found)
     timeline = Log(warehouse, guarded).read_timeline()
     moved = [a.arrived_at - SECOND if is_idle(a) else at - SECOND for a in timeline]
     assert [a.after for a in timeline] == moved
@@ -396,10 +397,10 @@ class Delayed:
         self.source, self._connector = self.place.source, self.place.connect()
         self._due = time.monotonic() + 2
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         if time.monotonic() > self._due:
             self.place.send(event_time())
-        return self._connector.pending(timeline)
+        return self._connector.list_pending(timeline)
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
         return self._connector.read(spark, chunks)

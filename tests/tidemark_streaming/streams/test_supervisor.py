@@ -24,7 +24,7 @@ from tidemark_streaming.streams.supervisor import (
     WAITING,
     Ending,
     Stream,
-    look,
+    poll_streams,
 )
 
 
@@ -34,23 +34,23 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_stream_that_was_not_requested_is_ignored(settings: Settings) -> None:
-    assert look(settings, ["one"], {}, 0) == {}
-    desired_streams.request(settings, "one")
-    assert look(settings, ["two"], {}, 0) == {}
-    assert list(look(settings, ["one", "two"], {}, 0)) == ["one"]
-    assert desired_streams.cancel(settings, "one")
-    assert not desired_streams.cancel(settings, "one")
-    assert look(settings, ["one"], {}, 0) == {}
+    assert poll_streams(settings, ["one"], {}, 0) == {}
+    desired_streams.request_stream(settings, "one")
+    assert poll_streams(settings, ["two"], {}, 0) == {}
+    assert list(poll_streams(settings, ["one", "two"], {}, 0)) == ["one"]
+    assert desired_streams.cancel_request(settings, "one")
+    assert not desired_streams.cancel_request(settings, "one")
+    assert poll_streams(settings, ["one"], {}, 0) == {}
 
 
 def test_waits_double_up_to_a_limit_and_end_in_giving_up(settings: Settings) -> None:
-    desired_streams.request(settings, "one")
+    desired_streams.request_stream(settings, "one")
     now, known, waits = 0, dict[str, Stream](), list[int]()
-    while (known := look(settings, ["one"], known, now))["one"].state != GIVEN_UP:
+    while (known := poll_streams(settings, ["one"], known, now))["one"].state != GIVEN_UP:
         if known["one"].state == WAITING:
-            waits.append(known["one"].wait // SECOND)
-            now += known["one"].wait - 1
-            assert look(settings, ["one"], known, now)["one"].state == WAITING
+            waits.append(known["one"].wait_micros // SECOND)
+            now += known["one"].wait_micros - 1
+            assert poll_streams(settings, ["one"], known, now)["one"].state == WAITING
             now += 1
         else:
             assert known["one"].state == STARTING
@@ -60,7 +60,7 @@ def test_waits_double_up_to_a_limit_and_end_in_giving_up(settings: Settings) -> 
     stream = known["one"]
     assert stream.failures == TRIES
     assert "No engine answers at sc://localhost:1" in (stream.error or "")
-    assert look(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
+    assert poll_streams(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
 
 
 @pytest.mark.parametrize("state", [WAITING, GIVEN_UP])
@@ -69,28 +69,28 @@ def test_streams_are_restarted_after_an_engine_outage(
 ) -> None:
     """The outage may have any length. Streams that wait or were given up for another reason are not
     restarted."""
-    desired_streams.request(settings, "one")
+    desired_streams.request_stream(settings, "one")
     now, known = 0, dict[str, Stream]()
-    while (known := look(settings, ["one"], known, now))["one"].state != state:
+    while (known := poll_streams(settings, ["one"], known, now))["one"].state != state:
         now += LONGEST_WAIT
-    assert look(settings, ["one"], known, now + SECOND) == known
-    monkeypatch.setattr(supervisor.queries, "running", lambda *_: {})
-    found = look(settings, ["one"], known, now + SECOND)["one"]
+    assert poll_streams(settings, ["one"], known, now + SECOND) == known
+    monkeypatch.setattr(supervisor.queries, "find_running", lambda *_: {})
+    found = poll_streams(settings, ["one"], known, now + SECOND)["one"]
     assert (found.state, found.failures, found.away) == (STARTING, 0, False)
     # The run that should start it fails.
-    failed = look(settings, ["one"], {"one": found}, now + 30 * SECOND)
+    failed = poll_streams(settings, ["one"], {"one": found}, now + 30 * SECOND)
     assert (failed["one"].state, failed["one"].away) == (WAITING, False)
-    assert look(settings, ["one"], failed, now + 31 * SECOND) == failed
+    assert poll_streams(settings, ["one"], failed, now + 31 * SECOND) == failed
     gone = {"one": replace(failed["one"], state=GIVEN_UP, failures=TRIES)}
-    assert look(settings, ["one"], gone, now + LONGEST_WAIT) == gone
+    assert poll_streams(settings, ["one"], gone, now + LONGEST_WAIT) == gone
 
 
 def test_a_wait_ends_if_the_clock_is_set_back(settings: Settings) -> None:
     """The duration of the wait is then unknown."""
-    request, now = desired_streams.request(settings, "one"), 10**15
+    request, now = desired_streams.request_stream(settings, "one"), 10**15
     waits = Stream(request.since, WAITING, now, failures=9, error="It failed.")
-    assert look(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
-    found = look(settings, ["one"], {"one": waits}, now - 3600 * SECOND)["one"]
+    assert poll_streams(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
+    found = poll_streams(settings, ["one"], {"one": waits}, now - 3600 * SECOND)["one"]
     assert (found.state, found.changed) == (STARTING, now - 3600 * SECOND)
     assert (found.failures, found.error) == (9, "It failed.")
 
@@ -98,38 +98,38 @@ def test_a_wait_ends_if_the_clock_is_set_back(settings: Settings) -> None:
 def test_a_stream_is_steady_ten_minutes_after_a_clock_setback(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, now = desired_streams.request(settings, "one"), 10**15
+    request, now = desired_streams.request_stream(settings, "one"), 10**15
     Engine(monkeypatch)
     known = {"one": Stream(request.since, RUNNING, now, failures=1)}
     for minutes in range(9):
-        known = look(settings, ["one"], known, now - (3600 - minutes * 60) * SECOND)
+        known = poll_streams(settings, ["one"], known, now - (3600 - minutes * 60) * SECOND)
         assert known["one"].failures == 1
-    assert look(settings, ["one"], known, now - 3000 * SECOND)["one"].failures == 0
+    assert poll_streams(settings, ["one"], known, now - 3000 * SECOND)["one"].failures == 0
 
 
 def test_requesting_a_stream_again_resets_giving_up(settings: Settings) -> None:
-    old = desired_streams.request(settings, "one")
+    old = desired_streams.request_stream(settings, "one")
     known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
-    desired_streams.cancel(settings, "one")
+    desired_streams.cancel_request(settings, "one")
     time.sleep(0.001)
-    desired_streams.request(settings, "one")
-    assert look(settings, ["one"], known, 0)["one"].state == STARTING
+    desired_streams.request_stream(settings, "one")
+    assert poll_streams(settings, ["one"], known, 0)["one"].state == STARTING
 
 
 def test_a_start_in_progress_is_awaited(settings: Settings) -> None:
-    request = desired_streams.request(settings, "one")
+    request = desired_streams.request_stream(settings, "one")
     known = {"one": Stream(request.since, STARTING)}
-    assert look(settings, ["one"], known, 10**9, starting=True) == known
-    assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
-    assert look(settings, ["one"], known, 10**9)["one"].failures == 1
+    assert poll_streams(settings, ["one"], known, 10**9, starting=True) == known
+    assert poll_streams(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
+    assert poll_streams(settings, ["one"], known, 10**9)["one"].failures == 1
 
 
 def test_a_stream_of_a_replaced_engine_is_restarted_at_once(engine: Settings) -> None:
-    request = desired_streams.request(engine, "one")
+    request = desired_streams.request_stream(engine, "one")
     gone = Stream(request.since, RUNNING, query=str(uuid4()), query_run=str(uuid4()))
-    found = look(engine, ["one"], {"one": gone}, SECOND)["one"]
+    found = poll_streams(engine, ["one"], {"one": gone}, SECOND)["one"]
     assert (found.state, found.failures, found.renewed) == (STARTING, 0, True)
-    assert desired_streams.cancel(engine, "one")
+    assert desired_streams.cancel_request(engine, "one")
 
 
 class Engine:
@@ -138,8 +138,8 @@ class Engine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs = 0
         self.ending: Ending | None = None
-        monkeypatch.setattr(supervisor.queries, "running", lambda *_: self.found())
-        monkeypatch.setattr(supervisor, "_endings", lambda *_: self.told())
+        monkeypatch.setattr(supervisor.queries, "find_running", lambda *_: self.found())
+        monkeypatch.setattr(supervisor, "_find_endings", lambda *_: self.told())
 
     def start(self) -> None:
         self.runs, self.ending = self.runs + 1, None
@@ -157,62 +157,65 @@ class Engine:
 def test_a_stream_with_a_changed_definition_restarts_at_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
+    request, there = desired_streams.request_stream(settings, "one"), Engine(monkeypatch)
     known = {"one": Stream(request.since, RUNNING, 0, failures=TRIES - 1)}
-    known = look(settings, ["one"], known, 0)
+    known = poll_streams(settings, ["one"], known, 0)
     assert known["one"].restarts == 0
     there.end("It has changed.", blameless=True)
-    known = look(settings, ["one"], known, SECOND)
+    known = poll_streams(settings, ["one"], known, SECOND)
     told = known["one"]
     assert (told.state, told.failures, told.error) == (STARTING, 0, "It has changed.")
 
     there.start()
-    known = look(settings, ["one"], known, 2 * SECOND)
+    known = poll_streams(settings, ["one"], known, 2 * SECOND)
     assert known["one"].state == RUNNING
     assert known["one"].restarts == 1
     # Two conflicting definitions must not restart it forever.
     for failures in range(1, TRIES + 1):
         there.end("It has changed again.", blameless=True)
-        known = look(settings, ["one"], known, 3 * SECOND)
+        known = poll_streams(settings, ["one"], known, 3 * SECOND)
         assert known["one"].state == (WAITING if failures < TRIES else GIVEN_UP)
         assert known["one"].failures == failures
         there.start()
-        known = look(settings, ["one"], known, 4 * SECOND)
+        known = poll_streams(settings, ["one"], known, 4 * SECOND)
 
     # Each restart counts, regardless of its cause.
     assert known["one"].restarts == 1 + TRIES
 
     # After a steady phase, a change counts as a new one.
     known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
-    known = look(settings, ["one"], known, STEADY)
+    known = poll_streams(settings, ["one"], known, STEADY)
     there.end("It has changed.", blameless=True)
-    assert look(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
+    assert poll_streams(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
 
 
 def test_a_changed_definition_waits_for_a_start_in_progress(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
+    request, there = desired_streams.request_stream(settings, "one"), Engine(monkeypatch)
     there.end("It has changed.", blameless=True)
     known = {"one": Stream(request.since, RUNNING, failures=5)}
-    known = look(settings, ["one"], known, SECOND, starting=True)
+    known = poll_streams(settings, ["one"], known, SECOND, starting=True)
     assert known["one"].state == WAITING
-    assert look(settings, ["one"], known, SECOND)["one"].state == STARTING
+    assert poll_streams(settings, ["one"], known, SECOND)["one"].state == STARTING
 
 
 def test_a_stream_that_fails_for_another_reason_waits(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
+    request, there = desired_streams.request_stream(settings, "one"), Engine(monkeypatch)
     there.end("Its state is of another format.", blameless=False)
-    found = look(settings, ["one"], {"one": Stream(request.since, RUNNING)}, 0)["one"]
-    assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
+    found = poll_streams(settings, ["one"], {"one": Stream(request.since, RUNNING)}, 0)["one"]
+    assert (found.state, found.failures, found.wait_micros) == (WAITING, 1, 30 * SECOND)
 
 
 def test_running_streams_stay_running_if_the_engine_is_silent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {a: Stream(desired_streams.request(settings, a).since, RUNNING) for a in ("one", "two")}
+    known = {
+        a: Stream(desired_streams.request_stream(settings, a).since, RUNNING)
+        for a in ("one", "two")
+    }
     known["one"] = replace(known["one"], query="id", query_run="run 1")
     there = Engine(monkeypatch)
     there.start()
@@ -221,7 +224,7 @@ def test_running_streams_stay_running_if_the_engine_is_silent(
         raise EngineError("The engine does not answer.")
 
     monkeypatch.setattr(there, "told", silent)
-    found = look(settings, ["one", "two"], known, SECOND)
+    found = poll_streams(settings, ["one", "two"], known, SECOND)
     assert found["one"] == known["one"]
     # As if the whole engine were unreachable.
     assert (found["two"].state, found["two"].error) == (STARTING, "The engine does not answer.")

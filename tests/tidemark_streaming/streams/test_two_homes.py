@@ -51,7 +51,7 @@ def test_a_stream_that_one_home_requests_is_supervised_from_another(
     homes: tuple[Settings, Settings],
 ) -> None:
     requesting, supervising = homes
-    request = desired_streams.request(requesting, "revenue", Admission(arrivals=5))
+    request = desired_streams.request_stream(requesting, "revenue", Admission(arrivals=5))
     assert desired_streams.read_all(supervising) == {"revenue": request}
 
     desired_streams.record_start(supervising, request, "query", "run")
@@ -68,7 +68,7 @@ def test_a_stream_that_one_home_requests_is_supervised_from_another(
     states = read_streams(requesting, (), engine=True)
     assert {asset: state.state for asset, state in states.items()} == {"revenue": RUNNING}
 
-    assert desired_streams.cancel(requesting, "revenue")
+    assert desired_streams.cancel_request(requesting, "revenue")
     assert desired_streams.read_all(supervising) == {}
 
 
@@ -80,19 +80,19 @@ def test_an_ingest_and_its_error_are_seen_from_another_home(
     other = warehouse_without_engine(watching)
     with (
         suppress(DataError),
-        foreground.running(ingesting, INGEST, "orders", ("revenue",)),
+        foreground.record_running(ingesting, INGEST, "orders", ("revenue",)),
         lock_ingest(warehouse, SOURCE) as held,
         record_error(held),
     ):
         assert is_ingesting(watching, "orders")
-        (command,) = foreground.commands(watching)
+        (command,) = foreground.list_commands(watching)
         assert (command.runs, command.assets) == (True, ("revenue",))
         with pytest.raises(ConflictError, match="is being ingested already"):
             lock_ingest(other, SOURCE).__enter__()
         raise DataError("Records are gone.")
     assert not is_ingesting(watching, "orders")
     assert blocking_error(watching, "orders") == "Records are gone."
-    (command,) = foreground.commands(watching)
+    (command,) = foreground.list_commands(watching)
     assert (command.runs, command.error) == (False, "Records are gone.")
 
     with lock_ingest(other, SOURCE) as held, record_error(held):

@@ -72,4 +72,4 @@ def test_the_settings_file_reaches_the_worker(
     values = (f"127.0.0.1:{port}", durable == "true", f"/schemas/{port}")
     assert first == f"{values} {warehouse}"
     assert f"kafka_port={port}" in shown
-    assert KafkaSink("orders").at == Settings().kafka_servers == f"127.0.0.1:{port}"
+    assert KafkaSink("orders").broker_addresses == Settings().kafka_servers == f"127.0.0.1:{port}"

@@ -113,7 +113,7 @@ def _draw_charts(
 
 
 def _read_published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
-    table = Tables.of(settings).read(transform.published_table)
+    table = Tables.of_database(settings).read(transform.published_table)
     if table is None:
         return pd.DataFrame()
     return table.to_pandas()
@@ -153,7 +153,7 @@ def _worst_hours_table(hours: pd.DataFrame) -> Table:
 
 
 def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
-    late_loss = Tables.of(settings).read(transform.late_loss_table)
+    late_loss = Tables.of_database(settings).read(transform.late_loss_table)
     rows = pd.DataFrame() if late_loss is None else late_loss.to_pandas()
     title = (
         "Windows with events that were too late (allowed lateness "

@@ -172,7 +172,7 @@ def _load_bulk(store: "Warehouse", ingestion: "Ingestion", settings: Settings, d
     """Load the first days in bulk, unless the event log has them."""
     from tidemark.store.event_log.log import Log
     from tidemark_streaming.connector import Excerpt
-    from tidemark_streaming.ingest.play import play
+    from tidemark_streaming.ingest.play import play_files
 
     log = Log(store, ingestion.source)
     log.ensure_tables()
@@ -189,7 +189,7 @@ def _load_bulk(store: "Warehouse", ingestion: "Ingestion", settings: Settings, d
     with report_step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
         landing = settings.landing_of(SOURCE)
         part = Excerpt(days=days, span=SPAN)
-        commits = list(play(store, ingestion, landing, part, batch=None))
+        commits = list(play_files(store, ingestion, landing, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         flights = format_count(sum(a.rows for a in arrivals), "flight")
         work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
@@ -200,12 +200,12 @@ def _ingest_until(
 ) -> None:
     """Ingest another source up to the time that the flights have reached."""
     from tidemark_streaming.connector import Excerpt
-    from tidemark_streaming.ingest.play import play
+    from tidemark_streaming.ingest.play import play_files
 
     name = ingestion.source.name
     with report_step(f"ingest the {name} up to the same time") as work:
         part = Excerpt(end=format_instant(until), span=SPAN)
-        commits = list(play(store, ingestion, settings.landing_of(name), part, batch=None))
+        commits = list(play_files(store, ingestion, settings.landing_of(name), part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
 
 
@@ -233,9 +233,9 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
 
 def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
     """Return a function that writes an excerpt of the recording to files and ingests them."""
-    from tidemark_streaming.ingest.play import play
+    from tidemark_streaming.ingest.play import play_files
 
-    return lambda part: play(store, ingestion, settings.landing_of(SOURCE), part)
+    return lambda part: play_files(store, ingestion, settings.landing_of(SOURCE), part)
 
 
 def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
@@ -245,12 +245,12 @@ def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
     """
     from tidemark_streaming.kafka import broker, play
 
-    if settings.kafka_servers == broker.address(settings):
+    if settings.kafka_servers == broker.broker_address(settings):
         with report_step("Kafka broker") as work:
-            broker.start(settings, work.show_activity)
+            broker.start_broker(settings, work.show_activity)
             work.note = settings.kafka_servers
     stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
-    return lambda part: play.play(store, ingestion, stage, part)
+    return lambda part: play.play_through_topic(store, ingestion, stage, part)
 
 
 def _stream_days(
@@ -298,16 +298,16 @@ def _start_query(settings: Settings, transform: "Definition") -> Iterator["Strea
     spark = engine.connect_session(settings, continuous.session_id(settings, transform.name))
     store = Warehouse.of_project(settings, spark)
     # A killed demo or the user may have started the query already: use it.
-    query = continuous.find(store, transform)
+    query = continuous.find_query(store, transform)
     ours = query is None
     if query is None:
         with report_step("start a streaming query"):
-            query = continuous.start(store, transform, watched=True)
+            query = continuous.start_query(store, transform, watched=True)
     try:
         yield query
     finally:
         if ours:
-            continuous.stop(store, transform)
+            continuous.stop_query(store, transform)
 
 
 @contextmanager

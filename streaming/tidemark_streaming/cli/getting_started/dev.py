@@ -27,8 +27,8 @@ def start_broker() -> None:
 
     settings = Settings()
     with report_step("Kafka broker") as work:
-        broker.start(settings, work.show_activity)
-        work.note = broker.address(settings)
+        broker.start_broker(settings, work.show_activity)
+        work.note = broker.broker_address(settings)
     result_console().print("`tidemark dev kafka down` stops the broker.")
 
 

@@ -105,7 +105,7 @@ def stop_platform() -> None:
     pipelines = {
         f"{extra.name} {name}": engine_settings
         for extra in find_extras()
-        for name, engine_settings in extra.engines(settings).items()
+        for name, engine_settings in extra.running_engines(settings).items()
     }
     for name, engine_settings in pipelines.items():
         with report_step(f"stop {name}"):
@@ -230,7 +230,7 @@ def _show_asset_notes(asset: "AssetSnapshot") -> None:
     """Print what an asset has not processed, if anything."""
     name = asset.asset
     if asset.limited_by is not None:
-        result_console().print(f"[bold]{name}[/]: {asset.waiting}.")
+        result_console().print(f"[bold]{name}[/]: {asset.waiting_text}.")
     if asset.unfollowed is not None:
         _show_note(
             f"[bold]{name}[/] has not processed all runs of {asset.unfollowed}: use `tidemark run "
@@ -263,7 +263,7 @@ def _list_streams(settings: Settings, states: "Mapping[str, StreamState]") -> li
 
     # Without a supervisor, only the engine knows whether a stream runs.
     unknown = [asset for asset, stream in states.items() if stream.state == UNKNOWN]
-    running = queries.running(settings, unknown) if unknown else {}
+    running = queries.find_running(settings, unknown) if unknown else {}
     return [
         {
             "asset": asset,
@@ -308,7 +308,7 @@ def _list_processes(settings: Settings) -> list[dict[str, Any]]:
             }
         )
     for extra in find_extras():
-        for name, engine_settings in extra.engines(settings).items():
+        for name, engine_settings in extra.running_engines(settings).items():
             spark = engine.read_status(engine_settings)
             rows.append(
                 {

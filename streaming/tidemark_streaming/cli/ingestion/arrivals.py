@@ -99,7 +99,7 @@ class _Warnings:
 
     def _warn_of_future(self, arrivals: "Sequence[Arrival]") -> None:
         from tidemark_streaming.ingest.future_watermark import (
-            find,
+            find_future_watermark,
             future_timestamps,
             is_far_ahead,
         )
@@ -113,7 +113,7 @@ class _Warnings:
         has_moved = newest.after != self._reported_watermark
         if has_moved and is_far_ahead(newest.after, newest.arrived_at):
             self._reported_watermark = newest.after
-            print_warning(str(find(Snapshot(self._settings), self._source)))
+            print_warning(str(find_future_watermark(Snapshot(self._settings), self._source)))
 
 
 def ingest_and_report(
@@ -152,7 +152,7 @@ def ingest_and_report(
             warnings.print_for(commit.arrivals)
             if logs.is_structured():
                 _log_arrivals(store, source, commit.arrivals)
-            work.show_count(commit.done, commit.pending)
+            work.show_count(commit.committed, commit.pending)
             work.note = totals.describe_totals()
             if following:
                 line = f"follow {name}: {work.note}"
@@ -161,7 +161,7 @@ def ingest_and_report(
                 if not message_console().is_terminal and not logs.is_structured():
                     message_console().print(line, soft_wrap=True, highlight=False)
     seconds = time.monotonic() - began
-    newest = totals.last or next(reversed(Snapshot(settings).timeline(name)), None)
+    newest = totals.last or next(reversed(Snapshot(settings).read_timeline(name)), None)
     has_ended = newest is not None and newest.ends_source
     if newest is not None and has_ended:
         print_status(
@@ -231,14 +231,14 @@ def _log_arrivals(store: "Warehouse", source: "Source", arrivals: "Sequence[Arri
 
     for a in arrivals:
         if a.silent_since is not None:
-            logs.log(
+            logs.log_event(
                 "heartbeat",
                 source=source.name,
                 arrival=a.arrival,
                 watermark=format_instant(a.after),
             )
             continue
-        logs.log(
+        logs.log_event(
             "arrived",
             source=source.name,
             arrival=a.arrival,
@@ -256,8 +256,8 @@ def _log_arrivals(store: "Warehouse", source: "Source", arrivals: "Sequence[Arri
     letters = store.load_rows(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]
     for letter in letters.sort_by(order).slice(0, _MAX_LOGGED_LETTERS).to_pylist():
-        logs.warn("dead letter", source=source.name, **letter)
+        logs.log_warning("dead letter", source=source.name, **letter)
     if letters.num_rows > _MAX_LOGGED_LETTERS:
-        logs.warn(
+        logs.log_warning(
             "more dead letters", source=source.name, letters=letters.num_rows - _MAX_LOGGED_LETTERS
         )

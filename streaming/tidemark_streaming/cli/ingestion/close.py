@@ -17,11 +17,11 @@ def close_source(source: SourceName, yes: Yes = False) -> Output:
 
     Example: `tidemark close flights`
     """
-    from tidemark_streaming.ingest.ingest import end
+    from tidemark_streaming.ingest.ingest import end_source
 
     home = Home()
     ended = home.find_source(source)
-    arrivals = home.open_snapshot().timeline(source)
+    arrivals = home.open_snapshot().read_timeline(source)
     if not arrivals:
         raise DataError(
             f"Nothing has arrived for '{source}' yet, so it can't be closed: run `tidemark ingest "
@@ -40,7 +40,7 @@ def close_source(source: SourceName, yes: Yes = False) -> Output:
             )
         store = home.open_warehouse()
         with report_step(f"close {source}") as work:
-            last = end(store, ended)
+            last = end_source(store, ended)
             work.note = f"arrival {last.arrival}"
     result = {"source": source, "arrival": last.arrival, "watermark": format_instant(last.after)}
     return Output(result, lambda: print_facts(result))

@@ -163,7 +163,7 @@ def replay_dead_letters(
     fixed = _fix_content(waiting, file, command)
     store = home.open_warehouse()
     with report_step(f"replay dead letters of {source}") as work:
-        result = dead_letters.replay(
+        result = dead_letters.reprocess_letters(
             store, ingestion.connector(home.settings.landing_of(source)), fixed
         )
         work.note = f"{result.brought:,} ingested, {len(result.refused):,} still can't be decoded"
@@ -198,7 +198,7 @@ def _select_letters(source: str, letters: list[str] | None, reason: str | None) 
     """
     import pyarrow as pa
 
-    from tidemark_streaming.ingest.dead_letters import places
+    from tidemark_streaming.ingest.dead_letters import letter_keys
 
     candidates = _read_current(Home().find_ingestion(source).source)
     if reason is not None:
@@ -208,7 +208,7 @@ def _select_letters(source: str, letters: list[str] | None, reason: str | None) 
     if not letters:
         return candidates
     selected = [_parse_place(letter) for letter in letters]
-    found_places = places(candidates)
+    found_places = letter_keys(candidates)
     if unknown := [
         n
         for n, selected_place in zip(letters, selected, strict=True)

@@ -108,7 +108,7 @@ def ingest_source(
         )
     home = Home()
     if following:
-        logs.begin(home.settings, "ingest")
+        logs.begin_logging(home.settings, "ingest")
     ingestion = home.find_ingestion(source)
     landing = home.settings.landing_of(source)
     connector = ingestion.connector(landing)
@@ -151,10 +151,10 @@ def _ingest_pending(
 ) -> Output:
     """Ingest the pending data, and end."""
     from tidemark_streaming.derived import DerivedConnector
-    from tidemark_streaming.ingest.ingest import furnish, ingest
+    from tidemark_streaming.ingest.ingest import fill_lookup_tables, ingest
 
     store = home.open_warehouse()
-    furnish(store, ingestion)
+    fill_lookup_tables(store, ingestion)
     # Each commit of a derived source runs a query, so its arrivals share a commit.
     has_one_commit = bulk or isinstance(connector, DerivedConnector)
     batch = None if has_one_commit else 1
@@ -172,13 +172,13 @@ def _follow_source(
     """Ingest new data until the command is stopped, and run assets on each commit."""
     from tidemark_streaming.base import foreground
     from tidemark_streaming.base.outage import Outage
-    from tidemark_streaming.ingest.ingest import follow, furnish
+    from tidemark_streaming.ingest.ingest import fill_lookup_tables, follow_source
 
     source = ingestion.source
     facts_by_asset: dict[str, RunFacts] = {}
 
     def prepare(store: "Warehouse") -> "tuple[Warehouse, Direct | None]":
-        furnish(store, ingestion)
+        fill_lookup_tables(store, ingestion)
         if not assets:
             return store, None
         return store, _run_on_commit(home, source.name, assets, facts_by_asset, admission)
@@ -187,16 +187,16 @@ def _follow_source(
         return "".join(f"; {_describe_run(facts)}" for facts in facts_by_asset.values())
 
     outage = Outage(print_warning)
-    store = outage.survive(home.open_warehouse)
+    store = outage.survive_loss(home.open_warehouse)
     try:
         store, on_commit = prepare(store)
     except TidemarkError as error:
-        store, on_commit = outage.retry(error, lambda: prepare(home.open_warehouse()))
-    outage.end()
-    commits = follow(
+        store, on_commit = outage.retry_attempt(error, lambda: prepare(home.open_warehouse()))
+    outage.end_outage()
+    commits = follow_source(
         store, connector, on_commit=on_commit, reopen=home.open_warehouse, on_progress=print_warning
     )
-    with foreground.running(home.settings, foreground.INGEST, source.name, tuple(assets)):
+    with foreground.record_running(home.settings, foreground.INGEST, source.name, tuple(assets)):
         return ingest_and_report(
             store,
             source,
@@ -219,15 +219,15 @@ def _run_on_commit(
     Args:
         facts_by_asset: receives the facts of the newest run of each asset, by asset.
     """
-    from tidemark_streaming.streams.direct import Direct, check
+    from tidemark_streaming.streams.direct import Direct, check_assets
 
     transforms = [home.find_asset(asset) for asset in dict.fromkeys(assets)]
-    check(home.settings, source, transforms)
+    check_assets(home.settings, source, transforms)
 
     def on_run(facts: "RunFacts") -> None:
         facts_by_asset[facts.asset] = facts
         if logs.is_structured():
-            logs.log("ran", **logs.of_run(asdict(facts)))
+            logs.log_event("ran", **logs.of_run(asdict(facts)))
         elif not message_console().is_terminal:
             message_console().print(_describe_run(facts), soft_wrap=True)
 

@@ -89,7 +89,7 @@ def ingest_recording(source: str, options: RecordingOptions, *, bulk: bool) -> O
         bulk: true to write all arrivals in one commit.
     """
     from tidemark_streaming.connector import Excerpt
-    from tidemark_streaming.ingest.play import no_recording, play
+    from tidemark_streaming.ingest.play import no_recording, play_files
 
     begin = options.arrived_from
     end = options.arrived_to
@@ -116,5 +116,5 @@ def ingest_recording(source: str, options: RecordingOptions, *, bulk: bool) -> O
         )
     landing = home.settings.landing_of(source)
     batch = None if bulk else 1
-    commits = play(store, ingestion, landing, excerpt, batch=batch)
+    commits = play_files(store, ingestion, landing, excerpt, batch=batch)
     return ingest_and_report(store, ingestion.source, commits, home.settings)

@@ -81,7 +81,7 @@ def show_rows(
     choice = _Choice(parse_range(begin, end), parse_keys(key), limit, final=final, late=late)
     home = Home()
     source_or_asset = home.find_asset_or_source(name)
-    tables = Tables.of(home.settings)
+    tables = Tables.of_database(home.settings)
     if isinstance(source_or_asset, Source):
         existing, rows, columns = _read_events(tables, source_or_asset, choice)
     else:
@@ -117,11 +117,11 @@ def _read_asset(
     keys = choice.keys
     late = choice.late
     table = _late_table(transform) if late else transform.published_table
-    existing = list(tables.types(table))
+    existing = list(tables.column_types(table))
     if not existing:
         message_console().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
     Choice(keys=keys).check(transform)
-    with_keys = key_condition(keys, tables.types(table), asset) if existing else None
+    with_keys = key_condition(keys, tables.column_types(table), asset) if existing else None
     chosen = _combine_conditions(choice, "window_start", with_keys)
     order_column = "arrival" if late else "window_start"
     further_columns = ["position"] if late else tables.existing_columns(table, transform.keys)
@@ -161,7 +161,7 @@ def _read_events(
             f"Rows without part in '{name}' are stored as JSON: leave out --from, --to, and --key."
         )
     table = source.dead_letters_table if late else source.log_table
-    types = tables.types(table)
+    types = tables.column_types(table)
     for column in keys:
         if column not in source.columns:
             raise DefinitionError(describe_unknown(f"column of '{name}'", column, source.columns))

@@ -145,7 +145,7 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
         )
         return
     step = find_source_step(source, choice.step)
-    tables = Tables.of(home.settings)
+    tables = Tables.of_database(home.settings)
     if choice.following:
         handle_termination()
         arrivals = _follow_arrivals(tables, source)
@@ -188,7 +188,7 @@ def _find_runs(
     asset = transform.name
     if following:
         newer = NewRuns(snapshot, asset)
-        newer.take()
+        newer.take_runs()
         handle_termination()
         return _follow_runs(newer)
     runs = snapshot.runs_after(asset, -1 if number is None else number - 1)
@@ -204,7 +204,7 @@ def _find_runs(
 
 def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
     while True:
-        yield from newer.take()
+        yield from newer.take_runs()
         time.sleep(_LOOK_EVERY)
 
 

@@ -67,7 +67,7 @@ def trace_event(
         f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
     )
     # Without a match, the engine need not start.
-    if not has_correlation_id(Tables.of(home.settings), sources, correlation_id):
+    if not has_correlation_id(Tables.of_database(home.settings), sources, correlation_id):
         raise unknown
     store = home.open_warehouse()
     with report_step(f"find {correlation_id}") as work:

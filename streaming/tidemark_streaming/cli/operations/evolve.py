@@ -180,18 +180,18 @@ def _rebuild_source(home: Home, source: "DerivedSource", *, promote: bool, disca
     store = home.open_warehouse()
     if discard:
         with report_step(f"discard rebuilt tables of {name}") as work:
-            tables = run.discard(store, source)
+            tables = run.discard_rebuilt(store, source)
             work.note = format_count(len(tables), "table")
         return Output({"source": name, "discarded": tables}, lambda: None)
     if not promote:
         with report_step(f"rebuild {name}") as work:
-            for commit in run.rebuild(store, source):
-                work.show_count(commit.done, commit.pending)
+            for commit in run.rebuild_source(store, source):
+                work.show_count(commit.committed, commit.pending)
             rebuilt = run.describe_rebuilt(store, source)
             work.note = format_count(rebuilt.arrivals, "arrival")
         return Output(asdict(rebuilt), lambda: _print_rebuilt_source(rebuilt))
     with report_step(f"promote {name}") as work:
-        promoted = run.promote(store, source)
+        promoted = run.promote_source(store, source)
         work.note = format_count(promoted.arrivals, "arrival")
     return Output(asdict(promoted), lambda: _print_stale(name, promoted.stale))
 

@@ -171,7 +171,7 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
             f"The stream of '{asset}' runs or will be restarted, and would fill the tables again: "
             f"first stop it with `tidemark stream {asset} --stop`."
         )
-    for running in (c for c in foreground.commands(settings) if c.runs):
+    for running in (c for c in foreground.list_commands(settings) if c.runs):
         command = {
             foreground.STREAM: f"tidemark stream {running.name}",
             foreground.SINK: f"tidemark sink {running.name} --follow",

@@ -72,7 +72,7 @@ def show_watermark(
 
     Example: `tidemark watermark orders --recommend --target 0.01`
     """
-    from tidemark_streaming.ingest.future_watermark import find
+    from tidemark_streaming.ingest.future_watermark import find_future_watermark
 
     if lower and recommend:
         raise DefinitionError("Use either --lower or --recommend, not both.")
@@ -86,8 +86,8 @@ def show_watermark(
     result: dict[str, object] = {}
     if lower:
         result = _lower_watermark(home, lowered)
-    seen = snapshot.source(lowered)
-    ahead = find(snapshot, lowered)
+    seen = snapshot.read_source(lowered)
+    ahead = find_future_watermark(snapshot, lowered)
     result |= {
         "source": source,
         "watermark": format_instant(seen.watermark),
@@ -175,7 +175,7 @@ def _lower_watermark(home: Home, source: "Source") -> dict[str, object]:
     from tidemark.store.asset import Asset
     from tidemark.store.operations import Kind
     from tidemark.store.upkeep import checkpoints
-    from tidemark_streaming.ingest.future_watermark import lower
+    from tidemark_streaming.ingest.future_watermark import lower_watermarks
 
     name = source.name
     owner = source.timeline_table.owner
@@ -195,7 +195,7 @@ def _lower_watermark(home: Home, source: "Source") -> dict[str, object]:
         ):
             record()
         with report_step(f"lower the watermark of {name}") as work:
-            lowered = lower(store, source, on_change=record)
+            lowered = lower_watermarks(store, source, on_change=record)
             work.note = format_count(lowered.arrivals, "arrival")
         ran = [d for d in assets if Asset(store, d).state.read_last_commit().commit_number >= 0]
         for asset in sorted(ran, key=lambda d: d.rolled_up_name is not None):

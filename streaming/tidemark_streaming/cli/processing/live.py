@@ -58,20 +58,20 @@ class View:
     def read_state(self) -> Look:
         """Read the tables. Include published rows only if a run is new since the last call."""
         t = self._transform
-        asset = self._snapshot.asset(t)
+        asset = self._snapshot.read_asset(t)
         newest = self._snapshot.last_run(t.name)
         published: list[dict[str, Any]] = []
         if newest is not None and newest["run"] != self._run:
             self._run = newest["run"]
             published = self._snapshot.last_published_rows(t.name, newest["commit_number"])
             self._recent.extendleft(reversed(published[:_SHOWN]))
-        look = Look(self._snapshot.source(t.source), asset, published)
+        look = Look(self._snapshot.read_source(t.source), asset, published)
         self._first = self._first or look
         return look
 
     def take_new_runs(self) -> list[dict[str, Any]]:
         """Return the runs in the ledger since the last call; all runs at the first call."""
-        return self._newer.take()
+        return self._newer.take_runs()
 
     def render_panel(self, look: Look) -> RenderableType:
         """Return the view for a terminal."""
@@ -105,7 +105,7 @@ class View:
             "[dim]late",
             self._format_increase(asset.late, first.asset.late, "yellow"),
         )
-        limited = f"[yellow]{asset.waiting}" if asset.limited_by else ""
+        limited = f"[yellow]{asset.waiting_text}" if asset.limited_by else ""
         too_late = self._format_increase(asset.too_late, first.asset.too_late, "red")
         body.add_row("[dim]back-pressure" if limited else "", limited, "[dim]too late", too_late)
         parts: list[RenderableType] = [body]
@@ -122,7 +122,7 @@ class View:
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark "
             f"{format_instant(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
-            f"too late {asset.too_late:,}" + (f"  {asset.waiting}" if asset.limited_by else "")
+            f"too late {asset.too_late:,}" + (f"  {asset.waiting_text}" if asset.limited_by else "")
         )
 
     def _describe_watermark(self, look: Look) -> str:

@@ -37,7 +37,7 @@ def run_asset(
     """
     from tidemark.run.admission import Admission
     from tidemark.run.runner import incremental
-    from tidemark_streaming.ingest.future_watermark import find
+    from tidemark_streaming.ingest.future_watermark import find_future_watermark
 
     home = Home()
     transform = home.find_asset(asset)
@@ -49,7 +49,7 @@ def run_asset(
     if facts is None:
         message = explain_no_run(home, transform)
         return Output(None, lambda: message_console().print(message))
-    if (ahead := find(home.open_snapshot(), transform.source)) is not None:
+    if (ahead := find_future_watermark(home.open_snapshot(), transform.source)) is not None:
         print_warning(str(ahead))
 
     def show() -> None:
@@ -68,7 +68,7 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
 
     asset = transform.name
     source = transform.source
-    progress = home.open_snapshot().source(source)
+    progress = home.open_snapshot().read_source(source)
     behind = {name: count for name, count in progress.lag_arrivals.items() if count}
     if behind:
         missing = " and ".join(
@@ -82,7 +82,7 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
     if not progress.arrivals:
         bases = source.base_sources if isinstance(source, DerivedSource) else ()
         first = next(
-            (b.name for b in bases if not home.open_snapshot().source(b).arrivals), source.name
+            (b.name for b in bases if not home.open_snapshot().read_source(b).arrivals), source.name
         )
         return (
             f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "

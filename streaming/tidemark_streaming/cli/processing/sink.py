@@ -48,14 +48,14 @@ def publish_results(
     """
     from tidemark_streaming.base import foreground
     from tidemark_streaming.sink import PublishResult, SinkWriter
-    from tidemark_streaming.sink.follow import follow
+    from tidemark_streaming.sink.follow import follow_asset
     from tidemark_streaming.sink.writer import topic_of
 
     if following and reset:
         raise DefinitionError("Use either --follow or --reset, not both.")
     home = Home()
     if following:
-        logs.begin(home.settings, "sink")
+        logs.begin_logging(home.settings, "sink")
     transform = home.find_asset(asset)
     topic = topic_of(transform)
     store = home.open_warehouse()
@@ -73,7 +73,7 @@ def publish_results(
                 entry.mark_healthy()
                 work.show_activity(f"follow {asset}: {format_count(published.records, 'record')}")
                 sink_position = more.position
-                logs.log(
+                logs.log_event(
                     "published",
                     asset=asset,
                     topic=topic.name,
@@ -92,11 +92,11 @@ def publish_results(
                     last_warning = str(error)
                     print_warning(last_warning)
 
-            keeps = foreground.running(home.settings, foreground.SINK, asset)
+            keeps = foreground.record_running(home.settings, foreground.SINK, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
-                follow(store, transform, threading.Event(), on_publish, on_error)
+                follow_asset(store, transform, threading.Event(), on_publish, on_error)
         else:
-            published = SinkWriter(store, transform).publish(reset=reset)
+            published = SinkWriter(store, transform).publish_changes(reset=reset)
         work.note = format_count(published.records, "record")
     took = time.monotonic() - began
     result: dict[str, object] = {

@@ -65,21 +65,21 @@ def stream_asset(
     admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     settings = home.settings
     if not stop:
-        logs.begin(settings, "stream")
+        logs.begin_logging(settings, "stream")
     transform = home.find_asset(asset)
     if stop:
         store = connect_to_stream(home, asset)
-        wished = desired_streams.cancel(settings, asset)
-        expected = foreground.forget(settings, foreground.STREAM, asset)
+        wished = desired_streams.cancel_request(settings, asset)
+        expected = foreground.forget_command(settings, foreground.STREAM, asset)
         with report_step(f"stop the stream of {asset}"):
-            stopped = continuous.stop(store, transform)
+            stopped = continuous.stop_query(store, transform)
         if not (stopped or wished or expected):
             raise EngineError(f"No stream of '{asset}' is running.")
         return
 
     def start(store: "Warehouse") -> "StreamingQuery":
         with report_step(f"start the stream of {asset}"):
-            return continuous.start(store, transform, admission=admission, watched=not detach)
+            return continuous.start_query(store, transform, admission=admission, watched=not detach)
 
     def warn_without_ingest() -> None:
         if until_caught_up:
@@ -92,8 +92,8 @@ def stream_asset(
     if detach:
         start(connect_to_stream(home, asset))
         warn_without_ingest()
-        desired_streams.request(settings, asset, admission)
-        foreground.forget(settings, foreground.STREAM, asset)
+        desired_streams.request_stream(settings, asset, admission)
+        foreground.forget_command(settings, foreground.STREAM, asset)
         result_console().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     handle_termination()
@@ -106,12 +106,12 @@ def stream_asset(
     def reconnect() -> "tuple[Warehouse, StreamingQuery]":
         store = connect_to_stream(home, asset)
         # If the engine was only unreachable, the query still runs on it.
-        running = continuous.find(store, transform)
+        running = continuous.find_query(store, transform)
         return store, start(store) if running is None or not is_own(store.spark) else running
 
     def done(look: "Look") -> bool:
         ended = is_finished(query, look, until_caught_up)
-        outage.end()
+        outage.end_outage()
         return ended
 
     def connect_first() -> "Warehouse":
@@ -120,12 +120,12 @@ def stream_asset(
         return store
 
     # This may raise an error, so it comes before the command is registered as one that should run.
-    store = outage.survive(connect_first)
-    with foreground.running(settings, foreground.STREAM, asset) as entry:
+    store = outage.survive_loss(connect_first)
+    with foreground.record_running(settings, foreground.STREAM, asset) as entry:
         try:
             query = start(store)
         except TidemarkError as error:
-            store, query = outage.retry(error, reconnect)
+            store, query = outage.retry_attempt(error, reconnect)
         warn_without_ingest()
         try:
             while True:
@@ -135,12 +135,12 @@ def stream_asset(
                 except TidemarkError as error:
                     entry.mark_waiting(error)
                     before = query.runId
-                    store, query = outage.retry(error, reconnect)
-                    entry.mark_healthy(again=query.runId != before)
+                    store, query = outage.retry_attempt(error, reconnect)
+                    entry.mark_healthy(is_restart=query.runId != before)
         finally:
             # A stopped engine has no stream to stop.
             with suppress(TidemarkError):
-                continuous.stop(store, transform)
+                continuous.stop_query(store, transform)
             print_status(f"The stream of '{asset}' has stopped.")
 
 
@@ -154,7 +154,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     from tidemark_streaming.ingest.ingest_record import is_ingesting, is_polled
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    timeline = Snapshot(settings).timeline(source)
+    timeline = Snapshot(settings).read_timeline(source)
     if timeline and timeline[-1].ends_source:
         return (
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
@@ -233,7 +233,7 @@ def _log_runs(view: "View", is_finished: Callable[["Look"], bool]) -> None:
     while True:
         ended = is_finished(view.read_state())
         for run in view.take_new_runs():
-            logs.log("ran", **logs.of_run(run))
+            logs.log_event("ran", **logs.of_run(run))
         if ended:
             return
         time.sleep(LOOK_EVERY)

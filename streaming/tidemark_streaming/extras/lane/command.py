@@ -62,23 +62,23 @@ def run_command(
     if trigger not in _TRIGGERS:
         raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
-        logs.begin(settings, NAME)
+        logs.begin_logging(settings, NAME)
     lanes = domains.load_domains(settings.domains).pipelines_of(Lane)
     lane = domains.find_object(settings, NAME, name, lanes)
     if stop:
         with report_step(f"stop {lane}"):
-            expected = foreground.forget(settings, NAME, name)
+            expected = foreground.forget_command(settings, NAME, name)
             if not (home.stop_lane(settings, name) or expected):
                 raise EngineError(f"{lane} is not running.")
         return
     if detach:
         _start_lane(settings, lane, trigger)
-        foreground.forget(settings, NAME, name)
+        foreground.forget_command(settings, NAME, name)
         result_console().print(
             f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True
         )
         return
-    with foreground.running(settings, NAME, name) as entry:
+    with foreground.record_running(settings, NAME, name) as entry:
         queries = _start_lane(settings, lane, trigger)
         handle_termination()
         try:
@@ -120,14 +120,14 @@ def _supervise_lane(
         try:
             if fault := queries.find_fault():
                 raise fault
-            outage.end()
+            outage.end_outage()
             if logs.is_structured():
                 log.log_progress(queries)
             time.sleep(LOOK_EVERY)
         except TidemarkError as error:
             entry.mark_waiting(error)
-            queries = outage.retry(error, lambda: _start_lane(settings, lane, trigger))
-            entry.mark_healthy(again=True)
+            queries = outage.retry_attempt(error, lambda: _start_lane(settings, lane, trigger))
+            entry.mark_healthy(is_restart=True)
 
 
 class _CheckpointLog:
@@ -151,14 +151,14 @@ class _CheckpointLog:
         if current is not None and current != before:
             carried = None if before is None else current.count_since(before)
             ends = {f"{topic}-{n}": end for (topic, n), end in sorted(current.ends.items())}
-            logs.log("carried", lane=name, batch=current.batch, offsets=carried, through=ends)
+            logs.log_event("carried", lane=name, batch=current.batch, offsets=carried, through=ends)
             self._newest = current
         letters = queries.letters.lastProgress
         if letters is None or letters.batchId == self._letters or not letters.numInputRows:
             return
         self._letters = letters.batchId
         if (count := letters.sink.numOutputRows) > 0:
-            logs.warn(
+            logs.log_warning(
                 "dead letters", lane=name, topic=self._lane.dead_letter_topic.name, letters=count
             )
 

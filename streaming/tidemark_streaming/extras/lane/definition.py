@@ -112,7 +112,7 @@ class Lane:
             )
         first, *further_topics = self.output_topics
         for other in further_topics:
-            if (other.at, other.client) != (first.at, first.client):
+            if (other.broker_addresses, other.client) != (first.broker_addresses, first.client):
                 raise DefinitionError(
                     f"{self} writes to {first} and {other} with one client, so both must have the "
                     "same servers and properties."

@@ -61,15 +61,15 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
         decoded = F.try_to_binary(string, F.lit("base64"))
         # Spark breaks long texts into lines.
         return F.when(F.translate(F.base64(decoded), "\r\n", "") == string, decoded)
-    if pa.types.is_timestamp(target) and formats.counts:
+    if pa.types.is_timestamp(target) and formats.are_counts:
         return _parse_count(F.when(is_string(text), string).otherwise(text), formats).cast(kind)
-    pattern = formats.pattern(target)
+    pattern = formats.pattern_of(target)
     if pattern is not None:
         string = _as_iso(string, pattern)
     if pa.types.is_date(target):
         return _from_year_1(_keep_matching(string, f"^{DAY}$")).try_cast(kind)
     return _decode_time(
-        _replace_all(string, [(formats.droppable, r"\1\2")]), kind, target, formats.zone
+        _replace_all(string, [(formats.droppable_digits, r"\1\2")]), kind, target, formats.zone
     )
 
 
@@ -101,14 +101,14 @@ def _parse_count(text: Column, formats: TimeFormats) -> Column:
     # Truncated to the past, also before 1970.
     is_below = F.startswith(number, F.lit("-")) & ~is_exact
     digits = F.when(is_exact, digits).when(
-        F.lit(formats.rules.truncates), F.try_subtract(digits, is_below.cast("BIGINT"))
+        F.lit(formats.time_rules.is_truncating), F.try_subtract(digits, is_below.cast("BIGINT"))
     )
     if formats.count_places >= 0:
         return F.timestamp_micros(F.when(digits.between(BEGINNING, INFINITY), digits))
     digits = F.when(digits.between(*formats.count_range), digits)
     is_later = (digits % 1000 < 0).cast("BIGINT")
     micros = F.call_function("div", digits, F.lit(1000)) - is_later
-    is_whole = F.lit(formats.rules.truncates) | (digits % 1000 == 0)
+    is_whole = F.lit(formats.time_rules.is_truncating) | (digits % 1000 == 0)
     return F.timestamp_micros(F.when(is_whole, micros))
 
 

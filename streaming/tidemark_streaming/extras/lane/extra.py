@@ -12,25 +12,25 @@ class _LaneExtra(Extra):
     module = "lanes"
 
     @property
-    def kind(self) -> type[Pipeline]:
+    def pipeline_class(self) -> type[Pipeline]:
         from tidemark_streaming.extras.lane.definition import Lane
 
         return Lane
 
     @property
-    def command(self) -> Callable[..., None]:
+    def command_function(self) -> Callable[..., None]:
         # Not at the top: the commands import the extras.
         from tidemark_streaming.extras.lane.command import run_command
 
         return run_command
 
-    def engines(self, settings: Settings) -> Mapping[str, Settings]:
+    def running_engines(self, settings: Settings) -> Mapping[str, Settings]:
         from tidemark_streaming.extras.lane import home
 
         names = home.running_lanes(settings)
         return {name: home.settings_of(settings, name) for name in names}
 
-    def monitor(
+    def create_monitor(
         self, settings: Settings, pipelines: Iterable[Pipeline]
     ) -> Callable[[], Sequence[PipelineOverview]]:
         from tidemark_streaming.extras.lane.definition import Lane

@@ -118,7 +118,7 @@ def _session_id(lane_settings: Settings) -> str:
 
 def _count_tasks(lane: Lane) -> int:
     connector = lane.connector
-    available = Cluster(connector.at, connector.client).topics(connector.topics)
+    available = Cluster(connector.broker_addresses, connector.client).read_topics(connector.topics)
     return sum(len(topic.offsets) for topic in available.values()) + 1
 
 

@@ -40,7 +40,7 @@ class LaneMonitor:
 
     def read(self) -> list[PipelineOverview]:
         """Return the overview of each lane, with the newest lag that is known."""
-        commands = foreground.commands(self._settings)
+        commands = foreground.list_commands(self._settings)
         running = {c.name: c for c in commands if c.kind == NAME}
         return [self._read_overview(lane, running.get(lane.name)) for lane in self._lanes]
 
@@ -66,7 +66,9 @@ def _read_lag(settings: Settings, lane: Lane) -> _Lag:
         return _Lag()
     connector = lane.connector
     try:
-        available = Cluster(connector.at, connector.client, BROKER_SECONDS).topics(connector.topics)
+        available = Cluster(
+            connector.broker_addresses, connector.client, BROKER_SECONDS
+        ).read_topics(connector.topics)
     except TidemarkError as error:
         return _Lag(trouble=str(error))
     return _Lag(

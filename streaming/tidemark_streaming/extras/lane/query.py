@@ -110,7 +110,7 @@ def start_queries(
     check_lane(spark, lane, tables)
     letters = lane.dead_letter_topic
     topics = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.output_topics}
-    Cluster(letters.at, letters.client).create(list(topics.values()))
+    Cluster(letters.broker_addresses, letters.client).create_topics(list(topics.values()))
     _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source_options(lane)).load()
     rows = decode_records(streamed, lane)
@@ -211,7 +211,7 @@ def _start_query(
         rows.writeStream.format("kafka").queryName(_query_name(lane, part)).outputMode("update")
     )
     writer = writer.options(
-        **connection_options(lane.dead_letter_topic.at, lane.dead_letter_topic.client)
+        **connection_options(lane.dead_letter_topic.broker_addresses, lane.dead_letter_topic.client)
     )
     writer = writer.option("checkpointLocation", str(home / "checkpoints" / part))
     return writer.trigger(**trigger).start()
@@ -231,7 +231,7 @@ def _source_options(lane: Lane) -> dict[str, str]:
     else:
         begin = {"startingTimestamp": str(parse_instant(connector.start) // 1000)}
     connection = {
-        **connection_options(connector.at, connector.client),
+        **connection_options(connector.broker_addresses, connector.client),
         **isolation_option(connector.client),
         **which,
         **begin,
@@ -246,7 +246,7 @@ def _source_options(lane: Lane) -> dict[str, str]:
 def _check_topics(lane: Lane, home: Path) -> None:
     """Refuse to start if input topics were recreated since the last checkpoint."""
     connector = lane.connector
-    available = Cluster(connector.at, connector.client).topics(connector.topics)
+    available = Cluster(connector.broker_addresses, connector.client).read_topics(connector.topics)
     if recreated := recreated_topics(home, {name: topic.id for name, topic in available.items()}):
         raise DataError(
             f"{lane} can't continue: topic '{recreated[0]}' was deleted and recreated since its "

@@ -246,7 +246,7 @@ def decode_json(
         columns: the fields to decode, with their Spark DDL types.
         options: as for `Json`.
     """
-    formats = TimeFormats.of(options)
+    formats = TimeFormats.from_options(options)
     names = F.col(_MEMBER_NAMES)
     texts = F.col(_TEXTS)
     # Each step is a separate projection, so that Spark computes the result of a step only once.

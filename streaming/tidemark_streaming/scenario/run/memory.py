@@ -35,7 +35,7 @@ class MemoryConnector:
     source: Source
     arrivals: Sequence[ScenarioArrival]
 
-    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+    def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [
             Chunk(
                 str(number),

@@ -30,7 +30,7 @@ _FIELDS = {"is_last": "last"}
 def read_outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     """Return the windows, panes and late events of a transform whose tables are in a folder."""
     tables = Tables(folder)
-    if tables.open(transform.published_table) is None:
+    if tables.open_table(transform.published_table) is None:
         raise DataError(
             f"This process can't read the tables that the engine wrote to '{folder}': a simulation "
             "needs an engine on this machine, or a warehouse that the engine and this process can "

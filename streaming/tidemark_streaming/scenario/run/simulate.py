@@ -19,7 +19,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest.ingest import furnish, ingest
+from tidemark_streaming.ingest.ingest import fill_lookup_tables, ingest
 from tidemark_streaming.scenario.read.arrivals import Table
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
@@ -78,7 +78,7 @@ def simulate_scenario(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> 
         ) as store:
             for source in scenario.sources.values():
                 connector = MemoryConnector(source, scenario.arrivals_of(source))
-                furnish(store, _create_ingestion(scenario, connector))
+                fill_lookup_tables(store, _create_ingestion(scenario, connector))
                 list(ingest(store, connector, batch=None))
         for number in range(1, len(ways)):
             shutil.copytree(folder / "0", folder / str(number))

@@ -280,7 +280,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
     threads = list[threading.Thread]()
 
     def begin() -> None:
-        continuous.start(warehouse, streamed)
+        continuous.start_query(warehouse, streamed)
         threads.extend(
             [
                 run("fresh", lambda: incremental(warehouse, fresh)),
@@ -304,7 +304,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
     while State(warehouse, streamed).read_last_commit().after.at.arrival < len(ARRIVALS):
         assert time.monotonic() < deadline, "the stream does not continue"
         time.sleep(0.3)
-    continuous.stop(warehouse, streamed)
+    continuous.stop_query(warehouse, streamed)
     assert len(ended) == len(threads)
     assert hers(warehouse) == []
     for asset in (PER_MINUTE, fresh):

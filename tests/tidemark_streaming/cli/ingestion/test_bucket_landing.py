@@ -20,7 +20,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Excerpt, Ingestion, Landed
-from tidemark_streaming.ingest.play import play
+from tidemark_streaming.ingest.play import play_files
 
 CONNECTORS = """
 from helpers.data.landing import connector, SOURCE
@@ -114,4 +114,4 @@ def test_a_recording_is_not_played_into_a_bucket(warehouse: Warehouse) -> None:
 
     ingestion = Ingestion(SOURCE, connector, play=nothing)
     with pytest.raises(DefinitionError, match="can't be played into 's3://bucket/landing'"):
-        list(play(warehouse, ingestion, "s3://bucket/landing", Excerpt()))
+        list(play_files(warehouse, ingestion, "s3://bucket/landing", Excerpt()))

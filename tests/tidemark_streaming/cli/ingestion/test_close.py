@@ -14,7 +14,7 @@ from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.processing.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.ingest.ingest import follow_source
 from tidemark_streaming.ingest.ingest_record import lock_ingest, record_poll
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -94,7 +94,9 @@ def test_commands_report_a_source_that_has_ended(store: Warehouse, here: Setting
     assert "has already ended, with arrival 3" in said("close", "readings", "--yes")
     assert "'readings' has ended with arrival 3: it accepts no more" in said("ingest", "readings")
     # Without the end, `follow` would never return.
-    assert list(follow(store, FileConnector(READINGS, Path(here.landing) / "readings"))) == []
+    assert (
+        list(follow_source(store, FileConnector(READINGS, Path(here.landing) / "readings"))) == []
+    )
     try:
         assert "has ended with arrival 3: no more events will arrive" in said(
             "stream", "ever", "--detach"

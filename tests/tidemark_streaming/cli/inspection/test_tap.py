@@ -42,7 +42,7 @@ def test_tap_shows_the_rows_of_a_running_stream(
     folder = Path(home.landing) / SOURCE.name
     land(folder, "0.csv", f"{HEADER}{clock(0)},a,1\n{clock(30)},b,2\n", 60)
     list(ingest(store, connector(folder)))
-    query = continuous.start(store, by_minute)
+    query = continuous.start_query(store, by_minute)
     try:
         while not Snapshot(home).runs_after("by_minute", -1):
             assert query.isActive, query.exception()
@@ -69,7 +69,7 @@ def test_tap_shows_the_rows_of_a_running_stream(
             assert tap.wait(60) == 0, tap.stderr.read()
             guard.cancel()
     finally:
-        continuous.stop(store, by_minute)
+        continuous.stop_query(store, by_minute)
     assert {line["step"] for line in told} == {"classified"}
     seen = [(line["row"]["value"], line["row"]["_tidemark_verdict"]) for line in told]
     assert seen == [(3, "on_time"), (4, "on_time"), (5, "too_late")]

@@ -55,9 +55,9 @@ def test_erase_needs_confirmation_and_a_stopped_stream(here: Settings) -> None:
     unasked = call("erase", "sensors", *WHERE)
     assert unasked.exit_code == 2
     assert "pass --yes" in unasked.stderr
-    desired_streams.request(here, "by_hour")
+    desired_streams.request_stream(here, "by_hour")
     refused = call("erase", "sensors", *WHERE, "--yes", "--vacuum")
-    desired_streams.cancel(here, "by_hour")
+    desired_streams.cancel_request(here, "by_hour")
     assert refused.exit_code == 2
     assert "`tidemark stream by_hour --stop`" in " ".join(refused.stderr.split())
 

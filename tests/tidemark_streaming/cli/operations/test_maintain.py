@@ -58,9 +58,9 @@ def test_unknown_tables_and_unconfirmed_drops_are_refused() -> None:
 
 
 def test_an_asset_with_a_requested_stream_is_not_dropped(here: Settings, store: Warehouse) -> None:
-    desired_streams.request(here, "gated")
+    desired_streams.request_stream(here, "gated")
     refused = call("drop", "gated", "--yes")
-    desired_streams.cancel(here, "gated")
+    desired_streams.cancel_request(here, "gated")
     assert refused.exit_code == 2
     assert "`tidemark stream gated --stop`" in " ".join(refused.stderr.split())
     assert store.has_table("gated_state")
@@ -87,7 +87,7 @@ def test_an_asset_in_use_by_a_command_is_not_dropped(
     assets: tuple[str, ...],
     command: str,
 ) -> None:
-    with foreground.running(here, kind, name, assets):
+    with foreground.record_running(here, kind, name, assets):
         refused = call("drop", "gated", "--yes")
     assert refused.exit_code == 2
     said = " ".join(refused.stderr.split())
@@ -97,16 +97,16 @@ def test_an_asset_in_use_by_a_command_is_not_dropped(
 
 
 def test_other_and_failed_commands_do_not_block_a_drop(here: Settings) -> None:
-    with pytest.raises(DataError), foreground.running(here, foreground.STREAM, "gated"):
+    with pytest.raises(DataError), foreground.record_running(here, foreground.STREAM, "gated"):
         raise DataError("It has failed.")
     with (
-        foreground.running(here, foreground.STREAM, "other"),
-        foreground.running(here, foreground.INGEST, "readings", ("other",)),
-        foreground.running(here, foreground.INGEST, "gated"),
-        foreground.running(here, "lane", "gated"),
+        foreground.record_running(here, foreground.STREAM, "other"),
+        foreground.record_running(here, foreground.INGEST, "readings", ("other",)),
+        foreground.record_running(here, foreground.INGEST, "gated"),
+        foreground.record_running(here, "lane", "gated"),
     ):
         assert find_blocker(here, "gated") is None
-    assert foreground.forget(here, foreground.STREAM, "gated")
+    assert foreground.forget_command(here, foreground.STREAM, "gated")
 
 
 @pytest.mark.slow
@@ -121,20 +121,20 @@ def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Wareho
     for look in (snapshot, Snapshot(here, [gated])):
         assert look.assets_behind(["gated"], 2) == ["gated"]
         assert look.last_run("gated") is None
-        assert look.runs() == []
+        assert look.read_runs() == []
         assert results_since(look, "gated") == []
-        asset = look.asset(gated)
+        asset = look.read_asset(gated)
         assert (asset.as_of, asset.windows, asset.open) == (-1, 0, 0)
     facts = incremental(store, gated, limit=2)
     assert facts is not None
     for look in (snapshot, Snapshot(here, [gated])):
-        assert [(r["commit_number"], r["run"]) for r in look.runs()] == [(0, facts.run)]
+        assert [(r["commit_number"], r["run"]) for r in look.read_runs()] == [(0, facts.run)]
         newest = look.last_run("gated")
         assert newest is not None
         assert newest["run"] == facts.run
         assert {r.run for r in results_since(look, "gated")} == {facts.run}
         assert look.assets_behind(["gated"], 2) == ["gated"]
-        assert look.asset(gated).as_of == 1
+        assert look.read_asset(gated).as_of == 1
     assert "nothing to drop" not in call("drop", "gated", "--yes").stderr
     assert "nothing to drop" in call("drop", "gated", "--yes").stderr
 

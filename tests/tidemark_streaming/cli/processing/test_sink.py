@@ -108,7 +108,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
         while '"event": "published"' not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        (running,) = foreground.commands(home)
+        (running,) = foreground.list_commands(home)
         assert (running.kind, running.name, running.runs) == (foreground.SINK, "per_minute", True)
         process.terminate()
         said, _ = process.communicate(timeout=60)
@@ -119,7 +119,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
         1,
     )
     assert "Traceback" not in log.read_text()
-    assert foreground.commands(home) == [], "it was ended on purpose"
+    assert foreground.list_commands(home) == [], "it was ended on purpose"
 
 
 def windows(topics: Topics, topic: str) -> int:

@@ -184,7 +184,7 @@ def differences(
     table = fetch_dataframe(reduce(decoded, range(len(kinds)), rows).drop("value")).sort_by("n")
     values, wrong, refused = pa.chunked_array([pa.array(records, pa.binary())]), [], []
     for n, kind in enumerate(kinds):
-        strict = Json(options).decode(values, {"x": kind})
+        strict = Json(options).decode_values(values, {"x": kind})
         mine, reasons = plain(table[f"x{n}"]), table[f"reason{n}"].to_pylist()
         for row, theirs in enumerate(plain(strict.columns["x"])):
             fault, told = strict.reasons.get(row), records[row] or b""

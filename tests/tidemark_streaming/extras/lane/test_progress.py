@@ -55,7 +55,7 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
     (place / "commits" / "1").write_text("v1\n{}")
     seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (2, 0))
 
-    with foreground.running(settings, NAME, "clicks_out") as entry:
+    with foreground.record_running(settings, NAME, "clicks_out") as entry:
         entry.mark_waiting(DataError("Kafka is gone."))
         assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
     end_with_an_error(settings, NAME, "clicks_out")
@@ -67,5 +67,5 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
         GONE,
     )
     assert (shown["extra"], shown["come"], shown["waiting"]) == ("lane", [name], 2)
-    assert foreground.forget(settings, NAME, "clicks_out")
+    assert foreground.forget_command(settings, NAME, "clicks_out")
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
