@@ -28,12 +28,12 @@ from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
-from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, starts_within
 from tidemark.store.committers.values import Merge
+from tidemark.store.integrity import vouching
 from tidemark.store.key_choice import KeyChoice, select_keys
 from tidemark.store.lineage import demand_current_asset
 from tidemark.store.log_rewrite import wait_for_rewrite
@@ -251,7 +251,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
     warehouse.newest_version(transform.published_table)
-    vouches = integrity.vouched_versions(warehouse, asset.commit_app, [transform.published_table])
+    vouches = vouching.vouched_versions(warehouse, asset.commit_app, [transform.published_table])
     warehouse.merge_rows(rows, transform.quarantine_table, delete_same, vouches=vouches)
     return starts
 

@@ -45,13 +45,14 @@ from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
 from tidemark.run.workload import estimate_workload
-from tidemark.store import integrity, ledger, lineage
+from tidemark.store import ledger, lineage
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Following, Increment, TableSwap
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
+from tidemark.store.integrity import table_check
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Warehouse
@@ -268,7 +269,7 @@ def _run_until_committed(
     """
     conflicts = rebase.Conflicts(transform.name)
     while True:
-        integrity.demand_intact(warehouse, transform.source, transform)
+        table_check.demand_intact(warehouse, transform.source, transform)
         asset = Asset(warehouse, transform, recent=recent)
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):

@@ -65,13 +65,17 @@ class SweepResult:
 def sweep_folders(address: str) -> SweepResult:
     """Remove each subfolder of `address` that no living process claims."""
     system, path = file_system(address)
-    listed = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    folders = [folder for folder in listed if folder.type == pafs.FileType.Directory]
-    claimed = isinstance(system, pafs.LocalFileSystem)
-    remaining = sorted(
-        folder.base_name for folder in folders if not claimed or not _sweep_folder(folder.path)
-    )
-    return SweepResult(len(folders) - len(remaining), remaining)
+    is_local = isinstance(system, pafs.LocalFileSystem)
+    removed = 0
+    remaining = list[str]()
+    for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+        if info.type != pafs.FileType.Directory:
+            continue
+        if is_local and _sweep_folder(info.path):
+            removed += 1
+        else:
+            remaining.append(info.base_name)
+    return SweepResult(removed, sorted(remaining))
 
 
 def _sweep_folder(path: str) -> bool:

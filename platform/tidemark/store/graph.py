@@ -82,10 +82,15 @@ class Graph:
     def of_folder(cls, folder: str) -> Self:
         """Read the graph of a database without the engine. Damaged tables are left out."""
         system, path = file_system(folder)
-        entries = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        names = sorted(e.base_name for e in entries if e.type == fs.FileType.Directory)
-        tables = (_read_name(folder, name) for name in names if name[0] not in "._")
-        return cls(table for table in tables if table is not None)
+        tables = list[TableName]()
+        for entry in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+            is_hidden = entry.base_name[0] in "._"
+            if entry.type != fs.FileType.Directory or is_hidden:
+                continue
+            table = _read_name(folder, entry.base_name)
+            if table is not None:
+                tables.append(table)
+        return cls(sorted(tables))
 
     def find_node(self, owner: str) -> Node | None:
         """Return the node of an owner; None if the owner has no tables."""

@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 
 from tidemark.define import tables
-from tidemark.store import integrity
 from tidemark.store.commits.conditions import number_is
+from tidemark.store.integrity import vouching
 from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -109,7 +109,10 @@ class RunFacts:
     @property
     def steps(self) -> dict[str, float]:
         """The duration of each step in seconds, in order."""
-        return {step: (end - start) / 1e6 for step, start, end in step_spans(asdict(self))}
+        durations = dict[str, float]()
+        for step, start, end in step_spans(asdict(self)):
+            durations[step] = (end - start) / 1e6
+        return durations
 
 
 _INSTANTS = ("window_from", "window_to", "started_at", "watermark", *ENDED.values())
@@ -118,12 +121,16 @@ _TYPES = {
     **dict.fromkeys((str, str | None), pa.string()),
     bool: pa.bool_(),
 }
-SCHEMA = pa.schema(
-    [
-        (name, INSTANT if name in _INSTANTS else _TYPES[kind])
-        for name, kind in get_type_hints(RunFacts).items()
-    ]
-)
+
+
+def _create_schema() -> pa.Schema:
+    fields = list[tuple[str, pa.DataType]]()
+    for name, kind in get_type_hints(RunFacts).items():
+        fields.append((name, INSTANT if name in _INSTANTS else _TYPES[kind]))
+    return pa.schema(fields)
+
+
+SCHEMA = _create_schema()
 
 
 def add_run(
@@ -148,7 +155,7 @@ def add_run(
         rows = rows.slice(0, 0)
         facts = recorded
     app = f"{facts.asset}/{facts.table_id}"
-    vouches = integrity.vouched_versions(warehouse, app, tables)
+    vouches = vouching.vouched_versions(warehouse, app, tables)
     if warehouse.append_rows(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
         return facts
     # A later commit of the asset may have a row although this one has none.
@@ -158,11 +165,9 @@ def add_run(
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the row that the ledger has already for the run's commit; None if there is none."""
     rows = warehouse.load_rows(TABLE, number_is("commit_number", facts.commit_number))
-    runs = [
-        r for r in to_dicts(rows) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
-    ]
-    if runs:
-        return RunFacts(**runs[0])
+    for run in to_dicts(rows):
+        if run["asset"] == facts.asset and run["table_id"] == facts.table_id:
+            return RunFacts(**run)
     return None
 
 
@@ -178,14 +183,19 @@ def step_spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     Args:
         run: a row of the ledger, with instants in microseconds.
     """
-    ended = {step: run[column] for step, column in ENDED.items()}
-    finished = [(end, step) for step, end in ended.items() if end is not None]
+    finished = list[tuple[int, str]]()
+    for step, column in ENDED.items():
+        if run[column] is not None:
+            finished.append((run[column], step))
     if len(finished) == 1:
         return []
-    listed = list[tuple[str, int, int]]()
+    # Steps that ended at the same instant keep their order in `ENDED`.
+    finished.sort(key=lambda step_end: step_end[0])
+    spans = list[tuple[str, int, int]]()
     start = run["started_at"]
-    for end, step in sorted(finished, key=lambda t: t[0]):
+    for end, step in finished:
         # The clock may have been set back during the run.
-        listed.append((step, start, max(start, end)))
-        start = max(start, end)
-    return listed
+        end = max(start, end)
+        spans.append((step, start, end))
+        start = end
+    return spans

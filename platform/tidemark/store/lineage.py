@@ -25,7 +25,7 @@ Histories only differ from some commit on. An equal identity therefore shows tha
 commits are equal, too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -37,7 +37,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.identity.derivation import derivation_fingerprint
 from tidemark.define.identity.fingerprint import compute_fingerprint
-from tidemark.define.identity.parts import Change, Effect, combined_effect, compare_parts
+from tidemark.define.identity.parts import Change, Effect, Part, combined_effect, compare_parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -133,9 +133,9 @@ class Lineage:
         if not isinstance(source, DerivedSource):
             return None
         step = step or self._newest_step(source)
-        differences = iter(()) if step is None else self._find_differences(source, step)
-        for cause in differences:
-            return Stale(source.name, cause, rebuild_advice(source.name))
+        if step is not None:
+            for cause in self._find_differences(source, step):
+                return Stale(source.name, cause, rebuild_advice(source.name))
         return self._of_bases(source)
 
     def of_asset(self, definition: Definition, commit: StateCommit | None = None) -> Stale | None:
@@ -180,14 +180,18 @@ class Lineage:
         if commit.defined < 0:
             return []
         first = self._read_commit(transform, commit.defined)
-        recorded = None if first is None else first.parts
-        changes = compare_parts(recorded or {}, transform)
+        recorded_parts: Mapping[str, Part] = {}
+        if first is not None and first.parts is not None:
+            recorded_parts = first.parts
+        changes = compare_parts(recorded_parts, transform)
         if commit.allows_changes:
             return changes
-        return [
-            replace(change, effect=Effect.REBUILD) if change.effect is Effect.FORWARD else change
-            for change in changes
-        ]
+        effective_changes = list[Change]()
+        for change in changes:
+            if change.effect is Effect.FORWARD:
+                change = replace(change, effect=Effect.REBUILD)
+            effective_changes.append(change)
+        return effective_changes
 
     def changed_log(self, transform: WindowedTransform, commit: StateCommit) -> str | None:
         """Return how the present event log differs from the one that a commit has counted.
@@ -206,13 +210,13 @@ class Lineage:
 
     def _of_commit(self, transform: WindowedTransform, commit: StateCommit) -> Stale | None:
         """Return that runs can't continue from a commit; None if they can."""
-        if (stale := self.of_definition(transform, commit)) is not None:
+        stale = self.of_definition(transform, commit)
+        if stale is not None:
             return stale
         cause = self.changed_log(transform, commit)
-        name = transform.name
         if cause is None:
             return None
-        return Stale(name, cause, backfill_advice(name))
+        return Stale(transform.name, cause, backfill_advice(transform.name))
 
     def _newest_step(self, source: DerivedSource) -> Step | None:
         newest = self.tables.max_value(source.timeline_table, "arrival")
@@ -232,12 +236,16 @@ class Lineage:
                 "one, which you can also restore"
             )
         for base in source.base_sources:
-            if (taken := step.bases.get(base.name)) is None:
+            taken = step.bases.get(base.name)
+            if taken is None:
                 continue
-            if (table_id := self.tables.table_id(base.timeline_table)) != taken.table_id:
+            table_id = self.tables.table_id(base.timeline_table)
+            if table_id != taken.table_id:
                 change = "dropped" if table_id is None else "dropped and ingested again"
                 yield f"'{base.name}' was {change} after '{source.name}' had read it"
-            elif cause := self._changed_arrival(base, taken.number, taken.arrival_id):
+                continue
+            cause = self._changed_arrival(base, taken.number, taken.arrival_id)
+            if cause is not None:
                 yield cause
         asset = source.derivation.asset
         if asset is not None and step.results is not None:
@@ -248,11 +256,10 @@ class Lineage:
         asset = source.derivation.asset
         if asset is not None:
             stale = self.of_asset(asset)
-            if stale is None:
-                return None
-            return stale_through(source.name, stale)
+            return None if stale is None else stale_through(source.name, stale)
         for base in source.base_sources:
-            if (stale := self.of_source(base)) is not None:
+            stale = self.of_source(base)
+            if stale is not None:
                 return stale_through(source.name, stale)
         return None
 
@@ -302,10 +309,12 @@ class Lineage:
         table = definition.state_table
         bounds = [number_is("commit_number", number)]
         rows = self.tables.read_rows(table, bounds, ["commit_number", MARKER])
-        commit_texts = [] if rows is None else rows[MARKER].drop_null().to_pylist()
-        if commit_texts:
-            return from_json(commit_texts[0])
-        return None
+        if rows is None:
+            return None
+        commit_texts = rows[MARKER].drop_null().to_pylist()
+        if not commit_texts:
+            return None
+        return from_json(commit_texts[0])
 
 
 def base_run_record(asset: Asset, run: str) -> dict[str, int]:

@@ -158,13 +158,19 @@ def select_unfinished(rows: pa.Table) -> list[Operation]:
     Args:
         rows: rows of the table `operations`.
     """
-    recorded = to_dicts(rows.sort_by("at"))
-    ended = {row["operation"] for row in recorded if row["phase"] == ENDED}
-    return [
-        Operation(row["operation"], Kind(row["kind"]), row["owner"], row["at"])
-        for row in recorded
-        if row["phase"] == BEGUN and row["operation"] not in ended
-    ]
+    unfinished = dict[str, Operation]()
+    ended = set[str]()
+    for row in to_dicts(rows.sort_by("at")):
+        if row["phase"] == ENDED:
+            ended.add(row["operation"])
+        elif row["phase"] == BEGUN:
+            kind = Kind(row["kind"])
+            operation = Operation(row["operation"], kind, row["owner"], row["at"])
+            unfinished[operation.id] = operation
+    # The clock may have been set back between the two rows, so the end may be sorted first.
+    for operation_id in ended:
+        unfinished.pop(operation_id, None)
+    return list(unfinished.values())
 
 
 def list_unfinished(warehouse: "Warehouse") -> list[Operation]:
@@ -195,10 +201,11 @@ def check_unfinished(warehouse: "Warehouse", owners: Sequence[str]) -> None:
 
 
 def _find_unfinished(warehouse: "Warehouse", kind: Kind, owner: str) -> list[Operation]:
-    unfinished = select_unfinished(warehouse.load_rows(TABLE))
-    return [
-        operation for operation in unfinished if (operation.kind, operation.owner) == (kind, owner)
-    ]
+    selected = list[Operation]()
+    for operation in select_unfinished(warehouse.load_rows(TABLE)):
+        if operation.kind is kind and operation.owner == owner:
+            selected.append(operation)
+    return selected
 
 
 def _append_phase(warehouse: "Warehouse", operation: Operation, phase: str) -> None:

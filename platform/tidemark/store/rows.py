@@ -55,12 +55,10 @@ def to_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
 
 def to_dicts(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as Python dictionaries, with instants in microseconds."""
-    instants = {
-        name
-        for name, t in zip(table.schema.names, table.schema.types, strict=True)
-        if pa.types.is_timestamp(t)
-    }
-    columns = {n: to_micros(table[n]) if n in instants else table[n] for n in table.schema.names}
+    columns = dict[str, Any]()
+    for field in table.schema:
+        column = table[field.name]
+        columns[field.name] = to_micros(column) if pa.types.is_timestamp(field.type) else column
     return pa.table(columns).to_pylist()
 
 
@@ -81,10 +79,11 @@ def to_python(
     try:
         return rows.to_pylist()
     except OUT_OF_RANGE_ERRORS:
-        columns = {
-            n: [_convert_value(value, beyond) for value in rows[n]] for n in rows.column_names
-        }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        converted = [dict[str, Any]() for _ in range(rows.num_rows)]
+        for name in rows.column_names:
+            for row, value in zip(converted, rows[name], strict=True):
+                row[name] = _convert_value(value, beyond)
+        return converted
 
 
 def _convert_value(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
@@ -160,21 +159,21 @@ def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     Raises:
         DataError: the names or the types of the columns differ.
     """
-    table_types = {f["name"]: f["type"] for f in _schema_fields(schema)}
-    like = rows.schema
-    row_types = {f["name"]: f["type"] for f in _schema_fields(delta_schema(like))}
+    table_types = _column_types(schema)
+    row_types = _column_types(delta_schema(rows.schema))
     if table_types != row_types:
-        differing = [
-            c for c in {**table_types, **row_types} if table_types.get(c) != row_types.get(c)
-        ]
+        names = {**table_types, **row_types}
+        differing = [name for name in names if table_types.get(name) != row_types.get(name)]
         raise changed_columns(f"write table '{table}'", ", ".join(differing))
     if isinstance(rows, DataFrame):
-        return rows.select(*(f"`{name}`" for name in table_types))
+        return rows.select([f"`{name}`" for name in table_types])
     return rows.select(list(table_types)).cast(arrow_schema(schema))
 
 
-def _schema_fields(schema: Schema) -> list[dict[str, Any]]:
-    return json.loads(_nullable_text(schema.to_json()))["fields"]
+def _column_types(schema: Schema) -> dict[str, Any]:
+    """Return the type of each column, as in the JSON of a schema with only nullable columns."""
+    fields = json.loads(_nullable_text(schema.to_json()))["fields"]
+    return {field["name"]: field["type"] for field in fields}
 
 
 # Each commit compares the columns of its rows with those of its table, which rarely change.
@@ -189,10 +188,12 @@ def _make_nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)
         return [_make_nullable(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
-    loose = ("nullable", "containsNull", "valueContainsNull")
-    nullable = {
-        key: True if key in loose else _make_nullable(value) for key, value in plain.items()
-    }
-    if "metadata" in nullable:
-        return nullable | {"metadata": {}}
+    nullable = dict[str, Any]()
+    for key, value in plain.items():
+        if key in ("nullable", "containsNull", "valueContainsNull"):
+            nullable[key] = True
+        elif key == "metadata":
+            nullable[key] = {}
+        else:
+            nullable[key] = _make_nullable(value)
     return nullable

@@ -25,16 +25,17 @@ from tidemark.define.helper_columns import FIRST_EVENTS, MARKER, VERDICT
 from tidemark.define.identity.parts import Part
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.requests import fetch_dataframe
-from tidemark.store import integrity
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
-from tidemark.store.commits.conditions import number_in, number_is, window_starts_in
+from tidemark.store.commits.conditions import Condition, number_in, number_is, window_starts_in
 from tidemark.store.commits.kinds import NO_COMMIT, from_json, to_json
 from tidemark.store.commits.ranges import Ranges, starts_within
 from tidemark.store.epoch import Epoch, ErasedMeanwhileError, epoch_app
+from tidemark.store.integrity import vouching
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 
-_APP, _FORGOTTEN = integrity.STATE, "forgotten"
+_FORGOTTEN = "forgotten"
+"""The application id that records which backups do not exist any more."""
 
 
 class State:
@@ -52,12 +53,10 @@ class State:
     ) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
-        self._bounds = (
-            ()
-            if last_commit_number is None
-            else (number_in("commit_number", 0, last_commit_number + 1),)
-        )
-        self._arrivals = integrity.arrivals_app(transform.source)
+        self._conditions: Sequence[Condition] = ()
+        if last_commit_number is not None:
+            self._conditions = [number_in("commit_number", 0, last_commit_number + 1)]
+        self._arrivals_app = vouching.arrivals_app(transform.source)
         self._counted = counted_column(transform)
 
     @classmethod
@@ -67,55 +66,62 @@ class State:
         It has no transform, so its `store_commit` and `count_events` fail.
         """
         state = cls.__new__(cls)
-        state.warehouse, state.table, state._bounds = warehouse, table, ()
+        state.warehouse = warehouse
+        state.table = table
+        state._conditions = ()
         return state
 
     def table_id(self) -> str | None:
         """Return the identity of the state; None if it does not exist."""
         head = self.warehouse.find_head(self.table)
-        return None if head is None else head.table_id
+        if head is None:
+            return None
+        return head.table_id
 
     def read_partials(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers.
 
         Without ranges, return all partials.
         """
-        rows = self.warehouse.read_frame(self.table, window_starts_in(ranges), *self._bounds)
+        rows = self.warehouse.read_frame(self.table, window_starts_in(ranges), *self._conditions)
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def max_partial_count(self, ranges: Ranges = ()) -> int:
         """Return an upper bound of the number of partials that `read_partials` returns."""
-        return self.warehouse.max_row_count(self.table, window_starts_in(ranges), *self._bounds)
+        return self.warehouse.max_row_count(self.table, window_starts_in(ranges), *self._conditions)
 
     def load_partials(self, ranges: Ranges = ()) -> pa.Table:
         """Return the partials of `read_partials`, in memory, with the column `MARKER`, all null."""
-        rows = self.warehouse.load_rows(self.table, window_starts_in(ranges), *self._bounds)
+        rows = self.warehouse.load_rows(self.table, window_starts_in(ranges), *self._conditions)
         return rows.filter(rows[MARKER].is_null())
 
     def read_last_commit(self) -> StateCommit:
         """Return the record of the newest commit; without one, `NO_COMMIT`, whose number is -1."""
         with self.warehouse.pin_version(self.table):
-            return self.read_commit(self.warehouse.transaction_version(self.table, _APP))
+            return self.read_commit(
+                self.warehouse.transaction_version(self.table, vouching.STATE_APP)
+            )
 
     def read_commit(self, commit_number: int) -> StateCommit:
         """Return the record of a commit; for a negative number, `NO_COMMIT`."""
-        return (
-            NO_COMMIT
-            if commit_number < 0
-            else self._read_commits(commit_number, commit_number + 1)[0]
-        )
+        if commit_number < 0:
+            return NO_COMMIT
+        return self._read_commits(commit_number, commit_number + 1)[0]
 
     def find_commit(self, commit_number: int) -> StateCommit | None:
         """Return the record of a commit; None if the state does not have it."""
-        return next(iter(self._read_commits(commit_number, commit_number + 1)), None)
+        commits = self._read_commits(commit_number, commit_number + 1)
+        if not commits:
+            return None
+        return commits[0]
 
     def read_commits_after(self, commit_number: int) -> list[StateCommit]:
         """Return the records of the commits with numbers after `commit_number`, in order."""
         with self.warehouse.pin_version(self.table):
-            newest = self.warehouse.transaction_version(self.table, _APP)
-            return (
-                self._read_commits(commit_number + 1, newest + 1) if newest > commit_number else []
-            )
+            newest = self.warehouse.transaction_version(self.table, vouching.STATE_APP)
+            if newest <= commit_number:
+                return []
+            return self._read_commits(commit_number + 1, newest + 1)
 
     def ensure_table(self, partials: Rows) -> str:
         """Create the table if it does not exist, and return its identity.
@@ -145,40 +151,47 @@ class State:
         with self.warehouse.pin_version(self.table):
             if self.table_id() != epoch.state_id:
                 raise ErasedMeanwhileError(self.table)
-            done = self._store_if_next(partials, commit_info, epoch)
-        if done is None:
+            written_rows = self._store_if_next(partials, commit_info, epoch)
+        if written_rows is None:
             raise ConflictError(
                 f"Another run wrote '{self.table}' at the same time. Run the command again."
             )
 
     def _store_if_next(self, partials: Rows, commit_info: StateCommit, epoch: Epoch) -> int | None:
         """Store a commit as `store_commit` does. Return None if another run came first."""
-        where, ranges = "TRUE", commit_info.recomputed_ranges
+        number = commit_info.commit_number
+        if self.warehouse.transaction_version(self.table, vouching.STATE_APP) != number - 1:
+            return None
         commits = [commit_info]
         if commit_info.replaces_all:
             # All rows are replaced, but the records of earlier commits are kept.
             commits = [*self.read_commits_after(-1), commit_info]
-        elif ranges:
-            own = f"commit_number = {commit_info.commit_number}"
-            where = f"({starts_within(ranges)} AND {MARKER} IS NULL) OR {own}"
-        notes_table = _create_marker_rows(commits, arrow_schema(delta_schema(partials.schema)))
-        place = (self.table, _APP, commit_info.commit_number)
-        vouches = {self._arrivals: commit_info.after.newest_arrival}
-        if self.warehouse.transaction_version(self.table, _APP) != commit_info.commit_number - 1:
-            return None
-        if ranges is not None:
-            return self.warehouse.replace_rows(
+        marker_rows = _create_marker_rows(commits, arrow_schema(delta_schema(partials.schema)))
+        vouches = {self._arrivals_app: commit_info.after.newest_arrival}
+        ranges = commit_info.recomputed_ranges
+        if ranges is None:
+            return self.warehouse.append_rows(
                 partials,
                 self.table,
-                where,
-                _APP,
-                commit_info.commit_number,
-                further_rows=notes_table,
+                vouching.STATE_APP,
+                number,
+                further_rows=marker_rows,
                 vouches=vouches,
                 epoch=epoch,
             )
-        return self.warehouse.append_rows(
-            partials, *place, further_rows=notes_table, vouches=vouches, epoch=epoch
+        replaced = "TRUE"
+        if ranges:
+            is_replaced = f"{starts_within(ranges)} AND {MARKER} IS NULL"
+            replaced = f"({is_replaced}) OR commit_number = {number}"
+        return self.warehouse.replace_rows(
+            partials,
+            self.table,
+            replaced,
+            vouching.STATE_APP,
+            number,
+            further_rows=marker_rows,
+            vouches=vouches,
+            epoch=epoch,
         )
 
     def count_erasures(self) -> int:
@@ -221,8 +234,8 @@ class State:
         rows = self.warehouse.load_rows(
             self.table, number_in("commit_number", start, end), columns=columns
         )
-        texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-        return [from_json(text) for text in texts]
+        markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")
+        return [from_json(text) for text in markers[MARKER].to_pylist()]
 
 
 def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
@@ -253,19 +266,20 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
         column: the result of `counted_column`.
     """
     if isinstance(partials, DataFrame):
-        found = partials.groupBy(VERDICT).agg(F.sum(column).alias(column))
-        return count_by_verdict(fetch_dataframe(found), column)
+        sums = partials.groupBy(VERDICT).agg(F.sum(column).alias(column))
+        return count_by_verdict(fetch_dataframe(sums), column)
     counts = Counter[int]()
-    added = partials.group_by(VERDICT).aggregate([(column, "sum")])
-    for row in added.to_pylist():
+    sums = partials.group_by(VERDICT).aggregate([(column, "sum")])
+    for row in sums.to_pylist():
         counts[row[VERDICT]] += row[f"{column}_sum"]
     return counts
 
 
 def _create_marker_rows(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
     """Return a row for each commit, with its number and its marker. All other columns are null."""
-    empty = dict.fromkeys(schema.names)
-    return pa.Table.from_pylist(
-        [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],
-        schema=schema,
-    )
+    empty_row = dict.fromkeys(schema.names)
+    rows = list[dict[str, object]]()
+    for commit in commits:
+        marker = {"commit_number": commit.commit_number, MARKER: to_json(commit)}
+        rows.append({**empty_row, **marker})
+    return pa.Table.from_pylist(rows, schema=schema)

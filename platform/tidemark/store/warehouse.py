@@ -121,7 +121,8 @@ class Warehouse(Committer):
         Raises:
             DefinitionError: the table exists already, with another owner or role, or with none.
         """
-        if (head := self.find_head(table)) is not None:
+        head = self.find_head(table)
+        if head is not None:
             _check_owner(table, head)
             self._update_bases(table, head)
             return False
@@ -129,12 +130,18 @@ class Warehouse(Committer):
             columns_like = self.spark.createDataFrame([], columns_like)
         columns = columns_like if isinstance(columns_like, StructType) else columns_like.schema
         properties = {"tidemark.format": str(FORMAT)}
-        properties |= {_FEED: "true"} if feed else {}
-        properties |= extra_properties or {}
-        properties |= table.table_properties if isinstance(table, TableName) else {}
+        if feed:
+            properties[_FEED] = "true"
+        if extra_properties is not None:
+            properties.update(extra_properties)
+        if isinstance(table, TableName):
+            properties.update(table.table_properties)
         is_new = self.create_table(table, columns, comment, properties)
-        if not is_new and (head := self.find_head(table)) is not None:
-            _check_owner(table, head)
+        if not is_new:
+            # Another process has created the table in the meantime.
+            head = self.find_head(table)
+            if head is not None:
+                _check_owner(table, head)
         if self.registered:
             self.catalog.register_table(table)
         return is_new
@@ -151,14 +158,19 @@ class Warehouse(Committer):
 
         The process that created them may have been killed before it registered them.
         """
-        for table in tables if self.registered else ():
+        if not self.registered:
+            return
+        for table in tables:
             if self.has_table(table):
                 self.catalog.register_table(table)
 
     def register_missing_tables(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
         for warehouse in (self, self.open_marts()):
-            if warehouse.registered and (existing := warehouse.list_tables()):
+            if not warehouse.registered:
+                continue
+            existing = warehouse.list_tables()
+            if existing:
                 warehouse.catalog.register_missing_tables(existing)
 
     def open_marts(self, *, registered: bool | None = None) -> "Warehouse":
@@ -167,9 +179,9 @@ class Warehouse(Committer):
         Args:
             registered: as for `Warehouse`; the default is this warehouse's.
         """
-        name = f"{self.database}_marts"
-        registered = self.registered if registered is None else registered
-        return Warehouse(self.spark, self.location, name, registered)
+        if registered is None:
+            registered = self.registered
+        return Warehouse(self.spark, self.location, f"{self.database}_marts", registered)
 
     def find_head(self, table: str) -> Head | None:
         """Return a table's identity, version and properties; None if it does not exist.
@@ -177,24 +189,14 @@ class Warehouse(Committer):
         Raises:
             DataError: another version of Tidemark wrote the table, in another format.
         """
-        existing = super().find_head(table)
-        if existing is not None and existing.format not in (0, FORMAT):
-            newer = existing.format > FORMAT
-            raise DataError(
-                f"Table '{table}' was written by {'a newer' if newer else 'an earlier'} Tidemark "
-                f"(format {existing.format}; this one writes {FORMAT}): "
-                + (
-                    "upgrade Tidemark to use it."
-                    if newer
-                    else (
-                        "choose another database or home, ingest again and backfill. The old "
-                        "tables stay unchanged."
-                    )
-                )
-            )
-        if existing is not None:
-            self._known.add(table)
-        return existing
+        head = super().find_head(table)
+        if head is None:
+            return None
+        # A table that Tidemark did not create has format 0.
+        if head.format not in (0, FORMAT):
+            raise _format_error(table, head.format)
+        self._known.add(table)
+        return head
 
     def has_table(self, table: str) -> bool:
         """Return whether the table exists."""
@@ -283,14 +285,30 @@ class Warehouse(Committer):
             return super()._open_newest(table)
 
 
+def _format_error(table: str, table_format: int) -> DataError:
+    """Return the error for a table in a format that this version does not read."""
+    if table_format > FORMAT:
+        writer = "a newer"
+        remedy = "upgrade Tidemark to use it."
+    else:
+        writer = "an earlier"
+        remedy = (
+            "choose another database or home, ingest again and backfill. The old tables stay "
+            "unchanged."
+        )
+    return DataError(
+        f"Table '{table}' was written by {writer} Tidemark (format {table_format}; this one writes "
+        f"{FORMAT}): {remedy}"
+    )
+
+
 def _check_owner(table: str, head: Head) -> None:
     if not isinstance(table, TableName):
         return
     if head.name is None:
         raise DefinitionError(
             f"Table '{table}' does not belong to Tidemark, but has the name of "
-            f"{table.describe_role()}: "
-            "rename one of them, or use another database."
+            f"{table.describe_role()}: rename one of them, or use another database."
         )
     if head.name.table_identity != table.table_identity:
         raise DefinitionError(describe_clash(head.name, table))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.define.derived.derived_source import DerivedSource
     from tidemark.define.source import Source
-    from tidemark.store.integrity import Damage
+    from tidemark.store.integrity.damage import Damage
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.connector import Ingestion
     from tidemark_streaming.home.domains import Domains
@@ -118,11 +118,11 @@ class Home:
 
     def find_damage(self) -> "list[Damage]":
         """Return the tables that lack a commit or a data file."""
-        from tidemark.store import integrity
+        from tidemark.store.integrity import table_check
 
         domains = self.definitions
         folder = f"{self.settings.warehouse}/{self.settings.database}"
-        return integrity.find_damage(folder, domains.all_sources(), domains.transforms.values())
+        return table_check.find_damage(folder, domains.all_sources(), domains.transforms.values())
 
     def open_snapshot(self, *transforms: "Definition") -> "Snapshot":
         """Return a reader of the tables that does not need the engine.

@@ -15,8 +15,8 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, LEDGER, OPERATIONS
-from tidemark.store import integrity
-from tidemark.store.integrity import Damage
+from tidemark.store.integrity import table_check
+from tidemark.store.integrity.damage import Damage
 from tidemark.store.lineage import Stale
 from tidemark.store.operations import Operation, select_unfinished
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
@@ -242,7 +242,7 @@ class HomeReader:
 
     def _check_tables(self) -> list[Damage]:
         folder = f"{self._settings.warehouse}/{self._settings.database}"
-        return integrity.find_damage(
+        return table_check.find_damage(
             folder, self.sources.values(), self.domains.transforms.values()
         )
 

@@ -22,10 +22,10 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.engine.queries.planning import Planning
-from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.log_columns import mask_properties
+from tidemark.store.integrity import table_check
 from tidemark.store.lineage import demand_current_source
 from tidemark.store.upkeep import short_logs
 from tidemark.store.warehouse import Warehouse
@@ -212,7 +212,7 @@ class _Follower:
 
     def _open_timeline(self) -> RecordedArrivals:
         """Return the known arrivals. Read them again if another process has replaced the tables."""
-        if self._timeline is not None and integrity.forget_replaced_tables(self._warehouse):
+        if self._timeline is not None and table_check.forget_replaced_tables(self._warehouse):
             # The tables were restored from a copy, or recreated.
             self._timeline = None
             self._is_behind = True
@@ -342,13 +342,13 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     accepted: an ingest that is refused creates nothing, so the definition can still be changed.
     """
     for base in source.base_sources if isinstance(source, DerivedSource) else ():
-        integrity.demand_intact(warehouse, base)
-    is_checked = integrity.demand_intact(warehouse, source)
+        table_check.demand_intact(warehouse, base)
+    is_checked = table_check.demand_intact(warehouse, source)
     # Fails if the secret key of a mask is missing, before any data is read.
     mask_properties(source)
     log = Log(warehouse, source)
     if is_checked:
-        log.replaced = integrity.newest_read(warehouse, source)
+        log.replaced = table_check.find_newest_read(warehouse, source)
     with warehouse.pin_version(source.timeline_table):
         if not warehouse.has_table(source.timeline_table):
             log.note_bases()

@@ -36,11 +36,12 @@ from tidemark.quality.quarantine import Choice
 from tidemark.run import runner
 from tidemark.run.change import rebuild
 from tidemark.run.erase.erase import erase_events
-from tidemark.store import integrity, operations
+from tidemark.store import operations
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.kinds import Promotion
 from tidemark.store.event_log.log import Log
+from tidemark.store.integrity import table_check
 from tidemark.store.upkeep import dropping, erasures
 from tidemark.store.upkeep.maintenance import RETENTION, combine_errors, maintain_tables
 from tidemark.store.warehouse import Warehouse
@@ -152,7 +153,7 @@ class Home:
 
     def reopen(self) -> None:
         """Continue in another process, which checks the tables again."""
-        integrity.checked_nodes.clear()
+        table_check.checked_nodes.clear()
         self.store = type(self.store)(self.store.spark, *self.store.place)
 
     def restart_engine(self) -> None:
@@ -237,7 +238,7 @@ class Home:
         if name not in self.definitions.assets:
             return None
         asset = self.definitions.assets[name]
-        damages = integrity.find_damage(str(self.folder), [asset.source], [asset])
+        damages = table_check.find_damage(str(self.folder), [asset.source], [asset])
         return " ".join(map(str, damages)) or None
 
     def unfinished(self, name: str) -> str | None:

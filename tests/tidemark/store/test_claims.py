@@ -67,10 +67,10 @@ def test_a_failed_removal_keeps_the_first_error_and_frees_the_claim(
 ) -> None:
     """The engine may still write there for a moment after a failed query."""
     warehouse = create_autospec(Warehouse, instance=True)
-    warehouse.path.side_effect = lambda name: str(tmp_path / name)
-    warehouse.materialize.side_effect = ZeroDivisionError
-    warehouse.remove.side_effect = OSError(39, "Directory not empty")
+    warehouse.path_of.side_effect = lambda name: str(tmp_path / name)
+    warehouse.materialize_rows.side_effect = ZeroDivisionError
+    warehouse.remove_folder.side_effect = OSError(39, "Directory not empty")
     with pytest.raises(ZeroDivisionError), temp_tables(warehouse) as place:
         place.materialize(cast(Any, None), few=False)
-    assert warehouse.remove.called
+    assert warehouse.remove_folder.called
     assert claims.sweep_folders(str(tmp_path / SCRATCH)) == SweepResult(1, [])

@@ -32,7 +32,7 @@ from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
-from tidemark.store import integrity, ledger, operations
+from tidemark.store import ledger, operations
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
@@ -42,7 +42,12 @@ from tidemark.store.committers.file_systems import file_system
 from tidemark.store.event_log.arrival import TIMELINE, Arrival, new_arrival_id
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, TakenArrival
-from tidemark.store.integrity import DamageError, Tables, demand_intact, find_damage, log_entries
+from tidemark.store.integrity import table_check, vouching
+from tidemark.store.integrity.asset_check import AssetCheck
+from tidemark.store.integrity.checked_tables import CheckedTables
+from tidemark.store.integrity.damage import DamageError
+from tidemark.store.integrity.file_faults import log_entries
+from tidemark.store.integrity.table_check import demand_intact, find_damage
 from tidemark.store.ledger import RunFacts
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.rows import INSTANT
@@ -133,9 +138,9 @@ def arrive(store: Warehouse, number: int, count: int = 10) -> None:
             "read_from": ["somewhere"] * count,
         }
     )
-    integrity.demand_intact(store, SOURCE)
+    table_check.demand_intact(store, SOURCE)
     log = Log(store, SOURCE)
-    log.replaced = integrity.newest_read(store, SOURCE)
+    log.replaced = table_check.find_newest_read(store, SOURCE)
     log.take_over()
     newest = log.find_last_arrival()
     arrival = Arrival(number, T0, None, None, count, T0, T0, 0, "{}")
@@ -192,9 +197,9 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait before the second check, because nothing else writes the tables."""
-    monkeypatch.setattr(integrity, "MOMENT", 0)
+    monkeypatch.setattr(table_check, "CONFIRMATION_SECONDS", 0)
     # Every arrival checks the tables, like the ingest of another process.
-    monkeypatch.setattr(integrity, "checked_nodes", set[tuple[str, str]]())
+    monkeypatch.setattr(table_check, "checked_nodes", set[tuple[str, str]]())
 
 
 @pytest.fixture
@@ -206,7 +211,7 @@ def home(moments: list[Path], tmp_path: Path) -> Path:
 
 def open_store(home: Path) -> Warehouse:
     """Open a home without an engine, as a new process does."""
-    integrity.checked_nodes.clear()
+    table_check.checked_nodes.clear()
     return Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
 
 
@@ -350,8 +355,8 @@ def test_a_table_that_is_restored_under_a_running_process_is_found(
 
 
 def published_through(home: Path) -> int:
-    tables = Tables(str(home))
-    ledger_table, app = tables.open_table(LEDGER), tables.asset_app(ASSET)
+    tables = CheckedTables(str(home))
+    ledger_table, app = tables.open_table(LEDGER), AssetCheck(tables, ASSET).find_app()
     assert ledger_table is not None
     assert app is not None
     found = ledger_table.transaction_version(app)
@@ -372,7 +377,7 @@ def test_a_lost_release_is_found(home: Path, followed: bool) -> None:
     app = Asset(store, ASSET).commit_app
     # As a release: the window enters the published table, then leaves the quarantine.
     store.append_rows(WINDOWS, ASSET.published_table)
-    vouches = integrity.vouched_versions(store, app, [ASSET.published_table])
+    vouches = vouching.vouched_versions(store, app, [ASSET.published_table])
     store.append_rows(WINDOWS.slice(0, 0), ASSET.quarantine_table, vouches=vouches)
     if followed:
         arrive(store, 4)

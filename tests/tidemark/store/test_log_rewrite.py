@@ -16,7 +16,8 @@ import pytest
 from helpers.data.support import READINGS
 from tidemark.base.errors import ConflictError
 from tidemark.engine.process import ignore_progress
-from tidemark.store import integrity, log_rewrite, operations
+from tidemark.store import log_rewrite, operations
+from tidemark.store.integrity import table_check
 from tidemark.store.log_rewrite import hold_rewrite
 from tidemark.store.operations import Kind
 from tidemark.store.warehouse import Warehouse
@@ -64,7 +65,7 @@ def rewriting(store: Warehouse) -> Iterator["subprocess.Popen[str]"]:
 
 
 def run(store: Warehouse) -> None:
-    integrity.demand_intact(store, READINGS)
+    table_check.demand_intact(store, READINGS)
 
 
 def ingest(store: Warehouse) -> None:

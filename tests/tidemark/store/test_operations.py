@@ -13,8 +13,9 @@ from tidemark.define.derived.chain import chain
 from tidemark.define.rollup import rollup
 from tidemark.define.source import Source
 from tidemark.define.windows import Tumbling
-from tidemark.store import integrity, operations
+from tidemark.store import operations
 from tidemark.store.graph import Graph
+from tidemark.store.integrity import table_check
 from tidemark.store.operations import Kind
 from tidemark.store.upkeep.dropping import check_droppable, drop_owner
 from tidemark.store.warehouse import Warehouse
@@ -52,7 +53,7 @@ def test_an_operation_is_unfinished_until_it_ends(store: Warehouse, folder: str)
     with operations.record_operation(store, Kind.LOWER, "source readings"):
         (inside,) = operations.find_unfinished(folder)
         # The runs of the operation itself are not refused.
-        integrity.demand_intact(store, READINGS)
+        table_check.demand_intact(store, READINGS)
     assert operations.find_unfinished(folder) == []
     assert (inside.kind, inside.owner) == (Kind.LOWER, "source readings")
 
@@ -65,18 +66,18 @@ def test_a_failed_operation_blocks_runs_until_it_is_repeated(store: Warehouse, f
         raise KilledError
     for _ in range(2):
         with pytest.raises(DataError, match=r"`tidemark watermark readings --lower`.*Run it again"):
-            integrity.demand_intact(store, READINGS, PER_MINUTE)
+            table_check.demand_intact(store, READINGS, PER_MINUTE)
     (first,) = operations.find_unfinished(folder)
     with operations.record_operation(store, Kind.LOWER, "source readings"):
         assert operations.find_unfinished(folder) == [first]
     assert operations.find_unfinished(folder) == []
-    integrity.demand_intact(store, READINGS, PER_MINUTE)
+    table_check.demand_intact(store, READINGS, PER_MINUTE)
 
 
 def test_operations_on_others_and_erasures_block_nothing(store: Warehouse) -> None:
     operations.record_begin(store, Kind.DROP, "asset others")
     operations.record_begin(store, Kind.ERASE, "source readings")
-    integrity.demand_intact(store, READINGS, PER_MINUTE)
+    table_check.demand_intact(store, READINGS, PER_MINUTE)
 
 
 def test_a_drop_finds_all_tables_of_the_owner_and_only_those(store: Warehouse) -> None:
@@ -107,7 +108,7 @@ def test_an_interrupted_drop_is_completed(
             drop_owner(store, ASSET)
     assert order[0] == "per_minute_state"
     with pytest.raises(DataError, match="`tidemark drop per_minute`"):
-        integrity.demand_intact(store, READINGS, PER_MINUTE)
+        table_check.demand_intact(store, READINGS, PER_MINUTE)
     assert len(drop_owner(store, ASSET)) == len(PER_MINUTE.own_tables) - 2
     assert operations.find_unfinished(folder) == []
 

@@ -34,10 +34,11 @@ from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import incremental
 from tidemark.run.erase import deletion, recovery
 from tidemark.run.erase.erase import ErasureReport, erase_events, list_tables
-from tidemark.store import integrity, operations
+from tidemark.store import operations
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.graph import Graph
+from tidemark.store.integrity import table_check
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import check_droppable, drop_owner
 from tidemark.store.upkeep.maintenance import purge_old_files
@@ -146,7 +147,7 @@ class Shop:
         for asset in self.assets:
             assert parity(warehouse, asset).equal
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.find_damage(warehouse.path_of(""), sources, self.assets) == []
+        assert table_check.find_damage(warehouse.path_of(""), sources, self.assets) == []
 
 
 def same(rows: Any) -> Any:  # noqa: ANN401
@@ -491,7 +492,7 @@ class Chains:
         for each in self.assets:
             assert parity(warehouse, each).equal, each.name
         sources = [ORDERS, PAYMENTS, *self.derived]
-        assert integrity.find_damage(warehouse.path_of(""), sources, self.assets) == []
+        assert table_check.find_damage(warehouse.path_of(""), sources, self.assets) == []
 
 
 def reads(source: DerivedSource, other: Source) -> bool:

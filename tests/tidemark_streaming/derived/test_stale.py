@@ -31,8 +31,8 @@ from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as asset_rebuild
 from tidemark.run.erase.erase import erase_events
 from tidemark.run.runner import backfill, incremental
-from tidemark.store import integrity
 from tidemark.store.event_log.log import Log
+from tidemark.store.integrity import table_check
 from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.operations import UnfinishedOperationError, find_unfinished
 from tidemark.store.rows import to_dicts
@@ -262,9 +262,9 @@ def test_rows_that_were_rebuilt_after_an_erasure_are_not_missing(
     take(warehouse, derived)
     for second in (2, 41):
         erase_events(warehouse, ORDERS, [], f"v = {second}", derived=[derived])
-        assert integrity.find_damage(folder, [ORDERS, derived], []) == []
+        assert table_check.find_damage(folder, [ORDERS, derived], []) == []
         take_again(warehouse, derived)
-        assert integrity.find_damage(folder, [ORDERS, derived], []) == []
+        assert table_check.find_damage(folder, [ORDERS, derived], []) == []
         check_settled(warehouse, derived)
 
 
@@ -452,7 +452,7 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
     (operation,) = find_unfinished(folder)
     assert operation.command == "tidemark rebuild paid_orders --promote"
     # Tables between two steps are not damage.
-    assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    assert table_check.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
     for work in (take, discard_rebuilt):
         with pytest.raises(UnfinishedOperationError, match="The tables of source paid_orders are"):
             work(warehouse, paid)
@@ -460,7 +460,7 @@ def test_a_killed_promotion_is_unfinished_until_it_is_repeated(
         incremental(warehouse, hourly)
     promoted = promote_source(warehouse, paid)
     assert find_unfinished(folder) == []
-    assert integrity.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
+    assert table_check.find_damage(folder, [ORDERS, PAYMENTS, paid], [hourly]) == []
     assert Lineage(WarehouseReader(warehouse)).of_asset(hourly) is not None
     backfill(warehouse, hourly)
     check_settled(warehouse, paid, hourly)

@@ -8,7 +8,7 @@ import pytest
 
 from tidemark.base.instants import parse_duration
 from tidemark.store import operations
-from tidemark.store.integrity import Damage
+from tidemark.store.integrity.damage import Damage
 from tidemark.store.lineage import Stale
 from tidemark.store.operations import Operation
 from tidemark_streaming.base.extra import PipelineOverview

@@ -23,8 +23,8 @@ from helpers.graph.home import Home, Project
 from helpers.graph.seeds import seeds
 from helpers.graph.without_engine import local_warehouse, plain_rows
 from tidemark.base.errors import TidemarkError
-from tidemark.store import integrity
-from tidemark.store.integrity import DamageError
+from tidemark.store.integrity import table_check
+from tidemark.store.integrity.damage import DamageError
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.derived import DerivedConnector
@@ -96,11 +96,11 @@ class Follower:
 @contextmanager
 def _checked_nodes(own: set[tuple[str, str]]) -> Iterator[None]:
     """Within the context, the tables that this process has checked are those of one process."""
-    integrity.checked_nodes.clear()
-    integrity.checked_nodes.update(own)
+    table_check.checked_nodes.clear()
+    table_check.checked_nodes.update(own)
     yield
     own.clear()
-    own.update(integrity.checked_nodes)
+    own.update(table_check.checked_nodes)
 
 
 def restore(backup: Path, table: Path, way: str) -> None:
@@ -178,7 +178,7 @@ class Scene:
         self.home.store = self._open()
         definitions, folder = self.home.definitions, str(self.home.folder)
         source = definitions.source(self.followed)
-        assert integrity.find_damage(folder, [source], []) == []
+        assert table_check.find_damage(folder, [source], []) == []
         assert find_stale_source(Tables(folder), source) is None
         assert difference(self.home, self.followed) is None
 
@@ -190,7 +190,7 @@ class Scene:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait before the second check of tables, because nothing else writes them."""
-    monkeypatch.setattr(integrity, "MOMENT", 0)
+    monkeypatch.setattr(table_check, "CONFIRMATION_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("at_once")

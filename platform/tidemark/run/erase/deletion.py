@@ -19,7 +19,6 @@ from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, PARITIES, Role, TableName
 from tidemark.run import swap
 from tidemark.run.erase.search import SearchResult, list_copies
-from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.kinds import TableSwap
@@ -27,6 +26,7 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.epoch import epoch_app
 from tidemark.store.event_log.log import Log
 from tidemark.store.graph import Graph
+from tidemark.store.integrity import vouching
 from tidemark.store.rows import Rows
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import BEGUN
@@ -121,7 +121,7 @@ def count_erasure(log: Log) -> None:
     no_rows = log.warehouse.read_schema(log.source.log_table).empty_table()
     _, erasures_so_far = log.read_epoch()
     log.warehouse.append_rows(
-        no_rows, log.source.log_table, integrity.ERASURES_APP, erasures_so_far + 1
+        no_rows, log.source.log_table, vouching.ERASURES_APP, erasures_so_far + 1
     )
 
 
@@ -203,7 +203,7 @@ def _replace_arrivals(
         rows,
         table,
         erasures.arrival_condition(ranges),
-        integrity.ERASURES_APP,
+        vouching.ERASURES_APP,
         search_result.log_erasures + 1,
         vouches={erasure.commit_app: 0},
     )

@@ -46,20 +46,22 @@ class InRanges:
 
     def to_sql(self) -> str:
         name = f"`{self.column}`"
-        conditions = [
-            f"({name} >= {self._sql_literal(start)} AND {name} < {self._sql_literal(end)})"
-            for start, end in self.ranges
-        ]
+        conditions = list[str]()
+        for start, end in self.ranges:
+            is_after_start = f"{name} >= {self._sql_literal(start)}"
+            is_before_end = f"{name} < {self._sql_literal(end)}"
+            conditions.append(f"({is_after_start} AND {is_before_end})")
         if conditions:
             return f"({' OR '.join(conditions)})"
         return "TRUE"
 
     def to_expression(self) -> pc.Expression:
         field = pc.field(self.column)
-        conditions = [
-            (field >= self._arrow_scalar(start)) & (field < self._arrow_scalar(end))
-            for start, end in self.ranges
-        ]
+        conditions = list[pc.Expression]()
+        for start, end in self.ranges:
+            is_after_start = field >= self._arrow_scalar(start)
+            is_before_end = field < self._arrow_scalar(end)
+            conditions.append(is_after_start & is_before_end)
         if conditions:
             return reduce(or_, conditions)
         return pc.scalar(True)
@@ -73,19 +75,21 @@ class InRanges:
             file: the file's statistics (`committers.statistics.list_files`).
         """
         bounds = self._read_bounds(file)
-        return bounds is None or any(
-            bounds[0] < end and start <= bounds[1] for start, end in self.ranges
-        )
+        if bounds is None:
+            return True
+        low, high = bounds
+        return any(low < end and start <= high for start, end in self.ranges)
 
     def holds_for_file(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file's statistics prove that all of its rows satisfy the condition."""
+        if not self.ranges:
+            return True
         bounds = self._read_bounds(file)
-        nulls = file.get(f"null_count.{self.column}")
-        return not self.ranges or (
-            bounds is not None
-            and nulls == 0
-            and any(start <= bounds[0] and bounds[1] < end for start, end in self.ranges)
-        )
+        has_nulls = file.get(f"null_count.{self.column}") != 0
+        if bounds is None or has_nulls:
+            return False
+        low, high = bounds
+        return any(start <= low and high < end for start, end in self.ranges)
 
     def _read_bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return the column's minimum and maximum in a file.

@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.store.commits.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class BackfilledRange:
     end: int
     at: TimelinePosition
 
+    def overlaps_any(self, ranges: Ranges) -> bool:
+        """Return whether a window of one of the ranges may start in this range."""
+        return any(start < self.end and self.start < end for start, end in ranges)
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -58,7 +63,11 @@ class Coverage:
     @property
     def newest_position(self) -> TimelinePosition:
         """The position of the newest arrival through which at least one window is up to date."""
-        return max([self.at, *(c.at for c in self.covers)], key=lambda position: position.arrival)
+        newest = self.at
+        for backfilled in self.covers:
+            if backfilled.at.arrival > newest.arrival:
+                newest = backfilled.at
+        return newest
 
     def advance_to(self, position: TimelinePosition) -> "Coverage":
         """Return the coverage after an incremental run through `position`.
@@ -66,13 +75,21 @@ class Coverage:
         Backfilled ranges remain only if they are up to date through a later arrival than
         `position`.
         """
-        return Coverage(position, tuple(c for c in self.covers if c.at.arrival > position.arrival))
+        remaining = list[BackfilledRange]()
+        for backfilled in self.covers:
+            if backfilled.at.arrival > position.arrival:
+                remaining.append(backfilled)
+        return Coverage(position, tuple(remaining))
 
     def with_backfill(self, backfilled: BackfilledRange) -> "Coverage":
         if backfilled.at.arrival <= self.at.arrival:
             return self
-        pieces = [piece for c in self.covers for piece in _cut_out(c, backfilled)]
-        return replace(self, covers=tuple(sorted([*pieces, backfilled], key=lambda c: c.start)))
+        covers = list[BackfilledRange]()
+        for earlier in self.covers:
+            covers.extend(_cut_out(earlier, backfilled))
+        covers.append(backfilled)
+        covers.sort(key=lambda cover: cover.start)
+        return replace(self, covers=tuple(covers))
 
     def position_column(self, field: str) -> Column:
         """Return a BIGINT column: a field of the position through which each window is up to date.

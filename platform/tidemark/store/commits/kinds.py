@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -41,8 +40,11 @@ class Increment(StateCommit):
 
     def counted_scope(self) -> Scope:
         before = self.before
-        beyond = F.col("arrival") > before.position_column("arrival") if before.covers else None
-        return Scope(before.at.arrival, self.furthest_position.arrival, arrivals=beyond)
+        # Windows that a backfill has already brought up to date do not count an event again.
+        is_new = None
+        if before.covers:
+            is_new = F.col("arrival") > before.position_column("arrival")
+        return Scope(before.at.arrival, self.furthest_position.arrival, arrivals=is_new)
 
 
 NO_COMMIT = Increment()
@@ -115,17 +117,19 @@ class Replacement(StateCommit):
 
     @property
     def furthest_position(self) -> TimelinePosition:
-        ahead = (
-            c.at
-            for c in self.after.covers
-            if any(start < c.end and c.start < end for start, end in self.ranges)
-        )
-        return max((self.after.at, *ahead), key=attrgetter("arrival"))
+        furthest = self.after.at
+        for backfilled in self.after.covers:
+            is_further = backfilled.at.arrival > furthest.arrival
+            if is_further and backfilled.overlaps_any(self.ranges):
+                furthest = backfilled.at
+        return furthest
 
     @property
     def start_bounds(self) -> tuple[int | None, int | None]:
-        starts, ends = zip(*self.ranges, strict=True) if self.ranges else ((), ())
-        return min(starts, default=None), max(ends, default=None)
+        if not self.ranges:
+            return None, None
+        starts, ends = zip(*self.ranges, strict=True)
+        return min(starts), max(ends)
 
     def counted_scope(self) -> Scope:
         return Scope.from_coverage(self.after, self.ranges, complete=self.complete)
@@ -209,21 +213,41 @@ def to_json(commit: StateCommit) -> str:
 def from_json(text: str) -> StateCommit:
     plain = json.loads(text)
     kind = _KINDS[plain.pop("kind")]
-    return kind(**{n: _READ[n](value) if n in _READ else value for n, value in plain.items()})
+    fields = dict[str, Any]()
+    for name, value in plain.items():
+        read_value = _READERS.get(name)
+        fields[name] = value if read_value is None else read_value(value)
+    return kind(**fields)
+
+
+def _read_parts(parts: dict[str, Any] | None) -> dict[str, Part] | None:
+    if parts is None:
+        return None
+    return {name: Part(*part) for name, part in parts.items()}
+
+
+def _read_ranges(ranges: list[list[int]]) -> Ranges:
+    return tuple((start, end) for start, end in ranges)
+
+
+def _read_taken(taken: dict[str, list[Any]]) -> dict[str, tuple[str, int]]:
+    return {table: (name, version) for table, (name, version) in taken.items()}
 
 
 def _read_coverage(plain: dict[str, Any]) -> Coverage:
-    covers = (
-        BackfilledRange(c["start"], c["end"], TimelinePosition(**c["at"])) for c in plain["covers"]
-    )
+    covers = list[BackfilledRange]()
+    for cover in plain["covers"]:
+        position = TimelinePosition(**cover["at"])
+        covers.append(BackfilledRange(cover["start"], cover["end"], position))
     return Coverage(TimelinePosition(**plain["at"]), tuple(covers), plain["whole"])
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any], Any]] = {
     "before": _read_coverage,
     "after": _read_coverage,
     "cause": Cause,
-    "parts": lambda parts: parts and {name: Part(*part) for name, part in parts.items()},
-    "ranges": lambda ranges: tuple((start, end) for start, end in ranges),
-    "taken": lambda taken: {table: (name, at) for table, (name, at) in taken.items()},
+    "parts": _read_parts,
+    "ranges": _read_ranges,
+    "taken": _read_taken,
 }
+"""How the values of some fields are read from JSON."""

@@ -22,12 +22,12 @@ def range_between(start: int | None, end: int | None) -> Ranges:
 
 def starts_within(ranges: Ranges, column: str = "window_start") -> str:
     """Return the SQL condition that a TIMESTAMP column is in a range; TRUE without ranges."""
-    inside = [
-        f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
-        for start, end in ranges
-    ]
-    if inside:
-        return f"({' OR '.join(inside)})"
+    conditions = list[str]()
+    for start, end in ranges:
+        is_after_start = f"{column} >= timestamp_micros({start})"
+        conditions.append(f"({is_after_start} AND {column} < timestamp_micros({end}))")
+    if conditions:
+        return f"({' OR '.join(conditions)})"
     return "TRUE"
 
 
@@ -38,9 +38,17 @@ def merge_ranges(
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if apart and start <= apart[-1][1]:
-            start = apart[-1][0]
-            end = max(apart.pop()[1], end)
-        apart.append((start, end))
-    gaps = [(after[0] - before[1], i) for i, (before, after) in enumerate(pairwise(apart), 1)]
-    cuts = [0, *sorted(i for _, i in nlargest(max_ranges - 1, gaps)), len(apart)]
-    return tuple((apart[i][0], apart[j - 1][1]) for i, j in pairwise(cuts) if i < j)
+            first_start, previous_end = apart.pop()
+            apart.append((first_start, max(previous_end, end)))
+        else:
+            apart.append((start, end))
+    gaps = list[tuple[int, int]]()
+    for index, (before, after) in enumerate(pairwise(apart), 1):
+        gaps.append((after[0] - before[1], index))
+    # Only the largest gaps remain: each is the index of the first range after it.
+    cuts = sorted(index for _, index in nlargest(max_ranges - 1, gaps))
+    merged = list[tuple[int, int]]()
+    for first, end_index in pairwise([0, *cuts, len(apart)]):
+        if first < end_index:
+            merged.append((apart[first][0], apart[end_index - 1][1]))
+    return tuple(merged)

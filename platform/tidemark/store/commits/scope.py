@@ -44,17 +44,21 @@ def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
 
     Return None if that arrival differs between the windows, or may differ.
     """
-    if not ranges or not coverage.covers:
-        return None if coverage.covers else coverage.at.arrival
-    ahead = [
-        c for c in coverage.covers if any(start < c.end and c.start < end for start, end in ranges)
-    ]
+    if not coverage.covers:
+        return coverage.at.arrival
+    if not ranges:
+        return None
+    ahead = [backfilled for backfilled in coverage.covers if backfilled.overlaps_any(ranges)]
     if not ahead:
         return coverage.at.arrival
-    is_covered = all(any(c.start <= start and end <= c.end for c in ahead) for start, end in ranges)
-    arrivals = {c.at.arrival for c in ahead}
     # If `coverage.whole`, a backfilled range does not apply to windows that start in the range and
     # end after it.
-    if is_covered and len(arrivals) == 1 and not coverage.whole:
-        return arrivals.pop()
-    return None
+    if coverage.whole:
+        return None
+    arrival = ahead[0].at.arrival
+    if any(backfilled.at.arrival != arrival for backfilled in ahead):
+        return None
+    for start, end in ranges:
+        if not any(cover.start <= start and end <= cover.end for cover in ahead):
+            return None
+    return arrival

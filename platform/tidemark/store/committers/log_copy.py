@@ -17,37 +17,29 @@ then copied again.
 A commit is written to a separate copy of the log first, and is then created in the store. If
 another writer has created a commit with this number, the store refuses, and the commit never took
 effect.
-
-The copies are in a private folder of this process, which the process removes when it ends. If it
-was killed, the next process of this user removes the folder.
 """
 
-import atexit
-import json
 import os
-import shutil
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from tempfile import mkdtemp
 from threading import Lock, RLock
-from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.files import locks
-from tidemark.base.files.private import make_folder
-from tidemark.engine.launch import cache
+from tidemark.store.committers.copy_folders import CopyFolder
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
-from tidemark.store.committers.object_files import PAGE_FILES, ListedFile, ObjectFolder
-
-_CHECKPOINT = ".checkpoint.parquet"
+from tidemark.store.committers.log_listing import (
+    LogListing,
+    checkpoint_name,
+    entry_name,
+    list_from,
+    list_log,
+)
+from tidemark.store.committers.object_files import ListedFile, ObjectFolder
 
 _COPIED_COMMITS = 25
 """The number of commits after which a log is copied again, from its newest checkpoint on."""
@@ -67,7 +59,7 @@ class CopiedTable(DeltaTable):
         version: the version to open; None for the newest one.
     """
 
-    def __init__(self, folder: "_PrivateFolder", url: str, version: int | None = None) -> None:
+    def __init__(self, folder: CopyFolder, url: str, version: int | None = None) -> None:
         super().__init__(folder.path, version)
         self.folder = folder
         self.tag = ""
@@ -90,7 +82,7 @@ class LogCopy:
         self._url = url
         self._remote = ObjectFolder(url)
         self._lock = RLock()
-        self._folder: _PrivateFolder | None = None
+        self._folder: CopyFolder | None = None
         self._first = 0
         self._version = -1
         self._tag = ""
@@ -106,7 +98,9 @@ class LogCopy:
             TableNotFoundError: the table does not exist.
         """
         with self._lock:
-            folder = self._folder if not refresh and self._folder else self._copy_new_commits()
+            folder = self._folder
+            if refresh or folder is None:
+                folder = self._copy_new_commits()
             if copied is None or copied.folder is not folder:
                 copied = CopiedTable(folder, self._url)
             elif copied.version() != self._version:
@@ -145,7 +139,7 @@ class LogCopy:
         Raises:
             ConflictError: another commit came first; nothing was changed.
         """
-        staged = _PrivateFolder()
+        staged = CopyFolder()
         with self._lock:
             if self._folder is None or self._version != version:
                 raise _conflict_error(self._url)
@@ -153,11 +147,7 @@ class LogCopy:
                 (staged.log / entry.name).hardlink_to(entry)
         opened = CopiedTable(staged, self._url)
         if with_rows:
-            paths = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
-            for path, content in zip(paths, self._remote.read_cached(paths), strict=True):
-                copied = staged.path / path
-                copied.parent.mkdir(parents=True, exist_ok=True)
-                copied.write_bytes(content)
+            self._copy_data_files(opened)
         yield opened
         if opened.version() != version:
             self._publish_commit(staged, version + 1)
@@ -169,20 +159,28 @@ class LogCopy:
         Raises:
             ConflictError: another writer has created the table.
         """
-        staged = _PrivateFolder()
+        staged = CopyFolder()
         yield staged.path
         self._publish_commit(staged, 0)
 
-    def _publish_commit(self, staged: "_PrivateFolder", version: int) -> None:
+    def _copy_data_files(self, opened: CopiedTable) -> None:
+        paths = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
+        contents = self._remote.read_cached(paths)
+        for path, content in zip(paths, contents, strict=True):
+            file = opened.folder.path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+    def _publish_commit(self, staged: CopyFolder, version: int) -> None:
         """Create a commit in the store, after its data files."""
-        name = _entry_name(version)
+        name = entry_name(version)
         content = (staged.log / name).read_bytes()
         for path in added_files(content.decode()):
             # The engine's workers have written their files into the store already.
             if (staged.path / path).exists():
                 self._remote.write_cached(path, staged.path / path)
         tag = self._create_entry(f"{LOG}/{name}", content)
-        checkpoint = staged.log / f"{version:020}{_CHECKPOINT}"
+        checkpoint = staged.log / checkpoint_name(version)
         with self._lock:
             if self._version == version - 1:
                 self._add_to_copy(staged, version, tag)
@@ -202,52 +200,51 @@ class LogCopy:
             raise _conflict_error(self._url)
         return tag or ""
 
-    def _add_to_copy(self, staged: "_PrivateFolder", version: int, tag: str) -> None:
+    def _add_to_copy(self, staged: CopyFolder, version: int, tag: str) -> None:
         """Add a commit of this process to the copy."""
-        checkpoint = f"{version:020}{_CHECKPOINT}"
-        if (staged.log / checkpoint).exists():
-            self._folder = _PrivateFolder()
+        checkpoint = staged.log / checkpoint_name(version)
+        has_checkpoint = checkpoint.exists()
+        if self._folder is None or has_checkpoint:
+            self._folder = CopyFolder()
             self._first = version
-            (self._folder.log / checkpoint).hardlink_to(staged.log / checkpoint)
-        elif self._folder is None:
-            self._folder = _PrivateFolder()
-            self._first = version
-        name = _entry_name(version)
+        if has_checkpoint:
+            (self._folder.log / checkpoint.name).hardlink_to(checkpoint)
+        name = entry_name(version)
         (self._folder.log / name).hardlink_to(staged.log / name)
         self._version = version
         self._tag = tag
 
-    def _copy_new_commits(self) -> "_PrivateFolder":
+    def _copy_new_commits(self) -> CopyFolder:
         """Copy the new commits, and return the folder of the copy."""
-        if self._folder is not None and self._version - self._first < _COPIED_COMMITS:
-            # This name is just before the name of the newest known commit.
-            files = chain.from_iterable(self._remote.list_after(LOG, f"{self._version:020}.j"))
-            listing = _read_listing(files)
-            newest = listing.commits.pop(self._version, None)
-            versions = sorted(listing.commits)
-            without_gap = range(self._version + 1, self._version + 1 + len(versions))
-            if newest is not None and newest.tag == self._tag and versions == [*without_gap]:
-                self._copy_files(self._folder, [listing.commits[version] for version in versions])
-                if versions:
-                    self._version = versions[-1]
-                    self._tag = listing.commits[self._version].tag
-                return self._folder
-        return self._copy_all()
+        if self._folder is None or self._version - self._first >= _COPIED_COMMITS:
+            return self._copy_all()
+        listing = list_from(self._remote, self._version)
+        newest_known = listing.commits.pop(self._version, None)
+        has_same_history = newest_known is not None and newest_known.tag == self._tag
+        next_version = self._version + 1
+        versions = sorted(listing.commits)
+        has_gap = versions != list(range(next_version, next_version + len(versions)))
+        if not has_same_history or has_gap:
+            return self._copy_all()
+        self._copy_files(self._folder, [listing.commits[version] for version in versions])
+        if versions:
+            self._version = versions[-1]
+            self._tag = listing.commits[self._version].tag
+        return self._folder
 
-    def _copy_all(self) -> "_PrivateFolder":
+    def _copy_all(self) -> CopyFolder:
         """Copy the newest checkpoint and all later commits into a new folder, and return it."""
         self._folder = None
         for attempt in range(_ATTEMPTS):
-            listing = self._list_all()
+            listing = list_log(self._remote)
             if not listing.commits:
                 self._version = -1
                 raise TableNotFoundError(f"There is no table at {self._url}")
             first = max(listing.checkpoints, default=0)
             newest = max(listing.commits)
-            needed = [file for version, file in listing.commits.items() if version >= first]
-            folder = _PrivateFolder()
+            folder = CopyFolder()
             try:
-                self._copy_files(folder, [*listing.checkpoints.get(first, []), *needed])
+                self._copy_files(folder, _select_files_from(listing, first))
             except FileNotFoundError:
                 # Maintenance has removed entries after the listing.
                 if attempt == _ATTEMPTS - 1:
@@ -260,101 +257,24 @@ class LogCopy:
             return folder
         raise AssertionError
 
-    def _list_all(self) -> "_Listing":
-        """List the transaction log, or the part from the newest checkpoint on if it is long."""
-        page = next(self._remote.list_after(LOG), [])
-        if len(page) < PAGE_FILES:
-            return _read_listing(page)
-        try:
-            (content,) = self._remote.read_files([f"{LOG}/{LAST_CHECKPOINT}"])
-            start = f"{json.loads(content)['version']:020}"
-        except FileNotFoundError:
-            start = None
-        return _read_listing(chain.from_iterable(self._remote.list_after(LOG, start)))
-
-    def _copy_files(self, folder: "_PrivateFolder", files: Sequence[ListedFile]) -> None:
+    def _copy_files(self, folder: CopyFolder, files: Sequence[ListedFile]) -> None:
         contents = self._remote.read_files([f"{LOG}/{file.name}" for file in files])
         for file, content in zip(files, contents, strict=True):
             (folder.log / file.name).write_bytes(content)
 
 
-class _Listing(NamedTuple):
-    """The files of a transaction log, by version.
-
-    Args:
-        checkpoints: the files of each checkpoint. Spark can write a checkpoint into several files.
-    """
-
-    commits: dict[int, ListedFile]
-    checkpoints: dict[int, list[ListedFile]]
-
-
-def _read_listing(files: Iterable[ListedFile]) -> _Listing:
-    commits = dict[int, ListedFile]()
-    checkpoints = dict[int, list[ListedFile]]()
-    for file in files:
-        number, _, kind = file.name.partition(".")
-        if not number.isdigit():
-            continue
-        if kind == "json":
-            commits[int(number)] = file
-        elif kind.startswith("checkpoint."):
-            checkpoints.setdefault(int(number), []).append(file)
-    return _Listing(commits, checkpoints)
-
-
-class _PrivateFolder:
-    """A private folder with the transaction log of a table, removed with this object."""
-
-    def __init__(self) -> None:
-        self.path = Path(mkdtemp(dir=_process_folder(os.getpid())))
-        self.log = self.path / LOG
-        self.log.mkdir()
-        weakref.finalize(self, _remove_own_folder, self.path, os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _process_folder(process: int) -> Path:
-    """Create the folder of this process for copies. Remove those of processes that have ended.
-
-    Args:
-        process: the process id. A forked process needs a folder of its own.
-    """
-    parent = make_folder(cache.cache_folder("transaction_logs"))
-    for leftover in parent.iterdir():
-        _lock_and_remove(leftover)
-    while True:
-        folder = Path(mkdtemp(prefix=f"{process}-", dir=parent))
-        # The lock ends with the process, however that ends.
-        handle = os.open(folder, os.O_RDONLY)
-        # Another process may have removed the folder before this one locked it.
-        if locks.take_lock(handle) and folder.exists():
-            break
-        os.close(handle)
-    atexit.register(_remove_own_folder, folder, process)
-    return folder
-
-
-def _lock_and_remove(folder: Path) -> None:
-    """Remove a folder if no living process holds its lock."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        if locks.try_take_lock(handle):
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(handle)
-
-
-def _remove_own_folder(folder: Path, process: int) -> None:
-    """Remove a folder that this process has created, not one of the process that it forked from."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+def _select_files_from(listing: LogListing, first: int) -> list[ListedFile]:
+    """Return the files of a checkpoint, and of the commits from its version on."""
+    files = list(listing.checkpoints.get(first, []))
+    for version, commit in listing.commits.items():
+        if version >= first:
+            files.append(commit)
+    return files
 
 
 _copies: dict[tuple[int, str], LogCopy] = {}
+"""The copies by process, because a forked process inherits those of its parent, and by address."""
+
 _copies_lock = Lock()
 
 
@@ -364,12 +284,9 @@ def shared_copy(url: str) -> LogCopy:
         key = os.getpid(), url
         copy = _copies.get(key)
         if copy is None:
-            copy = _copies[key] = LogCopy(url)
+            copy = LogCopy(url)
+            _copies[key] = copy
         return copy
-
-
-def _entry_name(version: int) -> str:
-    return f"{version:020}.json"
 
 
 def _conflict_error(url: str) -> ConflictError:

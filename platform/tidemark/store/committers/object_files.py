@@ -76,14 +76,19 @@ class ObjectFolder:
 
     def read_cached(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of small files that never change. They are read once."""
-        keys = [f"{self._bucket}/{self._absolute_path(path)}" for path in paths]
-        cached = {key: content for key in keys if (content := _cache.find_content(key)) is not None}
-        missing = [(key, path) for key, path in zip(keys, paths, strict=True) if key not in cached]
-        contents = self.read_files([path for _, path in missing])
-        for (key, _), content in zip(missing, contents, strict=True):
-            cached[key] = content
-            _cache.keep_content(key, content)
-        return [cached[key] for key in keys]
+        contents = dict[str, bytes]()
+        missing_paths = list[str]()
+        for path in paths:
+            content = _cache.find_content(self._cache_key(path))
+            if content is None:
+                missing_paths.append(path)
+            else:
+                contents[path] = content
+        read_contents = self.read_files(missing_paths)
+        for path, content in zip(missing_paths, read_contents, strict=True):
+            contents[path] = content
+            _cache.keep_content(self._cache_key(path), content)
+        return [contents[path] for path in paths]
 
     def write_file(self, path: str, content: Path | bytes) -> None:
         """Write a file, and replace an existing one."""
@@ -94,7 +99,10 @@ class ObjectFolder:
         """Write a file that never changes. If it is small, it need not be read later."""
         self.write_file(path, file)
         if file.stat().st_size <= _CACHED_FILE_BYTES:
-            _cache.keep_content(f"{self._bucket}/{self._absolute_path(path)}", file.read_bytes())
+            _cache.keep_content(self._cache_key(path), file.read_bytes())
+
+    def _cache_key(self, path: str) -> str:
+        return f"{self._bucket}/{self._absolute_path(path)}"
 
     def create_file(self, path: str, content: bytes) -> str | None:
         """Create a file. Return its tag; None if the file exists already."""

@@ -57,15 +57,18 @@ class ObjectSystem(pafs.FileSystemHandler):
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         folder = selector.base_dir
+        entries = list[pafs.FileInfo]()
+        subfolders = list[str]()
         if selector.recursive:
-            files = list(self._list_below(folder))
-            folders = _parents_below(folder, (info.path for info in files))
+            entries.extend(self._list_below(folder))
+            subfolders = _parents_below(folder, [info.path for info in entries])
         else:
             with store_errors():
                 listed = obstore.list_with_delimiter(self._store, self._object_key(folder))
-            files = [self._describe_file(file) for file in listed["objects"]]
-            folders = [f"{self._bucket}/{key}" for key in listed["common_prefixes"]]
-        entries = [*files, *(pafs.FileInfo(path, pafs.FileType.Directory) for path in folders)]
+            entries.extend(map(self._describe_file, listed["objects"]))
+            subfolders = [f"{self._bucket}/{key}" for key in listed["common_prefixes"]]
+        for path in subfolders:
+            entries.append(pafs.FileInfo(path, pafs.FileType.Directory))
         if not entries and not selector.allow_not_found:
             raise FileNotFoundError(f"There is no folder '{folder}'.")
         return entries
@@ -196,5 +199,9 @@ class _Writer:
 def _parents_below(folder: str, paths: Iterable[str]) -> list[str]:
     """Return the folders between a folder and files below it."""
     top = PurePosixPath(folder)
-    parents = {parent for path in paths for parent in PurePosixPath(path).parents}
-    return sorted(str(parent) for parent in parents if top in parent.parents)
+    between = set[str]()
+    for path in paths:
+        for parent in PurePosixPath(path).parents:
+            if top in parent.parents:
+                between.add(str(parent))
+    return sorted(between)

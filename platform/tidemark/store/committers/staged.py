@@ -140,9 +140,13 @@ def stage_rows(rows: DataFrame, table: str) -> Staged:
     writer.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     infos = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
-    file_names = sorted(info.base_name for info in infos if info.path.endswith(".parquet"))
-    files = [File.in_folder(system, folder, f"{name}/{file_name}") for file_name in file_names]
-    return Staged(table, name, [file for file in files if file.footer.num_rows])
+    files = list[File]()
+    for file_name in sorted(info.base_name for info in infos):
+        if file_name.endswith(".parquet"):
+            file = File.in_folder(system, folder, f"{name}/{file_name}")
+            if file.footer.num_rows:
+                files.append(file)
+    return Staged(table, name, files)
 
 
 def spill_tables(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:

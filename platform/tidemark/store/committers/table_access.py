@@ -57,7 +57,8 @@ class TableAccess:
         system, folder = file_system(self._root)
         names = list[str]()
         for entry in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
-            if entry.type == pafs.FileType.Directory and entry.base_name[0] not in "._":
+            is_hidden = entry.base_name[0] in "._"
+            if entry.type == pafs.FileType.Directory and not is_hidden:
                 names.append(entry.base_name)
         return [name for name in sorted(names) if self._tables.has_table(name)]
 

@@ -94,7 +94,9 @@ class Merge:
 
     def match_condition(self) -> str:
         """Return the match condition, with the placeholder `{same}` for null-safe equality."""
-        return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
+        conditions = [f"(t.`{column}` {{same}} s.`{column}`)" for column in self.on]
+        conditions.append(f"({self.within})")
+        return " AND ".join(conditions)
 
 
 Vouches = Mapping[str, int]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from secrets import token_hex
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,32 +116,44 @@ def no_arrivals(source: str) -> DataError:
 
 def event_time_range(arrivals: Sequence[Arrival]) -> tuple[int, int] | None:
     """Return the earliest and the latest event time of arrivals; None if no event has one."""
-    oldest = [a.min_event_time for a in arrivals if a.min_event_time is not None]
-    newest = [a.max_event_time for a in arrivals if a.max_event_time is not None]
-    if oldest and newest:
-        return (min(oldest), max(newest))
-    return None
+    oldest = None
+    newest = None
+    for arrival in arrivals:
+        if arrival.min_event_time is None or arrival.max_event_time is None:
+            continue
+        if oldest is None or arrival.min_event_time < oldest:
+            oldest = arrival.min_event_time
+        if newest is None or arrival.max_event_time > newest:
+            newest = arrival.max_event_time
+    if oldest is None or newest is None:
+        return None
+    return oldest, newest
 
 
 def read_arrivals(rows: Rows) -> list[Arrival]:
     """Return the arrivals that timeline rows describe, sorted by number."""
     table = fetch_rows(rows)
-    plain = [pc.cast(table[f.name], pa.int64() if f.type == INSTANT else f.type) for f in TIMELINE]
-    return sorted(
-        (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),
-        key=attrgetter("arrival"),
-    )
+    columns = list[list[Any]]()
+    for timeline_field in TIMELINE:
+        column = pc.cast(table[timeline_field.name], _plain_type(timeline_field))
+        columns.append(column.to_pylist())
+    arrivals = [Arrival(*values) for values in zip(*columns, strict=True)]
+    return sorted(arrivals, key=attrgetter("arrival"))
 
 
 def timeline_rows(arrivals: Sequence[Arrival]) -> pa.Table:
-    columns = zip(*(astuple(a) for a in arrivals), strict=True)
-    return pa.table(
-        [
-            pa.array(c, pa.int64() if f.type == INSTANT else f.type).cast(f.type)
-            for c, f in zip(columns, TIMELINE, strict=True)
-        ],
-        schema=TIMELINE,
-    )
+    rows = [astuple(arrival) for arrival in arrivals]
+    columns = list[pa.Array]()
+    for values, timeline_field in zip(zip(*rows, strict=True), TIMELINE, strict=True):
+        columns.append(pa.array(values, _plain_type(timeline_field)).cast(timeline_field.type))
+    return pa.table(columns, schema=TIMELINE)
+
+
+def _plain_type(field: pa.Field) -> pa.DataType:
+    """Return the type of a field's values in Python: an instant is a number of microseconds."""
+    if field.type == INSTANT:
+        return pa.int64()
+    return field.type
 
 
 @dataclass(frozen=True)
@@ -177,11 +190,13 @@ class RecentArrivals:
         """
         if not self._has_arrivals(after_arrival, last_arrival):
             return None
-        arrivals = [a for a in self.arrivals if after_arrival < a.arrival <= last_arrival]
-        columns = {
-            "arrival": [a.arrival for a in arrivals],
-            WATERMARK_AFTER: [a.after for a in arrivals],
-        }
+        numbers = list[int]()
+        watermarks = list[int | None]()
+        for arrival in self.arrivals:
+            if after_arrival < arrival.arrival <= last_arrival:
+                numbers.append(arrival.arrival)
+                watermarks.append(arrival.after)
+        columns = {"arrival": numbers, WATERMARK_AFTER: watermarks}
         return pa.table(columns, schema=_REACHED)
 
     def _has_arrivals(self, after_arrival: int, last_arrival: int) -> bool:

@@ -61,9 +61,14 @@ def dead_letter(
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     columns = {"reason": reason, "bytes": content, **record}
-    fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in LETTER_FIELDS.items()]
-    letter = F.struct(*fields)
-    return (letter if certain else F.when(reason.isNotNull(), letter)).alias(DEAD)
+    fields = list[Column]()
+    for name, kind in LETTER_FIELDS.items():
+        column = columns.get(name, F.lit(None))
+        fields.append(column.cast(kind).alias(name))
+    letter = F.struct(fields)
+    if not certain:
+        letter = F.when(reason.isNotNull(), letter)
+    return letter.alias(DEAD)
 
 
 _LETTER = pa.struct(
@@ -91,18 +96,22 @@ def dead_letters_of(
         record: columns of all rows, by the names in `DEAD_LETTER_COLUMNS`.
     """
     numbers = sorted(reasons)
-    dead = {name: column.take(pa.array(numbers, pa.int64())) for name, column in record.items()}
-    dead["reason"] = pa.chunked_array([pa.array([reasons[n] for n in numbers], pa.string())])
-    parts = [
-        dead[f.name].cast(f.type).combine_chunks()
-        if f.name in dead
-        else pa.nulls(len(numbers), f.type)
-        for f in _LETTER
-    ]
-    letters = pa.StructArray.from_arrays(parts, fields=list(_LETTER))
-    places = np.full(rows, -1)
-    places[numbers] = range(len(numbers))
-    return pa.chunked_array([letters.take(pa.array(places, mask=places < 0))])
+    indexes = pa.array(numbers, pa.int64())
+    fields = list["pa.Array[Any]"]()
+    for field in _LETTER:
+        if field.name == "reason":
+            texts = [reasons[number] for number in numbers]
+            fields.append(pa.array(texts, field.type))
+        elif field.name in record:
+            column = record[field.name].take(indexes)
+            fields.append(column.cast(field.type).combine_chunks())
+        else:
+            fields.append(pa.nulls(len(numbers), field.type))
+    letters = pa.StructArray.from_arrays(fields, fields=list(_LETTER))
+    # The index of each row's dead letter; -1 for a row that was decoded.
+    letter_indexes = np.full(rows, -1)
+    letter_indexes[numbers] = range(len(numbers))
+    return pa.chunked_array([letters.take(pa.array(letter_indexes, mask=letter_indexes < 0))])
 
 
 def content_of(rows: int, record: Mapping[str, "pa.ChunkedArray[Any]"]) -> "pa.ChunkedArray[Any]":

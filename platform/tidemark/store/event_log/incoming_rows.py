@@ -6,7 +6,6 @@ the rest of the ingest.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import overload
 
 import pyarrow as pa
@@ -107,13 +106,14 @@ class ComputedRows:
     def summarize_rows(self) -> DataFrame:
         """Return `arrival`, event time, and `dead_letter` (with its reason only) of all rows."""
         name = self.source.event_time
-        reason = "struct<reason: string>"
-        events, dead = (to_frame(self._spark, r) for r in (self._events, self._dead_letters))
-        time = F.col(f"`{name}`")
-        none = F.lit(None)
-        return events.select("arrival", time, none.cast(reason).alias(DEAD)).unionAll(
-            dead.select("arrival", none.cast("timestamp").alias(name), F.struct("reason"))
-        )
+        events = to_frame(self._spark, self._events)
+        dead_letters = to_frame(self._spark, self._dead_letters)
+        null = F.lit(None)
+        no_letter = null.cast("struct<reason: string>").alias(DEAD)
+        no_time = null.cast("timestamp").alias(name)
+        event_columns = events.select("arrival", F.col(f"`{name}`"), no_letter)
+        letter_columns = dead_letters.select("arrival", no_time, F.struct("reason"))
+        return event_columns.unionAll(letter_columns)
 
 
 @overload
@@ -133,13 +133,15 @@ def select_dead_letters(rows: DataFrame) -> DataFrame: ...
 def select_dead_letters(rows: pa.Table) -> pa.Table: ...
 def select_dead_letters(rows: Rows) -> Rows:
     """Return the dead letters among the rows of an arrival, with the columns of their table."""
-    own = [name for name in DEAD_LETTER_COLUMNS if name not in LETTER_FIELDS]
+    row_columns = [name for name in DEAD_LETTER_COLUMNS if name not in LETTER_FIELDS]
     if isinstance(rows, DataFrame):
-        return rows.where(f"{DEAD} IS NOT NULL").select(*own, f"{DEAD}.*")
+        return rows.where(f"{DEAD} IS NOT NULL").select(*row_columns, f"{DEAD}.*")
     dead = rows.filter(rows[DEAD].is_valid())
     fields = dead.select([DEAD]).flatten()
-    parts = [*(dead[name] for name in own), *(fields[f"{DEAD}.{name}"] for name in LETTER_FIELDS)]
-    return pa.table(parts, names=[*own, *LETTER_FIELDS])
+    columns = {name: dead[name] for name in row_columns}
+    for name in LETTER_FIELDS:
+        columns[name] = fields[f"{DEAD}.{name}"]
+    return pa.table(columns)
 
 
 def _fetch_few(rows: Rows, count: int) -> Rows:
@@ -161,28 +163,32 @@ def _log_columns(source: Source) -> list[str]:
 
 
 def _select_columns(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    return rows.select(*(f"`{name}`" for name in names))
+    return rows.select([f"`{name}`" for name in names])
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
-    numbers = rows["arrival"].to_numpy()
-    which = numbers - arrivals[0].arrival
+    """Return `rows` with the columns of their arrival."""
+    arrival_numbers = rows["arrival"].to_numpy()
+    arrival_indexes = pa.array(arrival_numbers - arrivals[0].arrival)
 
     def arrival_fact(get: Callable[[Arrival], int | None]) -> pa.Array:
-        return pa.array(map(get, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
+        facts = pa.array(map(get, arrivals), pa.int64())
+        return facts.take(arrival_indexes).cast(INSTANT)
 
     identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
     if identity is None or identity.null_count:
-        places = zip(numbers, rows["position"].to_pylist(), strict=True)
-        generated = [f"{source.name}:{arrival}:{position}" for arrival, position in places]
+        positions = rows["position"].to_pylist()
+        generated = list[str]()
+        for arrival, position in zip(arrival_numbers, positions, strict=True):
+            generated.append(f"{source.name}:{arrival}:{position}")
         generated_ids = pa.array(generated, pa.string())
         identity = generated_ids if identity is None else pc.fill_null(identity, generated_ids)
     facts = {
-        "arrived_at": arrival_fact(lambda a: a.arrived_at),
-        "watermark": arrival_fact(lambda a: a.before),
+        "arrived_at": arrival_fact(lambda arrival: arrival.arrived_at),
+        "watermark": arrival_fact(lambda arrival: arrival.before),
         CORRELATION: identity,
     }
-    logged = rows.drop_columns([c for c in facts if c in rows.column_names])
+    logged = rows.drop_columns([name for name in facts if name in rows.column_names])
     for name, column in facts.items():
         logged = logged.append_column(name, column)
     return logged
@@ -190,13 +196,11 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
     """Return `rows` with the columns of their arrival, and `_file`, the output file's number."""
-    facts = rows.sparkSession.createDataFrame(
-        [
-            (a.arrival, a.arrived_at, a.before, f)
-            for a, f in zip(arrivals, _assign_files(arrivals), strict=True)
-        ],
-        "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
-    )
+    fact_rows = list[tuple[int, int, int | None, int]]()
+    for arrival, file in zip(arrivals, _assign_files(arrivals), strict=True):
+        fact_rows.append((arrival.arrival, arrival.arrived_at, arrival.before, file))
+    columns = "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT"
+    facts = rows.sparkSession.createDataFrame(fact_rows, columns)
     identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
     if CORRELATION in column_names(rows):
         identity = F.coalesce(CORRELATION, identity)
@@ -215,17 +219,23 @@ def _in_order(rows: pa.Table) -> pa.Table:
     Rows that are sorted already, such as those of a single partition, are not copied: a copy takes
     as long as writing them.
     """
-    arrival, position = (rows[name].to_numpy() for name in ("arrival", "position"))
-    later = arrival[1:] > arrival[:-1]
-    same = arrival[1:] == arrival[:-1]
-    if (later | same & (position[1:] > position[:-1])).all():
+    arrival = rows["arrival"].to_numpy()
+    position = rows["position"].to_numpy()
+    has_later_arrival = arrival[1:] > arrival[:-1]
+    has_same_arrival = arrival[1:] == arrival[:-1]
+    has_later_position = position[1:] > position[:-1]
+    if (has_later_arrival | (has_same_arrival & has_later_position)).all():
         return rows
     return rows.sort_by([("arrival", "ascending"), ("position", "ascending")])
 
 
 def _assign_files(arrivals: Sequence[Arrival]) -> list[int]:
     """Return, for each arrival, the index of the file for its rows. Files have similar sizes."""
-    total = sum(a.bytes for a in arrivals)
-    count = total // thresholds.LOG_FILE_BYTES + 1
-    ends = accumulate(a.bytes for a in arrivals)
-    return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]
+    total = sum(arrival.bytes for arrival in arrivals)
+    file_count = total // thresholds.LOG_FILE_BYTES + 1
+    files = list[int]()
+    start = 0
+    for arrival in arrivals:
+        files.append(start * file_count // max(total, 1))
+        start += arrival.bytes
+    return files

@@ -38,14 +38,17 @@ def to_ddl(columns: Mapping[str, str]) -> str:
 
 def mask_properties(source: Source) -> dict[str, str]:
     """Return how a source masks its columns (`Source.mask`), as properties of its event log."""
-    return {
-        f"{_PROTECTED}{column}": source.mask[column].stored_descriptor
-        for column in sorted(source.mask)
-    }
+    properties = dict[str, str]()
+    for column in sorted(source.mask):
+        properties[f"{_PROTECTED}{column}"] = source.mask[column].stored_descriptor
+    return properties
 
 
 def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
-    return max((int(properties.get(f"{_SINCE}{name}", 1)) for name in columns), default=1)
+    version = 1
+    for name in columns:
+        version = max(version, int(properties.get(f"{_SINCE}{name}", 1)))
+    return version
 
 
 def declared_schema(warehouse: Warehouse, source: Source) -> pa.Schema:
@@ -137,7 +140,10 @@ def _check_protection(source: Source, properties: Mapping[str, str], existing: l
 
 def _type_names(schema: pa.Schema) -> dict[str, str]:
     """Return the columns' types as a definition spells them."""
-    return {f.name: f.dataType.simpleString().upper() for f in spark_schema(delta_schema(schema))}
+    names = dict[str, str]()
+    for field in spark_schema(delta_schema(schema)):
+        names[field.name] = field.dataType.simpleString().upper()
+    return names
 
 
 def _refuse_definition(source: Source, difference: str, way: str) -> NoReturn:

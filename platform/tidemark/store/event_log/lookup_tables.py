@@ -10,8 +10,7 @@ Arrivals from before a lookup table was declared use the first version of it tha
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -34,13 +33,17 @@ class _Span:
 
 
 def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
-    return {lookup_name(r): _read_version(warehouse, source, r) for r in source.lookups}
+    versions = dict[str, int]()
+    for lookup in source.lookups:
+        versions[lookup_name(lookup)] = _read_version(warehouse, source, lookup)
+    return versions
 
 
 def recorded_versions(
     log: Log, names: Sequence[str], after_arrival: int, last_arrival: int
 ) -> list[_Span]:
-    """Return the arrivals (after, through] as spans, each with the versions that apply to it.
+    """Return the arrivals (after_arrival, last_arrival] as spans, each with the versions that apply
+    to it.
 
     Spans are in order. Without arrivals in that range, return one span with the current versions.
 
@@ -49,24 +52,23 @@ def recorded_versions(
     """
     arrivals = log.read_timeline(after_arrival, last_arrival)
     if not arrivals:
-        return [
-            _Span(
-                after_arrival,
-                last_arrival,
-                _select_versions(names, current_versions(log.warehouse, log.source)),
-            )
-        ]
-    recorded = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
-    missing = {
-        name for name in names for _, versions_found in recorded if name not in versions_found
-    }
-    first = {name: _find_first_version(log, name) for name in missing}
+        current = current_versions(log.warehouse, log.source)
+        return [_Span(after_arrival, last_arrival, _select_versions(names, current))]
     spans: list[_Span] = []
-    for versions, group in groupby(
-        recorded, lambda recorded_arrival: {**first, **_select_versions(names, recorded_arrival[1])}
-    ):
-        last = max(arrival for arrival, _ in group)
-        spans.append(_Span(spans[-1].through if spans else after_arrival, last, versions))
+    # Many arrivals have the same versions, and the first version is needed for few tables.
+    first_versions = dict[str, int]()
+    for arrival in arrivals:
+        versions = _select_versions(names, json.loads(arrival.lookups))
+        for name in names:
+            if name not in versions:
+                if name not in first_versions:
+                    first_versions[name] = _find_first_version(log, name)
+                versions[name] = first_versions[name]
+        if spans and spans[-1].versions == versions:
+            spans[-1] = replace(spans[-1], through=arrival.arrival)
+        else:
+            before = spans[-1].through if spans else after_arrival
+            spans.append(_Span(before, arrival.arrival, versions))
     return spans
 
 

@@ -125,10 +125,12 @@ class Step:
     @property
     def arrivals_before(self) -> dict[str, int]:
         """For each base, the newest arrival that was read before the step."""
-        if self.change is not None:
-            return self.taken_arrivals
-        newest = {**self.taken_arrivals, self.base: self.taken_arrival - 1}
-        return {base: number for base, number in newest.items() if number >= 0}
+        newest = self.taken_arrivals
+        if self.change is None:
+            newest[self.base] = self.taken_arrival - 1
+            if newest[self.base] < 0:
+                del newest[self.base]
+        return newest
 
     def to_position(self) -> str:
         # A list, because a mapping by name could look like the position of another connector.
@@ -172,7 +174,11 @@ def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int
     """
     by_base = dict[str, list[tuple[int, int]]]()
     for position in positions:
-        if _RAISES in position and (step := Step.of_position(position)).raises is not None:
+        # Most steps raise no watermark, and their positions need not be parsed.
+        if _RAISES not in position:
+            continue
+        step = Step.of_position(position)
+        if step.raises is not None:
             by_base.setdefault(step.base, []).append((step.taken_arrival, step.raises))
     return by_base
 
@@ -188,9 +194,10 @@ def effective_watermark(
             the result.
     """
     count = bisect_right(raised, arrival, key=lambda raise_: raise_[0])
-    if not count:
+    if count == 0:
         return own_watermark
-    return latest_watermark([own_watermark, raised[count - 1][1]])
+    _, raised_watermark = raised[count - 1]
+    return latest_watermark([own_watermark, raised_watermark])
 
 
 @dataclass(frozen=True)
@@ -221,10 +228,12 @@ class Steps:
         """
         steps = [Step.of_position(position) for position in positions]
         before = steps[0].arrivals_before
-        names = [log.source.name for log in logs]
-        read = [log.read_timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
+        arrivals = dict[str, Sequence[Arrival]]()
+        for log in logs:
+            name = log.source.name
+            arrivals[name] = log.read_timeline(before.get(name, 0) - 1)
         raised = raised_watermarks(dict.fromkeys((*earlier, *positions)))
-        return cls(steps, dict(zip(names, read, strict=True)), raised)
+        return cls(steps, arrivals, raised)
 
     def arrival_span(self, base: str) -> tuple[int, int]:
         """Return through which arrival a base had been taken before these steps, and after them.
@@ -236,11 +245,11 @@ class Steps:
 
     def step_indexes(self, base: str) -> dict[int, int]:
         """Return the indexes of the steps that take a base's arrivals, by the arrival's number."""
-        return {
-            s.taken_arrival: n
-            for n, s in enumerate(self.steps)
-            if s.base == base and s.change is None
-        }
+        indexes = dict[int, int]()
+        for index, step in enumerate(self.steps):
+            if step.base == base and step.change is None:
+                indexes[step.taken_arrival] = index
+        return indexes
 
     def split_at_changes(self) -> Iterator[tuple[int, "Steps"]]:
         """Yield these steps in groups, each with the index of its first step.
@@ -260,7 +269,11 @@ class Steps:
     def watermark_before(self, base: str) -> int | None:
         """Return the effective watermark of a base before the first of these steps."""
         before, _ = self.arrival_span(base)
-        own_watermark = next((a.after for a in self.arrivals[base] if a.arrival == before), None)
+        own_watermark = None
+        for arrival in self.arrivals[base]:
+            if arrival.arrival == before:
+                own_watermark = arrival.after
+                break
         return effective_watermark(self.raised.get(base, ()), before, own_watermark)
 
     def watermark_after(self, base: str) -> int | None:
@@ -274,20 +287,24 @@ class Steps:
         """Return each rise of a base's effective watermark: the new value, and the step's index."""
         reached = self.watermark_before(base)
         raised = self.raised.get(base, ())
-        after = {
-            a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]
-        }
-        rises = list[tuple[int, int]]()
-        for arrival, number in self.step_indexes(base).items():
-            mark = after[arrival]
-            if mark is not None and (reached is None or mark > reached):
-                rises.append((mark, number))
-                reached = mark
-        return rises
+        watermarks_after = dict[int, int | None]()
+        for arrival in self.arrivals[base]:
+            watermark = effective_watermark(raised, arrival.arrival, arrival.after)
+            watermarks_after[arrival.arrival] = watermark
+        advances = list[tuple[int, int]]()
+        for number, index in self.step_indexes(base).items():
+            watermark = watermarks_after[number]
+            if watermark is not None and (reached is None or watermark > reached):
+                advances.append((watermark, index))
+                reached = watermark
+        return advances
 
     def count_rows(self) -> int:
         """Return the number of the bases' rows that these steps bring."""
-        return sum(a.rows for base in self.arrivals for a in self._arrivals_of(base))
+        count = 0
+        for base in self.arrivals:
+            count += sum(arrival.rows for arrival in self._arrivals_of(base))
+        return count
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""

@@ -30,10 +30,10 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.define.source import Source
-from tidemark.store import integrity
 from tidemark.store.commits.conditions import Equals
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.committers.values import Vouches
+from tidemark.store.integrity import vouching
 from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -90,7 +90,7 @@ class Erasure:
     @property
     def commit_app(self) -> str:
         """The application id of the erasure's commits."""
-        return integrity.erasure_app(self.id)
+        return vouching.erasure_app(self.id)
 
     @property
     def changes_events(self) -> bool:
@@ -141,10 +141,12 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
 def superseding_record(warehouse: Warehouse, source: Source) -> Vouches:
     """Return the record of all erasures so far, for a commit that replaces all rows of a table.
 
-    See `integrity.erasure_app`.
+    See `vouching.erasure_app`.
     """
-    erasure_ids = {str(row["erasure"]) for row in _read_records(warehouse, source)}
-    return {integrity.erasure_app(erasure): 1 for erasure in erasure_ids}
+    record = dict[str, int]()
+    for row in _read_records(warehouse, source):
+        record[vouching.erasure_app(str(row["erasure"]))] = 1
+    return record
 
 
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
@@ -166,10 +168,9 @@ def _read_records(warehouse: Warehouse, source: Source) -> list[dict[str, object
 
 
 def _to_erasure(row: Mapping[str, object]) -> Erasure:
-    by_asset = json.loads(str(row["windows"]))
-    windows = {
-        asset: tuple((start, end) for start, end in ranges) for asset, ranges in by_asset.items()
-    }
+    windows = dict[str, Ranges]()
+    for asset, ranges in json.loads(str(row["windows"])).items():
+        windows[asset] = tuple((start, end) for start, end in ranges)
     empty = Erasure(str(row["source"]), -1, {}, {}, windows, id=str(row["erasure"]))
     return replace(
         empty,

@@ -76,8 +76,12 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
             return None
         return TableName.from_properties(table, properties)
 
-    names = (_run_unless_dropped(warehouse, table, read_name) for table in warehouse.list_tables())
-    return [name for name in names if name is not None]
+    names = list[TableName]()
+    for table in warehouse.list_tables():
+        name = _run_unless_dropped(warehouse, table, read_name)
+        if name is not None:
+            names.append(name)
+    return names
 
 
 def maintain_tables(
@@ -157,7 +161,10 @@ def purge_old_files(
 
 def combine_errors(results: Iterable[MaintenanceResult]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
-    troubles = [f"Table '{result.table}': {result.trouble}" for result in results if result.trouble]
+    troubles = list[str]()
+    for result in results:
+        if result.trouble:
+            troubles.append(f"Table '{result.table}': {result.trouble}")
     if not troubles:
         return None
     return DataError(f"Maintenance failed for some tables. {'. '.join(troubles)}.")

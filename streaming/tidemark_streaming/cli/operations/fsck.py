@@ -10,7 +10,7 @@ from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
-    from tidemark.store.integrity import Damage
+    from tidemark.store.integrity.damage import Damage
 
 _DAMAGED = 1
 """The exit code if something is damaged."""
@@ -40,7 +40,7 @@ def check_tables() -> Output:
 
 
 def _print_damages(damages: "list[Damage]") -> None:
-    from tidemark.store.integrity import ADVICE
+    from tidemark.store.integrity.damage import ADVICE
 
     if damages:
         rows = ((damage.table, damage.asset, damage.problem) for damage in damages)

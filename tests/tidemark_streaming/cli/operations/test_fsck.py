@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemark.define.tables import LEDGER
-from tidemark.store.integrity import log_entries
+from tidemark.store.integrity.file_faults import log_entries
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli import app
 
