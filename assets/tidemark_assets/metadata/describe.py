@@ -12,11 +12,11 @@ from tidemark.base.instants import format_duration as span
 from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import RollUp, base_transform
+from tidemark.define.row_function import is_generated
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, ARRIVAL_MEANINGS
 from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS
 from tidemark_assets.base.names import Names
-from tidemark_streaming.scenario.read.definition import keep_rows
 
 _QUOTED = re.compile(r"'[^']*'")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -103,10 +103,10 @@ def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.T
 def _code(transform: Definition) -> Metadata:
     """Return the location of a transform's code, to which Dagster's pages link.
 
-    A transform in YAML has no code. Dagster links to the YAML file itself.
+    A transform in YAML or SQL has no code. Dagster links to the YAML file itself.
     """
     function = inspect.unwrap(base_transform(transform).function)
-    if function is keep_rows:
+    if is_generated(function):
         return {}
     code = function.__code__
     with warnings.catch_warnings():

@@ -309,7 +309,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 REFUSALS = [
     # What is not one SELECT.
     ("", 1, 1, "the text is empty: write a SELECT."),
-    (" \n-- nothing\n", 3, 1, "the text is empty"),
+    (" \n-- nothing\n", 1, 1, "the text is empty"),
     ("INSERT INTO x SELECT 1", 1, 1, "the text must begin with SELECT (got 'INSERT')"),
     ("WITH x AS (SELECT 1) SELECT 2", 1, 1, "without WITH, INSERT or CREATE"),
     (TEXT + "; SELECT 1", 5, 3, "a second statement can't be used"),

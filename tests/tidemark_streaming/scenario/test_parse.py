@@ -1,14 +1,15 @@
 """Parsing a scenario file: arrivals, values, the transform and the expected results."""
 
-import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from tidemark.base.instants import INFINITY, parse_instant
 from tidemark.define.column_spelling import write_column
+from tidemark.define.identity.fingerprint import compute_digest
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
@@ -194,9 +195,11 @@ def test_an_aggregate_quotes_its_column(tmp_path: Path) -> None:
     }
 
 
-def test_the_prepare_function_can_be_pickled(tmp_path: Path) -> None:
+def test_the_prepare_function_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     function = scenario(tmp_path).transform.function
-    assert pickle.loads(pickle.dumps(function)) is function
+    sent = cloudpickle.loads(cloudpickle.dumps(function))
+    assert compute_digest(sent) == compute_digest(function)
+    assert sent(3) == 3
 
 
 def test_expected_values_have_the_type_of_their_column(tmp_path: Path) -> None:

@@ -79,6 +79,9 @@ def between(
     Raises:
         DefinitionError: neither bound is given, or no value is between the bounds.
     """
+    kind = "ExpectColumnValuesToBeBetween"
+    # A bound with a wrong name is not missing.
+    _check_extra_arguments("between", kind, more)
     if min_value is None and max_value is None:
         raise DefinitionError(f"between({column}) has no bound: give `min_value` or `max_value`.")
     _check_bounds(f"between({column})", min_value, max_value)
@@ -94,7 +97,7 @@ def between(
     return _short_form(
         f"between({column}, {name})",
         expected,
-        "ExpectColumnValuesToBeBetween",
+        kind,
         {"column": column, "min_value": min_value, "max_value": max_value},
         level,
         more,
@@ -218,14 +221,7 @@ def _short_form(
         own_arguments: the arguments of that class that the calling function sets.
         extra_arguments: further arguments of that class, from the user.
     """
-    allowed = (*_MORE, *_MORE_OF.get(kind, ()))
-    for argument in extra_arguments:
-        if argument not in allowed:
-            function = name.partition("(")[0]
-            raise DefinitionError(
-                f"{function} has no parameter '{argument}'. In addition to its own parameters it "
-                f"accepts {', '.join(allowed)}."
-            )
+    _check_extra_arguments(name.partition("(")[0], kind, extra_arguments)
     library_arguments = dict[str, Any]()
     metadata = dict[str, Any]()
     for argument, value in {**own_arguments, **extra_arguments}.items():
@@ -242,6 +238,17 @@ def _short_form(
         arguments=library_arguments,
         **metadata,
     )
+
+
+def _check_extra_arguments(function: str, kind: str, extra_arguments: Mapping[str, Any]) -> None:
+    """Refuse further arguments that a class of Great Expectations does not have."""
+    allowed = (*_MORE, *_MORE_OF.get(kind, ()))
+    for argument in extra_arguments:
+        if argument not in allowed:
+            raise DefinitionError(
+                f"{function} has no parameter '{argument}'. In addition to its own parameters it "
+                f"accepts {', '.join(allowed)}."
+            )
 
 
 def _check_bounds(subject: str, minimum: object, maximum: object) -> None:

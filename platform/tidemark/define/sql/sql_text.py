@@ -56,7 +56,7 @@ class SqlText:
             tokens = SPARK.tokenize(self.text)
         except TokenError:
             raise self._open_token_error() from None
-        return Phrase(self, tokens, len(self.text))
+        return Phrase(self, tokens, tokens[-1].end + 1 if tokens else 0)
 
     def _open_token_error(self) -> SqlError:
         """Return the error of a text, a quoted name or a comment that does not end."""

@@ -1,13 +1,15 @@
 """Parse the definitions in a scenario: its source, and the transform over it."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-from pyspark.sql import DataFrame
 
 from tidemark.base.instants import parse_duration
 from tidemark.define import watermarks
+from tidemark.define.aggregates import Aggregate
+from tidemark.define.row_function import RowFunction, make_row_function
 from tidemark.define.source import NAME, Source
 from tidemark.define.tidemark_columns import (
     ARRIVAL_COLUMNS,
@@ -24,21 +26,18 @@ from tidemark_streaming.scenario.read.aggregates import read_aggregates
 from tidemark_streaming.scenario.read.columns import (
     Columns,
     Kind,
+    any_value,
     columns_of,
     find_source,
     read_kind,
 )
-from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.reader import Node, ScenarioError, read_file
+from tidemark_streaming.scenario.read.row_expectations import add_expectations
 
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
 _PANES = {"panes of a scenario": {"last": "boolean"}}
 """The field of a scenario's panes whose name differs from that of the panes table's column."""
-
-
-def keep_rows(rows: DataFrame) -> DataFrame:
-    """Return the rows unchanged: a scenario's own transform has no row-level preparation."""
-    return rows
 
 
 def read_source(name: str, node: Node) -> Source:
@@ -78,6 +77,11 @@ class Title:
     accumulation: str | None = ACCUMULATIONS[0]
 
 
+_OPTIONS = ("allowed_lateness", "trigger", "accumulation", "deduplicate", "expectations")
+"""The optional parts of a transform, in SQL and otherwise."""
+
+_SQL_FILE = re.compile(r"\S+\.sql")
+
 SCENARIO = Title()
 """The title of a scenario's transform. It accumulates, so that scenarios have panes to expect."""
 
@@ -91,43 +95,102 @@ def read_transform(
         sources: the sources that the transform can read.
         named: true if the node names the source; false if there is only one source.
     """
+    is_sql = "sql" in [key.raw.value for key, _ in node.read_entries("a transform")]
+    required = ("sql",) if is_sql else ("window", "aggregates")
+    optional = _OPTIONS if is_sql else ("keys", *_OPTIONS)
     fields = node.read_fields(
-        "a transform",
-        ("source", "window", "aggregates") if named else ("window", "aggregates"),
-        ("keys", "allowed_lateness", "trigger", "accumulation", "deduplicate"),
+        "a transform in SQL" if is_sql else "a transform",
+        ("source", *required) if named else required,
+        optional,
     )
     over = find_source(fields["source"], sources) if named else next(iter(sources.values()))
+    read_parts = _read_sql if is_sql else _read_fields
+    parts = read_parts(fields, over)
     columns = columns_of(over)
-    computed = read_aggregates(fields["aggregates"], columns)
-    keys = [
-        (key, columns.find_column(key, "a key"))
-        for key in (fields["keys"].read_items("'keys'") if "keys" in fields else [])
-    ]
-    _check_names(keys, [name for name, _ in fields["aggregates"].read_entries("aggregates")])
     lateness = "0 seconds"
     if "allowed_lateness" in fields:
         lateness = fields["allowed_lateness"].read_duration("the allowed lateness")
     accumulation = title.accumulation
     if "accumulation" in fields:
         accumulation = fields["accumulation"].read_word("an accumulation", ACCUMULATIONS)
+    deduplicate = None
+    if "deduplicate" in fields:
+        deduplicate = _read_deduplicate(fields["deduplicate"], columns)
     with node.locate_errors():
         windowed = WindowedTransform(
             name=title.name,
             description=title.description,
             source=over,
-            keys=tuple(name for _, name in keys),
-            window=read_window(fields["window"]),
+            keys=parts.keys,
+            window=parts.window,
             allowed_lateness=parse_duration(lateness),
-            aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
-            function=keep_rows,
+            aggregates=parts.aggregates,
+            function=parts.function,
             trigger=_read_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),
             accumulation=accumulation,
-            deduplicate=_read_deduplicate(fields["deduplicate"], columns)
-            if "deduplicate" in fields
-            else None,
+            deduplicate=deduplicate,
         )
-    results = {key: columns.types[key] for key in windowed.keys}
-    return windowed, results | {name: gives for name, (_, gives) in computed.items()}
+    if "expectations" in fields:
+        windowed = add_expectations(fields["expectations"], windowed)
+    return windowed, {key: columns.types[key] for key in windowed.keys} | parts.results
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a transform that fields describe, or a text in SQL.
+
+    Args:
+        results: the types of the aggregates' results.
+    """
+
+    window: Window
+    keys: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+    function: RowFunction
+    results: dict[str, Kind]
+
+
+def _read_fields(fields: Mapping[str, Node], over: Source) -> _Parts:
+    """Return the parts of a transform with a window, aggregates and keys."""
+    columns = columns_of(over)
+    computed = read_aggregates(fields["aggregates"], columns)
+    keys = list[tuple[Node, str]]()
+    if "keys" in fields:
+        for key in fields["keys"].read_items("'keys'"):
+            keys.append((key, columns.find_column(key, "a key")))
+    _check_names(keys, [name for name, _ in fields["aggregates"].read_entries("aggregates")])
+    return _Parts(
+        read_window(fields["window"]),
+        tuple(name for _, name in keys),
+        {name: aggregate for name, (aggregate, _) in computed.items()},
+        make_row_function(),
+        {name: gives for name, (_, gives) in computed.items()},
+    )
+
+
+def _read_sql(fields: Mapping[str, Node], over: Source) -> _Parts:
+    """Return the parts of a transform in SQL, from a text or from the file that it names."""
+    # sqlglot takes a third of a second to load, which texts without SQL need not wait for.
+    from tidemark.define.sql.query import read_query
+    from tidemark.define.sql.sql_text import SqlError, SqlText
+
+    node = fields["sql"]
+    text = node.read_text("the SQL")
+    locate = node.locate_text
+    if _SQL_FILE.fullmatch(text):
+        path = node.path.parent / text
+        text = read_file(path)
+        locate = _locate_in(path)
+    try:
+        query = read_query(SqlText(text, locate), over)
+    except SqlError as error:
+        raise ScenarioError(str(error)) from None
+    results = {name: any_value() for name in query.aggregates}
+    return _Parts(query.window, tuple(query.keys), query.aggregates, query.function, results)
+
+
+def _locate_in(path: Path) -> Callable[[int, int], str]:
+    return lambda line, column: f"{path}:{line}:{column}"
 
 
 def _read_column_name(node: Node) -> str:

@@ -15,6 +15,7 @@ from tidemark.base.instants import parse_duration
 from tidemark.define.aggregates.means import average_slack
 from tidemark.define.aggregates.totals import ROUNDING, total_slack
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.row_function import make_row_function
 from tidemark.define.source import Source, lookup_name
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.read import definition
@@ -106,11 +107,11 @@ class Scenario:
 
     @property
     def prepares_rows(self) -> bool:
-        """Return whether the transform has a function that prepares the events' rows.
+        """Return whether a function prepares the events' rows, or a condition in SQL filters them.
 
         Only a transform that the scenario imports as an `asset` has such a function.
         """
-        return self.transform.function is not definition.keep_rows
+        return self.transform.function is not make_row_function()
 
 
 @dataclass(frozen=True)

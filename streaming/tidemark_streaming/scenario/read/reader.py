@@ -38,6 +38,29 @@ class Node:
         """Return an error whose message begins with the file and line of this node."""
         return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {message}")
 
+    def locate_text(self, line: int, column: int) -> str:
+        """Return the file and line of a line in this text, for error messages.
+
+        In a block of lines (`|`), the place is exact. Other texts may be folded or have escapes.
+        """
+        begin = self.raw.start_mark
+        if not isinstance(self.raw, yaml.ScalarNode) or self.raw.style != "|":
+            return f"{self.path}:{begin.line + 1}: line {line}, column {column}"
+        # The text begins in the line behind the `|`. Its lines have no indentation.
+        lines = self.raw.value.rstrip("\n").split("\n")
+        number = min(line, len(lines))
+        written = str(begin.buffer).split("\n")[begin.line + number]
+        indent = len(written) - len(lines[number - 1])
+        return f"{self.path}:{begin.line + number + 1}:{indent + column}"
+
+    @property
+    def plain_value(self) -> object:
+        """The value as Python's YAML reads it: a number, a text, a date, a list, …"""
+        try:
+            return yaml.SafeLoader("").construct_object(self.raw, deep=True)
+        except (ValueError, yaml.YAMLError):
+            raise self.error(f"{self} is not a value: write it between quotes.") from None
+
     @contextmanager
     def locate_errors(self) -> Iterator[None]:
         """Raise each DefinitionError of the `with` block as a ScenarioError at this node."""
@@ -185,7 +208,7 @@ class Node:
 
 def read_yaml(path: Path) -> Node:
     """Return the root of a YAML file."""
-    text = _read_file(path)
+    text = read_file(path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -204,7 +227,8 @@ def read_yaml(path: Path) -> Node:
     return Node(path, root)
 
 
-def _read_file(path: Path) -> str:
+def read_file(path: Path) -> str:
+    """Return the text of a file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
