@@ -33,8 +33,11 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run import incremental
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.sensors.streams import streams
+from tidemark_assets.jobs.stream_jobs import stream_job
+from tidemark_assets.sensors.frame import create_sensor
+from tidemark_assets.sensors.streams import supervisor_part
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.streams import continuous, desired_streams, queries
@@ -163,8 +166,9 @@ def _supervise(settings: Settings, tills: list[Small]) -> Iterator[Callable[[], 
     transforms = {till.transform.name: till.transform for till in tills}
     for name in transforms:
         desired_streams.request_stream(settings, name)
-    [sensor] = streams("tills", transforms).sensors or []
-    assert isinstance(sensor, dg.SensorDefinition)
+    job = stream_job("tills", transforms)
+    part = supervisor_part("tills", transforms, job.name)
+    sensor = create_sensor(PLAIN, "tills_reports", "Restarts streams.", [part], jobs=[job])
     resources, cursor = {"tidemark": TidemarkResource(settings)}, None
     folder = settings.home / "dagster"
     folder.mkdir()

@@ -1,7 +1,8 @@
 """The definitions that Dagster loads: the assets of domains, each domain as a code location."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import dagster as dg
 
@@ -10,20 +11,27 @@ from tidemark.base.instants import parse_duration
 from tidemark.base.settings import Settings
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark_assets import parameter
-from tidemark_assets.base.names import PLAIN, Names, with_prefix
+from tidemark_assets.base.names import Names, with_prefix
 from tidemark_assets.base.resources import resource
 from tidemark_assets.checks.definition_check import current_check
 from tidemark_assets.checks.findings_check import findings_checks
 from tidemark_assets.checks.freshness_check import fresh_check
-from tidemark_assets.jobs import corrections, decisions, nightly, rebuilds, replays
+from tidemark_assets.jobs.corrections import correct_operation
+from tidemark_assets.jobs.decisions import quarantine_operations
 from tidemark_assets.jobs.maintenance import maintenance
-from tidemark_assets.sensors import arrivals, streams
+from tidemark_assets.jobs.nightly import nightly_operation, nightly_schedule, parity_check
+from tidemark_assets.jobs.operations import Operation, operations_job
+from tidemark_assets.jobs.rebuilds import rebuild_operations
+from tidemark_assets.jobs.replays import replay_operation
+from tidemark_assets.jobs.stream_jobs import stream_job
+from tidemark_assets.sensors.arrivals import arrivals
 from tidemark_assets.sensors.findings import findings_reporter
-from tidemark_assets.sensors.frame import Reporter, reporting_sensor
+from tidemark_assets.sensors.frame import SensorPart, create_sensor
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.lags import lag_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_assets.sensors.sinks import sink_reporter
+from tidemark_assets.sensors.streams import supervisor_part
 from tidemark_assets.tables.options import DagsterOptions
 from tidemark_assets.tables.source_assets import connector_asset, log_asset, reference_assets
 from tidemark_assets.tables.windows import windows_asset
@@ -36,7 +44,9 @@ from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 __all__ = ["build_definitions", "domain_definitions"]
 
 _EXTRAS = "tidemark_assets.extras"
-"""The package of extras, whose modules have a function `definitions` for a domain's definitions."""
+"""The package of extras. Their modules have the functions `definitions` and `sensor_parts`, for a
+domain's definitions and for the parts of its sensor.
+"""
 
 
 def domain_definitions(
@@ -101,15 +111,6 @@ def build_definitions(
     packages.load_importable(loaded)
     return dg.Definitions.merge(
         dg.Definitions(
-            jobs=decisions.quarantine_jobs(
-                (
-                    (transform, show.partitions_of(name))
-                    for found, show in loaded.values()
-                    for name, transform in found.transforms.items()
-                    if transform.all_expectations
-                ),
-                names,
-            ),
             resources={
                 **{names.own(key): given for key, given in resources.items()},
                 names.own(parameter.WINDOWS): parameter.reader(names),
@@ -170,52 +171,90 @@ def _presentation(domain: str) -> DagsterOptions:
 
 
 def _automation(
-    domain: str, domains: Domains, show: DagsterOptions, names: Names = PLAIN
+    domain: str, domains: Domains, show: DagsterOptions, names: Names
 ) -> Iterator[dg.Definitions]:
     """Yield the sensors and jobs of a domain, and the checks that its assets' pages can run."""
-    reporters = list[Reporter]()
-    for ingestion in domains.ingestions.values():
-        yield arrivals.landing(ingestion, names)
-        reporters.append(ingests_reporter(ingestion.source, names))
-        if isinstance(ingestion.connector(ingestion.source.name), KafkaConnector):
-            reporters.append(lag_reporter(ingestion, names))
-    derived = {
-        ingestion.source.name: ingestion.source
-        for ingestion in domains.ingestions.values()
-        if isinstance(ingestion.source, DerivedSource)
-    }
-    # The assets that are computed from the log. Roll-ups follow these assets.
-    counted = {name: t for name, t in domains.transforms.items() if t.rolled_up_name is None}
-    if counted or derived:
-        yield rebuilds.rebuilds(domain, counted, names, derived)
-    if domains.transforms:
-        transforms = domains.transforms
-        partitions = show.partitions_of
+    transforms = domains.transforms
+    partitions = show.partitions_of
+    ingestions = domains.ingestions.values()
+    yield from _operations(domain, domains, show, names)
+    parts = list[SensorPart]()
+    stream_jobs = list[dg.JobDefinition]()
+    if transforms:
         within = parse_duration(show.fresh_within)
-        yield arrivals.arrivals(domain, transforms, partitions, names)
-        reporters.append(partitions_reporter(transforms, partitions, within, names))
-        yield streams.streams(domain, transforms, names)
-        yield nightly.nightly(domain, counted, partitions, names)
-        yield corrections.corrections(domain, counted, partitions, names)
-        yield replays.replays(domain, counted, names)
-        for transform in transforms.values():
-            checks = [
-                fresh_check(transform, within, names),
-                nightly.parity_check(transform, partitions(transform.name), names),
-            ]
-            if transform.rolled_up_name is None:
-                checks.append(current_check(transform, names))
-            if isinstance(transform.sink, KafkaSink):
-                reporters.append(sink_reporter(transform, names))
-            yield dg.Definitions(asset_checks=checks)
-    if reporters:
+        job = stream_job(domain, transforms, names)
+        stream_jobs.append(job)
+        parts.append(supervisor_part(domain, transforms, job.name, names))
+        parts.append(partitions_reporter(transforms, partitions, within, names))
+        yield dg.Definitions(jobs=stream_jobs, asset_checks=_checks(domains, show, names))
+    if ingestions or transforms:
+        yield arrivals(domain, ingestions, transforms, partitions, names)
         yield dg.Definitions(asset_checks=findings_checks(domains, names))
-        reporters.append(findings_reporter(domain, domains, names))
+        parts.append(findings_reporter(domain, domains, names))
+    for ingestion in ingestions:
+        parts.append(ingests_reporter(ingestion.source, names))
+        if isinstance(ingestion.connector(ingestion.source.name), KafkaConnector):
+            parts.append(lag_reporter(ingestion, names))
+    for transform in transforms.values():
+        if isinstance(transform.sink, KafkaSink):
+            parts.append(sink_reporter(transform, names))
+    for extra in import_modules(_EXTRAS):
+        parts.extend(extra.sensor_parts(domains, names))
+    if parts:
         description = (
-            "Reports ingests, runs and builds of streams and the command line: ingested arrivals, "
-            "partitions when they close and when late events change them, the state of Kafka "
-            "topics, and what needs attention."
+            "Restarts streams that should run and do not. Reports ingests, runs and builds of "
+            "streams and the command line: ingested arrivals, partitions when they close and when "
+            "late events change them, the state of Kafka topics, and what needs attention."
         )
-        yield dg.Definitions(
-            sensors=[reporting_sensor(names, f"{domain}_reports", description, reporters)]
-        )
+        sensor = create_sensor(names, f"{domain}_reports", description, parts, jobs=stream_jobs)
+        yield dg.Definitions(sensors=[sensor])
+
+
+def _operations(
+    domain: str, domains: Domains, show: DagsterOptions, names: Names
+) -> Iterator[dg.Definitions]:
+    """Yield the job of all operations on a domain's tables, and its nightly schedule."""
+    transforms = domains.transforms
+    partitions = show.partitions_of
+    derived = dict[str, DerivedSource]()
+    for ingestion in domains.ingestions.values():
+        if isinstance(ingestion.source, DerivedSource):
+            derived[ingestion.source.name] = ingestion.source
+    # The assets that are computed from the log. Roll-ups follow these assets.
+    counted = {name: t for name, t in transforms.items() if t.rolled_up_name is None}
+    if not counted and not derived:
+        return
+    operations = rebuild_operations(domain, counted, derived)
+    if counted:
+        operations.append(correct_operation(domain, counted, partitions))
+        operations.append(replay_operation(domain, counted))
+        operations.append(nightly_operation(domain, counted, partitions))
+    checked = [(t, partitions(name)) for name, t in transforms.items() if t.all_expectations]
+    operations.extend(quarantine_operations(checked, names))
+    step = f"{domain}_operation"
+    job = operations_job(
+        names,
+        f"{domain}_operations",
+        step,
+        "Does one of the operations on the domain's tables: " + _list_names(operations) + ".",
+        operations,
+    )
+    yield dg.Definitions(jobs=[job])
+    if counted:
+        yield dg.Definitions(schedules=[nightly_schedule(domain, job, names.own(step), names)])
+
+
+def _list_names(operations: Sequence[Operation[Any]]) -> str:
+    return ", ".join(operation.name for operation in operations)
+
+
+def _checks(domains: Domains, show: DagsterOptions, names: Names) -> list[dg.AssetChecksDefinition]:
+    """Return the checks that the pages of a domain's assets can run."""
+    checks = list[dg.AssetChecksDefinition]()
+    within = parse_duration(show.fresh_within)
+    for name, transform in domains.transforms.items():
+        checks.append(fresh_check(transform, within, names))
+        checks.append(parity_check(transform, show.partitions_of(name), names))
+        if transform.rolled_up_name is None:
+            checks.append(current_check(transform, names))
+    return checks

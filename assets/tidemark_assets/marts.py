@@ -33,7 +33,7 @@ from tidemark.engine.loss import raise_if_lost
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import TidemarkResource, resource
 from tidemark_assets.base.steps import failing_with_message
-from tidemark_assets.sensors.frame import Report, Reporter, Tick, reporting_sensor
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick, create_sensor
 from tidemark_assets.tables.windows import CARRY_ON
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Build, Marts
@@ -60,10 +60,11 @@ def mart_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor that reports the builds of these marts by `tidemark dbt build`."""
     description = (
-        "Reports the marts that `tidemark dbt build` built, and the results of their tests."
+        "Reports the marts that `tidemark dbt build` built, and the results of their tests. It "
+        "launches nothing."
     )
-    reporters = [builds_reporter(Marts(settings), assets)]
-    return reporting_sensor(names, "marts_reports", description, reporters, needs=frozenset())
+    parts = [builds_reporter(Marts(settings), assets)]
+    return create_sensor(names, "marts_reports", description, parts, needs=frozenset())
 
 
 def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.AssetsDefinition]:
@@ -241,19 +242,19 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
+def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> SensorPart:
     """Return the reporter of the builds of these marts by `tidemark dbt build`."""
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         through: dict[str, int] = tick.memory or {}
         new = project.list_builds(through.get(project.database, 0))
         events = [event for build in new for event in _build_events(build, assets)]
         if new:
             through[project.database] = new[-1].at
         summary = f"Reported {len(events)} marts and tests." if events else "No new builds."
-        return Report(summary, events, through)
+        return PartResult(summary, events, through)
 
-    return Reporter("builds", report)
+    return SensorPart("builds", report)
 
 
 def _build_events(

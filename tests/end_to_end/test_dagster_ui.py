@@ -29,8 +29,14 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-RELEASE = "ops: {release: {config: {asset: temperature_hourly, keys: {origin: EWR}}}}"
-STREAM = "ops: {{flights_stream_{job}: {{config: {{assets: [departures_hourly]}}}}}}"
+RELEASE = (
+    "ops: {weather_operation: {config: {operation: {release: "
+    "{asset: temperature_hourly, keys: {origin: EWR}}}}}}"
+)
+STREAM = (
+    "ops: {{flights_stream_operation: {{config: {{operation: {{{operation}: "
+    "{{assets: [departures_hourly]}}}}}}}}}}"
+)
 SLOW = 300.0
 """The timeout of a run in seconds, on a busy machine with two cores."""
 
@@ -122,6 +128,14 @@ def runs(page: Page) -> dict[str, str]:
     return {run["runId"]: run["status"] for run in answer["data"]["runsOrError"]["results"]}
 
 
+def jobs(page: Page) -> list[tuple[str, str]]:
+    """Return the job and the status of all runs, newest first."""
+    query = "{runsOrError {... on Runs {results {jobName status}}}}"
+    answer = page.request.post("/graphql", data={"query": query}).json()
+    results = answer["data"]["runsOrError"]["results"]
+    return [(run["jobName"], run["status"]) for run in results]
+
+
 @contextmanager
 def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
     """Wait for the run that the block launches and assert its final status."""
@@ -140,7 +154,7 @@ def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
 
 
 def switch_on(page: Page, sensor: str) -> None:
-    """Turn on a sensor on its page."""
+    """Turn on a sensor on its page, or off if it is on."""
     page.goto(f"/locations/flights/sensors/{sensor}")
     page.locator("label[class*=formatSwitch]").first.click()
 
@@ -181,9 +195,9 @@ def wait_for_partitions(page: Page, asset: str, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def month(page: Page) -> None:
-    """Ingest the files by a sensor, and materialize the windows of a month, by clicks alone."""
+    """Ingest the files, and materialize the windows of a month, by clicks alone."""
     with launched(page):
-        switch_on(page, "flights_landing")
+        materialize(page, "flights_log")
     with launched(page):
         materialize(page, "departures_hourly", "[2013-01-01...2013-01-31]")
 
@@ -220,32 +234,49 @@ def test_days_are_backfilled_and_a_day_without_events_fails_with_the_reason(page
 @pytest.mark.usefixtures("month")
 def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: Path) -> None:
     with launched(page):
-        launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))
-    # The landing sensor is on and ingests the files. The stream then processes the arrivals.
+        launch(page, "flights", "flights_streams", STREAM.format(operation="start"))
+    list(recording.write_files(landing / "flights", Excerpt(days=36)))
     with launched(page):
-        list(recording.write_files(landing / "flights", Excerpt(days=36)))
+        materialize(page, "flights_log")
     wait_for_partitions(page, "departures_hourly", 35)
     page.goto("/assets/departures_hourly?view=partitions&partition=2013-02-03")
     page.get_by_text("Materialized (35)").wait_for()
     look(page, "07 days of a stream")
-    page.goto("/locations/flights/sensors/flights_supervisor")
+    page.goto("/locations/flights/sensors/flights_reports")
     tick = page.get_by_role("row").filter(has_text="View logs").first
     tick.get_by_text("0 runs requested").last.click()
     page.get_by_text(re.compile("departures_hourly has been running since")).first.wait_for()
-    look(page, "08 supervisor")
+    look(page, "08 reports")
     page.goto("/assets/departures_hourly?view=checks")
     page.get_by_text("fresh_by_event_time").first.wait_for()
     look(page, "09 checks")
     page.goto("/automation")
     look(page, "10 automation")
     with launched(page):
-        launch(page, "flights", "flights_stop_streams", STREAM.format(job="stops"))
+        launch(page, "flights", "flights_streams", STREAM.format(operation="stop"))
     page.set_viewport_size({"width": 1600, "height": 900})
     page.goto("/locations/flights/asset-groups/flights")
     # The group is small enough for Dagster to draw names.
     for name in ("flights_connector", "flights_log", "congestion_rolling", "day_totals"):
         expect(page.get_by_text(name, exact=True).first).to_be_in_viewport()
     look(page, "11 lineage")
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("month")
+def test_a_sensor_ingests_new_files_and_updates_the_windows(page: Page, landing: Path) -> None:
+    before = jobs(page)
+    list(recording.write_files(landing / "flights", Excerpt(days=38)))
+    switch_on(page, "flights_arrivals")
+    wanted = {("flights_ingest", "SUCCESS"), ("flights_catch_up", "SUCCESS")}
+    deadline = time.monotonic() + SLOW
+    while not wanted <= {*jobs(page)[: -len(before)]}:
+        assert time.monotonic() < deadline, jobs(page)
+        time.sleep(1)
+    switch_on(page, "flights_arrivals")
+    page.goto("/runs")
+    page.get_by_text("flights_catch_up").first.wait_for()
+    look(page, "10 runs of a sensor")
 
 
 @pytest.mark.nightly
@@ -262,7 +293,7 @@ def test_an_impossible_wind_speed_is_quarantined_until_released(page: Page, land
     page.get_by_text("rows in temperature_hourly_quarantine", exact=True).first.wait_for()
     look(page, "13 quarantine")
     with launched(page):
-        launch(page, "weather", "release_quarantined", RELEASE)
+        launch(page, "weather", "weather_operations", RELEASE)
     page.goto("/assets/temperature_hourly?view=partitions&partition=2013-02-12")
     page.get_by_text("released windows", exact=True).first.wait_for()
     look(page, "14 released")

@@ -9,9 +9,12 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._config import ConfigTypeKind
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 
 from helpers.dagster.dagsters import dagsters_own, of_dagster
 from helpers.data.support import READINGS
+from helpers.suite.pages import blocks
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.dagster import DagsterOptions
@@ -222,22 +225,78 @@ def test_side_tables_are_listed_in_the_metadata_of_their_asset(reviewed: Setting
     assert "departures_hourly" in graph["asset_reliability"]["parents"]
 
 
+OPERATIONS = ["diff", "rebuild", "promote", "rollback"]
+OPERATIONS += ["correct", "replay", "nightly", "release", "discard"]
+
+
+def test_a_domain_has_four_jobs_and_two_sensors() -> None:
+    """They do not grow with the number of its sources and assets."""
+    there = build_definitions(["tidemark_assets.flights"], {"tidemark": None}).get_repository_def()
+    jobs = {job.name for job in there.get_all_jobs()} - {"__ASSET_JOB"}
+    assert jobs == {f"flights_{job}" for job in ("ingest", "catch_up", "operations", "streams")}
+    sensors = {
+        sensor.name: {target.job_name for target in sensor.targets} for sensor in there.sensor_defs
+    }
+    # Dagster adds this sensor for the automation conditions of some assets.
+    sensors.pop("default_automation_condition_sensor", None)
+    assert sensors == {
+        "flights_arrivals": {"flights_ingest", "flights_catch_up"},
+        "flights_reports": {"flights_streams"},
+    }
+    [schedule] = there.schedule_defs
+    assert (schedule.name, schedule.job_name) == ("flights_nightly", "flights_operations")
+
+
+def test_the_launchpad_starts_with_the_first_operation_and_describes_all() -> None:
+    definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+    snapshot = definitions.resolve_job_def("flights_operations").get_job_snapshot()
+    schema = snapshot.config_schema_snapshot
+    root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key or "")
+    prefilled = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))
+    assert prefilled["ops"] == {
+        "flights_operation": {"config": {"operation": {"diff": {"assets": []}}}}
+    }
+    described = dict[str, str | None]()
+    for snap in schema.all_config_snaps_by_key.values():
+        fields = snap.fields or []
+        if snap.kind is ConfigTypeKind.SELECTOR and "diff" in {field.name for field in fields}:
+            described = {field.name or "": field.description for field in fields}
+    assert described.keys() == set(OPERATIONS)
+    assert all(described.values())
+
+
+def test_the_config_of_the_page_is_valid_and_that_of_another_operation_is_not() -> None:
+    job = build_definitions(["tidemark_assets.flights"], {"tidemark": None}).resolve_job_def(
+        "flights_operations"
+    )
+    [page] = [text for _, _, text in blocks("docs/dagster.md") if "flights_operation:" in text]
+    config = yaml.safe_load(page)
+    assert dg.validate_run_config(job, config)
+    chosen = config["ops"]["flights_operation"]["config"]["operation"]
+    chosen["correct"]["keep_backup"] = False
+    with pytest.raises(dg.DagsterInvalidConfigError, match="unexpected config entry"):
+        dg.validate_run_config(job, config)
+    chosen["correct"] = {}
+    chosen["nightly"] = {}
+    with pytest.raises(dg.DagsterInvalidConfigError, match="only specify a single field"):
+        dg.validate_run_config(job, config)
+
+
 def test_the_launchpad_offers_the_assets_of_each_job() -> None:
     definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": None})
-    offered: dict[str, list[str]] = {}
+    offered: dict[str, list[list[str]]] = {}
     for job in (j for j in definitions.jobs or [] if isinstance(j, dg.JobDefinition)):
         schema = job.get_job_snapshot().config_schema_snapshot.all_config_snaps_by_key
         for field in (f for snap in schema.values() for f in snap.fields or []):
             if field.name in ("asset", "assets"):
                 kind = field.type_key.removeprefix("Noneable.").removeprefix("Array.")
-                offered[job.name] = [v.value for v in schema[kind].enum_values or []]
+                values = [v.value for v in schema[kind].enum_values or []]
+                offered.setdefault(job.name, []).append(values)
     counted = ["departures_hourly", "aircraft_days", "departures_by_carrier", "carrier_months"]
-    assert set(counted) < set(offered["flights_catch_up"])
-    jobs = ("catch_up", "correct", "nightly", "start_streams", "stop_streams")
-    jobs += ("rebuild", "promote", "rollback")
-    assert {f"flights_{job}" for job in jobs} < offered.keys()
-    assert {"release_quarantined", "discard_quarantined"} < offered.keys()
-    assert all(set(names) & set(counted) for names in offered.values()), offered
+    assert offered.keys() == {f"flights_{job}" for job in ("catch_up", "operations", "streams")}
+    for choices in offered.values():
+        for assets in choices:
+            assert set(assets) & set(counted), offered
     with pytest.raises(
         dg.DagsterInvalidConfigError, match=r"not in enum type flights_assets_\w+ got departures"
     ):

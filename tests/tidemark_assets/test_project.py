@@ -222,7 +222,7 @@ def test_dg_checks_and_launches_assets_under_a_prefix(
 
     with ThreadPoolExecutor() as beside:
         checked = beside.submit(dg_says, "check", "defs")
-        dg_says("launch", "--job", "trials_orders_ingest", "--config-json", ITSELF)
+        dg_says("launch", "--job", "trials_shop_ingest", "--config-json", ITSELF)
         day = ("--partition", "2026-01-01", "--config-json", ITSELF)
         dg_says("launch", "--assets", "trials/orders_hourly,of_a_trial", *day)
     assert "All definitions loaded successfully." in checked.result()

@@ -1,7 +1,7 @@
 """Report comparisons of published windows with the event log, as results of the check `parity`.
 
-The nightly job and the asset's page report their own comparisons. The command line, which knows
-nothing of Dagster, records its comparisons in the table `parities`; the sensor
+The operation `nightly` and the asset's page report their own comparisons. The command line, which
+knows nothing of Dagster, records its comparisons in the table `parities`; the sensor
 `<domain>_reports` reports the new comparisons.
 """
 

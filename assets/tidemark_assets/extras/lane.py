@@ -1,9 +1,9 @@
 """Lanes in Dagster: the topics to which they write, and their status.
 
 A lane is a query in a separate Spark, which Dagster neither starts nor runs: its topics are
-external assets. The sensor `<domain>_lanes` queries each lane's Spark for its status. It reports an
-observation and the check `lane_runs` for each topic, immediately if the status changes, otherwise
-every five minutes. The topics' pages can run the check at any time.
+external assets. The sensor `<domain>_reports` queries each lane's Spark for its status. It reports
+an observation and the check `lane_runs` for each topic, immediately if the status changes,
+otherwise every five minutes. The topics' pages can run the check at any time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,10 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_assets.reports.run_events import AssetEvent
 from tidemark_assets.sensors.frame import (
-    Report,
-    Reporter,
+    PartResult,
+    SensorPart,
     Tick,
     report_state,
-    reporting_sensor,
 )
 from tidemark_assets.tables.options import DagsterOptions
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets
@@ -33,20 +32,21 @@ RUNS = "lane_runs"
 def definitions(
     group: str, domains: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
-    """Yield the topics of a domain's lanes with their checks, and the sensor that reports lanes."""
-    if lanes := domains.pipelines_of(Lane):
-        yield dg.Definitions(
-            assets=_assets(lanes, domains, group, show, names),
-            sensors=[
-                reporting_sensor(
-                    names,
-                    f"{group}_lanes",
-                    "Reports whether the lanes that were started are running.",
-                    [_reporter(lane, names) for lane in lanes.values()],
-                )
-            ],
-            asset_checks=[check for lane in lanes.values() for check in _checks(lane, names)],
-        )
+    """Yield the topics of a domain's lanes with their checks."""
+    lanes = domains.pipelines_of(Lane)
+    if not lanes:
+        return
+    all_checks = list[dg.AssetChecksDefinition]()
+    for lane in lanes.values():
+        all_checks.extend(_checks(lane, names))
+    yield dg.Definitions(
+        assets=_assets(lanes, domains, group, show, names), asset_checks=all_checks
+    )
+
+
+def sensor_parts(domains: Domains, names: Names = PLAIN) -> list[SensorPart]:
+    """Return the parts of a domain's sensor that report its lanes."""
+    return [_reporter(lane, names) for lane in domains.pipelines_of(Lane).values()]
 
 
 def _assets(
@@ -65,10 +65,10 @@ def _assets(
     return list(specs.values())
 
 
-def _reporter(lane: Lane, names: Names) -> Reporter:
+def _reporter(lane: Lane, names: Names) -> SensorPart:
     """Return the reporter of a lane's status: if the lane was started, it should be running."""
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         status = lane_status(tick.tidemark.settings, lane)
         metadata = {"runs": status.runs, "lane": lane.name}
         events = list[AssetEvent]()
@@ -76,7 +76,7 @@ def _reporter(lane: Lane, names: Names) -> Reporter:
             events += [dg.AssetObservation(key, metadata=metadata), _check_result(key, status)]
         return report_state(tick.memory, status.message, status.message, events)
 
-    return Reporter(lane.name, report)
+    return SensorPart(f"{lane.name}_lane", report)
 
 
 def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:

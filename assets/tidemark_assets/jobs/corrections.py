@@ -1,4 +1,4 @@
-"""The correction job of a domain, which adds too-late events to the windows that lack them.
+"""The operation `correct`, which adds too-late events to the windows that lack them.
 
 The run lists the changed values, and reports the changed partitions as materialized.
 """
@@ -13,22 +13,19 @@ from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.run.correction import Correction
 from tidemark_assets.base.cells import as_table, pairs
-from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.spans import PartitionsOf
 from tidemark_assets.base.steps import of_assets
-from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.jobs.operations import Operation
+from tidemark_assets.jobs.step_job import Step, for_each_asset
 
 _SHOWN = 20
 """The number of changes to list per asset."""
 
 
-def corrections(
-    domain: str,
-    transforms: Mapping[str, Definition],
-    partitions: PartitionsOf,
-    names: Names = PLAIN,
-) -> dg.Definitions:
-    """Create the job that recomputes the windows that lack too-late events, and no others."""
+def correct_operation(
+    domain: str, transforms: Mapping[str, Definition], partitions: PartitionsOf
+) -> Operation[Any]:
+    """Return the operation that recomputes the windows that lack too-late events, and no others."""
 
     class CorrectConfig(of_assets(domain, transforms)):
         """The assets to correct."""
@@ -46,18 +43,13 @@ def corrections(
         corrected = {asset: result for asset, result in results.items() if result is not None}
         return {"corrected": _table(corrected), **_changes(corrected)}
 
-    job = asset_job(
-        names,
-        f"{domain}_correct",
-        f"{domain}_corrections",
+    return Operation(
+        "correct",
         "Recomputes only the windows that are missing too-late events, and lists what changed. It "
         "processes no new arrivals, and can run while streams run.",
         CorrectConfig,
-        transforms,
-        correct,
-        describe,
+        for_each_asset(transforms, correct, describe),
     )
-    return dg.Definitions(jobs=[job])
 
 
 def _table(corrected: Mapping[str, Correction]) -> dg.MetadataValue[Any]:

@@ -1,12 +1,12 @@
-"""Jobs by which a person decides about windows in quarantine.
+"""Operations by which a person decides about windows in quarantine.
 
-`release_quarantined` publishes the windows as they are, `discard_quarantined` leaves them
-unpublished. Each job is launched with the asset and, to select only some of its windows, with a
-range and keys.
+`release` publishes the windows as they are, `discard` leaves them unpublished. Their config has the
+asset and, to select only some of its windows, a range and keys.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import dagster as dg
 from pydantic import Field, create_model
@@ -20,7 +20,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.steps import choice
 from tidemark_assets.checks import checks
-from tidemark_assets.jobs.step_job import Step, step_job
+from tidemark_assets.jobs.operations import Operation
+from tidemark_assets.jobs.step_job import Step
 from tidemark_assets.metadata.provenance import find_definition, provenance_tags
 
 _Action = Callable[[Warehouse, Definition, Choice], list[int]]
@@ -31,7 +32,7 @@ _Asset = tuple[Definition, dg.TimeWindowPartitionsDefinition]
 
 
 class Decision(dg.Config):
-    """The quarantined windows that a job releases or discards."""
+    """The quarantined windows that an operation releases or discards."""
 
     asset: str
     start: str | None = Field(
@@ -45,8 +46,8 @@ class Decision(dg.Config):
     )
 
 
-def quarantine_jobs(assets: Iterable[_Asset], names: Names) -> list[dg.JobDefinition]:
-    """Return the jobs `release_quarantined` and `discard_quarantined`.
+def quarantine_operations(assets: Iterable[_Asset], names: Names) -> list[Operation[Any]]:
+    """Return the operations `release` and `discard`.
 
     Return an empty list if no transform has expectations.
     """
@@ -54,15 +55,15 @@ def quarantine_jobs(assets: Iterable[_Asset], names: Names) -> list[dg.JobDefini
     if not by_name:
         return []
     return [
-        _job(
-            "release_quarantined",
+        _operation(
+            "release",
             "Publishes quarantined windows as they are, marked `released`.",
             quarantine.release,
             by_name,
             names,
         ),
-        _job(
-            "discard_quarantined",
+        _operation(
+            "discard",
             "Keeps quarantined windows unpublished until their values change.",
             quarantine.discard,
             by_name,
@@ -71,13 +72,13 @@ def quarantine_jobs(assets: Iterable[_Asset], names: Names) -> list[dg.JobDefini
     ]
 
 
-def _job(
+def _operation(
     name: str,
     description: str,
     action: _Action,
     assets: Mapping[str, _Asset],
     names: Names,
-) -> dg.JobDefinition:
+) -> Operation[Any]:
     asset_field = (choice("assets_with_expectations", assets), Field(description="The asset."))
 
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asset_field)):
@@ -90,14 +91,13 @@ def _job(
         definition = find_definition(tidemark.warehouse, transform)
         tags = provenance_tags(step.context, names, transform, definition, step.context.run_id)
         step.context.log.info(
-            f"{format_count(len(starts), 'window')} of {step.config.asset}: {step.context.op.name}."
+            f"{format_count(len(starts), 'window')} of {step.config.asset}: {name}."
         )
         keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
         step.log(*_events(names.key(transform.published_table), action, keys, tags))
         step.log(*checks.current_results(names, tidemark.snapshot(), transform))
 
-    verb = name.removesuffix("_quarantined")
-    return step_job(names, name, verb, description, DecisionConfig, decide)
+    return Operation(name, description, DecisionConfig, decide)
 
 
 def _choice(config: Decision) -> Choice:

@@ -1,7 +1,7 @@
-"""Recompute the last days each night with their too-late events.
+"""The operation `nightly`: recompute the last days each night with their too-late events.
 
-Before it replaces anything, the job verifies the published windows against a bounded computation
-from the log (parity). The parity check shows if the published result is correct. The
+Before it replaces anything, the operation verifies the published windows against a bounded
+computation from the log (parity). The parity check shows if the published result is correct. The
 recomputation shows how many events the allowed lateness excluded.
 """
 
@@ -30,21 +30,20 @@ from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.comparisons import PARITY, parity_result
 from tidemark_assets.checks.page_checks import page_check
-from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.jobs.operations import TAG, Operation, chosen
+from tidemark_assets.jobs.step_job import Step, for_each_asset
 from tidemark_assets.metadata import run_metadata
 from tidemark_assets.metadata.provenance import provenance_tags
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
+_NAME = "nightly"
 _DAYS = 3
 
 
-def nightly(
-    domain: str,
-    transforms: Mapping[str, Definition],
-    partitions: PartitionsOf,
-    names: Names = PLAIN,
-) -> dg.Definitions:
-    """Create the nightly job of a domain and its schedule."""
+def nightly_operation(
+    domain: str, transforms: Mapping[str, Definition], partitions: PartitionsOf
+) -> Operation[Any]:
+    """Return the operation that verifies and recomputes the last closed days."""
 
     class NightlyConfig(of_assets(domain, transforms)):
         """The assets and partitions to recompute."""
@@ -69,31 +68,39 @@ def nightly(
     ) -> dict[str, dg.MetadataValue[Any]]:
         return {"nightly": as_table(_COLUMNS, [row for row in results.values() if row is not None])}
 
-    job = asset_job(
-        names,
-        f"{domain}_nightly",
-        f"{domain}_recomputations",
+    return Operation(
+        _NAME,
         "Verifies the last closed days against a bounded computation, republishes them with the "
         "events that were too late, and reports the differences.",
         NightlyConfig,
-        transforms,
-        recompute,
-        describe,
+        for_each_asset(transforms, recompute, describe),
     )
-    schedule = dg.ScheduleDefinition(
+
+
+def nightly_schedule(
+    domain: str, job: dg.JobDefinition, step: str, names: Names
+) -> dg.ScheduleDefinition:
+    """Return the schedule that launches the operation each night.
+
+    Args:
+        job: the job of the domain's operations.
+        step: the name of the job's step, with its prefix.
+    """
+    return dg.ScheduleDefinition(
         name=names.own(f"{domain}_nightly"),
         job_name=job.name,
+        run_config=chosen(step, _NAME, {}),
+        tags={TAG: _NAME},
         cron_schedule="30 3 * * *",
         execution_timezone="UTC",
         description="Recomputes the last closed days each night at 03:30 UTC.",
     )
-    return dg.Definitions(jobs=[job], schedules=[schedule])
 
 
 def parity_check(
     transform: Definition, partitions: dg.TimeWindowPartitionsDefinition, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
-    """Return the check that the nightly job reports and that users can run on the asset's page."""
+    """Return the check `parity`, which the operation `nightly` and the asset's page run."""
 
     key = names.key(transform.published_table)
 
@@ -138,7 +145,7 @@ def _verify_and_recompute(
     start = days[0].start
     end = days[-1].end
     verified = parity(warehouse, transform, start, end)
-    step.log(parity_result(names, verified, _span(days), "the nightly job"))
+    step.log(parity_result(names, verified, _span(days), "the operation `nightly`"))
     facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
     by_partition = run_metadata.partition_metadata(
@@ -150,7 +157,7 @@ def _verify_and_recompute(
     table_key = names.key(transform.published_table)
     for key, metadata in by_partition.items():
         step.log(dg.AssetMaterialization(table_key, partition=key, metadata=metadata, tags=tags))
-    # The sensor `<domain>_reports` skips this run, because the job reports the run here.
+    # The sensor `<domain>_reports` skips this run, because this step reports the run.
     step.log(*checks.current_results(names, step.tidemark.snapshot(), transform))
     return verified, facts
 

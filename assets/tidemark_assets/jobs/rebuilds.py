@@ -1,14 +1,13 @@
-"""The jobs of a domain for changed definitions: preview, rebuild, promote, and roll back.
+"""The operations for changed definitions: `diff`, `rebuild`, `promote`, and `rollback`.
 
-A preview computes the effect and writes nothing. A rebuild writes side tables. Both list the
-changed values, so that a person or another job can decide whether to promote the rebuilt tables.
+`diff` computes the effect and writes nothing. A rebuild writes side tables. Both list the
+changed values, so that a person or another run can decide whether to promote the rebuilt tables.
 
-Derived sources, such as joins, are rebuilt and promoted, too. They have no preview and no rollback,
+Derived sources, such as joins, are rebuilt and promoted, too. They have no diff and no rollback,
 like in `tidemark rebuild`.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -25,11 +24,11 @@ from tidemark.store.lineage import Lineage, WarehouseReader, rebuild_advice
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, compute_changes, find_differences
 from tidemark_assets.base.cells import as_table, pairs
-from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.definition_check import compare_definitions, parts
-from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.jobs.operations import Operation
+from tidemark_assets.jobs.step_job import Step, for_each_asset
 from tidemark_streaming.derived import rebuild as source_rebuild
 from tidemark_streaming.derived.rebuild import PromotedSource, RebuiltSource
 
@@ -46,35 +45,31 @@ _CHANGED = "those whose tables were made by another definition"
 """The default choice of assets."""
 
 
-def rebuilds(
-    domain: str,
-    transforms: Mapping[str, Definition],
-    names: Names = PLAIN,
-    derived: Mapping[str, DerivedSource] = MappingProxyType({}),
-) -> dg.Definitions:
-    """Create the jobs `<domain>_diff`, `_rebuild`, `_promote` and `_rollback`.
+def rebuild_operations(
+    domain: str, transforms: Mapping[str, Definition], derived: Mapping[str, DerivedSource]
+) -> list[Operation[Any]]:
+    """Return the operations `diff`, `rebuild`, `promote` and `rollback`.
 
-    Without assets, the jobs are only `<domain>_rebuild` and `_promote`.
+    Without assets, the operations are only `rebuild` and `promote`.
 
     Args:
         derived: the derived sources to rebuild, by name.
     """
-    jobs = [
-        _rebuild_job(domain, transforms, names, derived),
-        _promotion_job(domain, transforms, names, derived),
+    operations = [
+        _rebuild_operation(domain, transforms, derived),
+        _promotion_operation(domain, transforms, derived),
     ]
     if transforms:
-        jobs.append(_preview_job(domain, transforms, names))
-        jobs.append(_rollback_job(domain, transforms, names))
-    return dg.Definitions(jobs=jobs)
+        operations.insert(0, _diff_operation(domain, transforms))
+        operations.append(_rollback_operation(domain, transforms))
+    return operations
 
 
-def _rebuild_job(
+def _rebuild_operation(
     domain: str,
     transforms: Mapping[str, Definition],
-    names: Names,
     derived: Mapping[str, DerivedSource],
-) -> dg.JobDefinition:
+) -> Operation[Any]:
     # Derived sources come first, because assets read them.
     nodes: Mapping[str, _Node] = {**derived, **transforms}
     by_default = f"{_CHANGED}, and derived sources that are stale"
@@ -88,18 +83,13 @@ def _rebuild_job(
         warehouse = step.tidemark.warehouse
         return [*_find_stale(warehouse, derived), *_find_changed(warehouse, transforms)]
 
-    return asset_job(
-        names,
-        f"{domain}_rebuild",
-        f"{domain}_rebuilds",
+    return Operation(
+        "rebuild",
         "Computes new tables of assets and derived sources with the definition in the code, "
         "next to the existing tables, and shows what would change. Streams continue to run; "
         "nothing is replaced.",
         RebuildConfig,
-        nodes,
-        _rebuild,
-        _describe_rebuilt,
-        choose,
+        for_each_asset(nodes, _rebuild, _describe_rebuilt, choose),
     )
 
 
@@ -115,12 +105,11 @@ def _rebuild(step: Step[Any], node: _Node) -> _Rebuilt:
     return status, changes
 
 
-def _promotion_job(
+def _promotion_operation(
     domain: str,
     transforms: Mapping[str, Definition],
-    names: Names,
     derived: Mapping[str, DerivedSource],
-) -> dg.JobDefinition:
+) -> Operation[Any]:
     nodes: Mapping[str, _Node] = {**derived, **transforms}
 
     class PromotionConfig(of_assets(domain, nodes, by_default=None)):
@@ -146,24 +135,18 @@ def _promotion_job(
         _report(step, node)
         return facts
 
-    return asset_job(
-        names,
-        f"{domain}_promote",
-        f"{domain}_promotions",
+    return Operation(
+        "promote",
         "Replaces the assets' tables with the rebuilt ones, in one commit each, including what "
         "has arrived since. For assets, it can be undone for seven days. Everything that reads "
         "a promoted derived source is stale until it is recomputed.",
         PromotionConfig,
-        nodes,
-        promote,
-        _describe_swaps,
+        for_each_asset(nodes, promote, _describe_swaps),
     )
 
 
-def _preview_job(
-    domain: str, transforms: Mapping[str, Definition], names: Names
-) -> dg.JobDefinition:
-    class PreviewConfig(of_assets(domain, transforms, by_default=_CHANGED, default=())):
+def _diff_operation(domain: str, transforms: Mapping[str, Definition]) -> Operation[Any]:
+    class DiffConfig(of_assets(domain, transforms, by_default=_CHANGED, default=())):
         """The assets and the windows to compare."""
 
         start: str | None = Field(
@@ -172,31 +155,29 @@ def _preview_job(
         )
         end: str | None = Field(default=None, description="The exclusive end of the window starts.")
 
-    def choose(step: Step[PreviewConfig]) -> list[str]:
+    def choose(step: Step[DiffConfig]) -> list[str]:
         return step.config.assets or _find_changed(step.tidemark.warehouse, transforms)
 
-    def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
+    def compute_diff(step: Step[DiffConfig], transform: Definition) -> Changes:
         start = None if step.config.start is None else parse_instant(step.config.start)
         end = None if step.config.end is None else parse_instant(step.config.end)
         return compute_changes(step.tidemark.warehouse, transform, start, end, max_listed=_SHOWN)
 
-    return asset_job(
-        names,
-        f"{domain}_diff",
-        f"{domain}_previews",
+    return Operation(
+        "diff",
         "Reports how the definitions in the code differ from those of the tables, and "
         "which windows would change. It writes nothing.",
-        PreviewConfig,
-        transforms,
-        preview,
-        lambda changes: {"changes": _preview_table(changes), **_to_markdown(changes)},
-        choose,
+        DiffConfig,
+        for_each_asset(
+            transforms,
+            compute_diff,
+            lambda changes: {"changes": _preview_table(changes), **_to_markdown(changes)},
+            choose,
+        ),
     )
 
 
-def _rollback_job(
-    domain: str, transforms: Mapping[str, Definition], names: Names
-) -> dg.JobDefinition:
+def _rollback_operation(domain: str, transforms: Mapping[str, Definition]) -> Operation[Any]:
     class RollbackConfig(of_assets(domain, transforms, by_default=None)):
         """The assets whose tables are replaced."""
 
@@ -205,16 +186,12 @@ def _rollback_job(
         _report(step, transform)
         return facts
 
-    return asset_job(
-        names,
-        f"{domain}_rollback",
-        f"{domain}_rollbacks",
+    return Operation(
+        "rollback",
         "Restores the assets' tables from before their last promotion. Restore the earlier "
         "code too: runs with the later code are refused.",
         RollbackConfig,
-        transforms,
-        roll_back,
-        _describe_swaps,
+        for_each_asset(transforms, roll_back, _describe_swaps),
     )
 
 

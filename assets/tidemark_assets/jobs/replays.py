@@ -1,10 +1,11 @@
-"""The replay job of a domain: recompute the windows of all events from an arrival onward.
+"""The operation `replay`: recompute the windows of all events from an arrival onward.
 
-The job writes to the assets' tables, where only the windows of these events change, or to side
-tables for inspection. The sensor `<domain>_reports` reports the partitions that changed.
+The operation writes to the assets' tables, where only the windows of these events change, or to
+side tables for inspection. The sensor `<domain>_reports` reports the partitions that changed.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -17,9 +18,9 @@ from tidemark.run.change.replay import ReplayResult
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.cells import as_table
-from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import of_assets
-from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.jobs.operations import Operation
+from tidemark_assets.jobs.step_job import Step, for_each_asset
 
 
 class ReplayConfig(dg.Config):
@@ -44,32 +45,30 @@ class ReplayConfig(dg.Config):
     )
 
 
-def replays(
-    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
-) -> dg.Definitions:
-    """Create the job `<domain>_replay`."""
+def replay_operation(domain: str, transforms: Mapping[str, Definition]) -> Operation[Any]:
+    """Return the operation that recomputes the windows of events from an arrival onward."""
 
     class OfAssetsConfig(of_assets(domain, transforms, by_default=None), ReplayConfig):
         """The assets and the start of the replay."""
 
-    def chosen(step: Step[OfAssetsConfig]) -> list[str]:
+    def choose(step: Step[OfAssetsConfig]) -> list[str]:
         if (step.config.from_arrival is None) == (step.config.from_instant is None):
             raise DefinitionError("Specify either `from_arrival` or `from_instant`, but not both.")
         return step.config.assets
 
-    job = asset_job(
-        names,
-        f"{domain}_replay",
-        f"{domain}_replays",
+    def replay(step: Step[OfAssetsConfig], transform: Definition) -> ReplayResult:
+        return _replay(step.tidemark.warehouse, transform, step.config)
+
+    def describe(results: Mapping[str, ReplayResult]) -> dict[str, dg.TableMetadataValue]:
+        return {"replayed": _table(results)}
+
+    return Operation(
+        "replay",
         "Recomputes, with the definition in the code, every window that contains an event from a "
         "given arrival onward. Streams continue to run.",
         OfAssetsConfig,
-        transforms,
-        lambda step, transform: _replay(step.tidemark.warehouse, transform, step.config),
-        lambda results: {"replayed": _table(results)},
-        chosen,
+        for_each_asset(transforms, replay, describe, choose),
     )
-    return dg.Definitions(jobs=[job])
 
 
 def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> ReplayResult:

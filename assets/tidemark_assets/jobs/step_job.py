@@ -78,18 +78,15 @@ def step_job(
     return job
 
 
-def asset_job(
-    names: Names,
-    name: str,
-    step: str,
-    description: str,
-    config_type: type[_A],
+def for_each_asset(
     nodes: Mapping[str, _N],
     work: Callable[[Step[_A], _N], _T],
     describe: Callable[[Mapping[str, _T]], Mapping[str, Any]],
     choose: Callable[[Step[_A]], Iterable[str]] = lambda step: step.config.assets,
-) -> dg.JobDefinition:
-    """Return a job that processes one asset after the other, and continues if one of them fails.
+) -> Callable[[Step[_A]], None]:
+    """Return the work of a step that processes one asset after the other.
+
+    The step continues if one of them fails.
 
     Args:
         nodes: the assets, or also derived sources, by name.
@@ -111,4 +108,4 @@ def asset_job(
         step.context.add_output_metadata(describe(results))
         failures.raise_all()
 
-    return step_job(names, name, step, description, config_type, work_on_all)
+    return work_on_all

@@ -1,4 +1,4 @@
-"""The jobs that start and stop streams. Their runs are short: a stream is a query of the engine.
+"""The job that starts and stops streams. Its runs are short: a stream is a query of the engine.
 
 Each stream that should run has a request. If a user starts the stream, the job makes the request.
 If the supervisor starts the stream, it gives the time of the request to the job. The job then
@@ -7,6 +7,7 @@ does nothing if the stream has been stopped or requested again since that time.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -18,16 +19,42 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.base.names import Names
+from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import Failures, of_assets
-from tidemark_assets.jobs.step_job import Step, step_job
+from tidemark_assets.jobs.operations import Operation, chosen, operations_job
+from tidemark_assets.jobs.step_job import Step
 from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.desired_streams import DesiredStream
 from tidemark_streaming.streams.query_owner import is_orphaned
 
+_START = "start"
 
-def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
-    """Return the job that starts streams, for users and for the supervisor."""
+
+def stream_job(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.JobDefinition:
+    """Return the job that starts and stops streams, for users and for the supervisor."""
+    return operations_job(
+        names,
+        f"{domain}_streams",
+        _step(domain),
+        "Starts streaming queries on the engine, or stops them, and ends. Queries that were "
+        "started continue to run, and a sensor restarts them if they end, until they are stopped.",
+        [_start_operation(domain, transforms), _stop_operation(domain, transforms)],
+        pool=None,
+    )
+
+
+def start_request(domain: str, names: Names, config: Mapping[str, object]) -> dict[str, Any]:
+    """Return the config of a run that starts streams."""
+    return chosen(names.own(_step(domain)), _START, config)
+
+
+def _step(domain: str) -> str:
+    return f"{domain}_stream_operation"
+
+
+def _start_operation(domain: str, transforms: Mapping[str, Definition]) -> Operation[Any]:
 
     class StartConfig(of_assets(domain, transforms)):
         """The streams that should run."""
@@ -90,20 +117,15 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
                 failures.add(f"{summarize_error(error)}.")
         failures.raise_all()
 
-    return step_job(
-        names,
-        f"{domain}_start_streams",
-        _start_step(domain),
-        "Starts streaming queries on the engine and ends. The queries continue to run, and the "
-        "supervisor restarts them if they end, until they are stopped.",
+    return Operation(
+        _START,
+        "Starts streaming queries that continue until they are stopped.",
         StartConfig,
         begin,
-        pool=None,
     )
 
 
-def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
-    """Return the job that stops streams."""
+def _stop_operation(domain: str, transforms: Mapping[str, Definition]) -> Operation[Any]:
 
     class StopConfig(of_assets(domain, transforms)):
         """The streams that should not run any more."""
@@ -121,24 +143,12 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
         except EngineError as error:
             step.context.log.info(f"Streams can't run without an engine. {error}")
 
-    return step_job(
-        names,
-        f"{domain}_stop_streams",
-        f"{domain}_stream_stops",
-        "Stops streaming queries cleanly; the supervisor does not restart them.",
+    return Operation(
+        "stop",
+        "Stops streaming queries cleanly. They are not restarted.",
         StopConfig,
         end,
-        pool=None,
     )
-
-
-def start_op(domain: str, names: Names) -> str:
-    """Return the name of the step of a domain's start job, for the configuration of a run."""
-    return names.own(_start_step(domain))
-
-
-def _start_step(domain: str) -> str:
-    return f"{domain}_stream_starts"
 
 
 def _start_stream(settings: Settings, transform: Definition, request: DesiredStream) -> str:

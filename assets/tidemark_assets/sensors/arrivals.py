@@ -1,11 +1,14 @@
-"""Sensors that react to new files and arrivals, and the jobs that they launch.
+"""The sensor that reacts to new data and arrivals, and the jobs that it launches.
 
-`<source>_landing` finds pending files or Kafka records of a source's connector and launches the
-source's ingest. If the source is blocked, the sensor does so only if the cause may have been fixed
-(`ingest_attempts`). `<domain>_arrivals` finds arrivals that an asset has not processed, and
-runs of a base that its roll-up has not followed. It launches an incremental run, except for assets
-that a stream keeps up to date. There are two sensors because arrivals may also be ingested in other
-ways (`tidemark ingest`, a recording), and because a user may want only one of the sensors.
+The sensor `<domain>_arrivals` has a part for each source, and one for the domain's assets:
+
+- The part of a source finds pending files or Kafka records, and launches an ingest of the source.
+  If the source is blocked, the part does so only if the cause may have been fixed
+  (`ingest_attempts`).
+- The part `windows` finds arrivals that an asset has not processed, and runs of a base that its
+  roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
+  to date. It does not rely on the ingests of this sensor: arrivals may also be ingested in other
+  ways (`tidemark ingest`, a recording).
 
 A tick reads files and small tables in its own process; it neither uses nor starts an engine.
 """
@@ -16,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 import dagster as dg
-from dagster import SensorEvaluationContext
 
 from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
@@ -24,10 +26,19 @@ from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.base.spans import PartitionsOf
 from tidemark_assets.base.steps import of_assets
-from tidemark_assets.jobs.step_job import Step, asset_job
-from tidemark_assets.sensors.frame import create_sensor, is_running
+from tidemark_assets.jobs.step_job import Step, for_each_asset, step_job
+from tidemark_assets.sensors.frame import (
+    PartResult,
+    SensorJob,
+    SensorPart,
+    Tick,
+    create_sensor,
+    is_running,
+    unfinished_runs,
+)
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.orchestrator import catch_up
@@ -44,13 +55,53 @@ RUN_KEY = "dagster/run_key"
 _IN_VAIN = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
-def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
-    """Create the sensor that launches a source's ingest if data is pending, and the ingest job."""
-    source = ingestion.source
-    name, job = source.name, names.own(f"{source.name}_ingest")
+def arrivals(
+    domain: str,
+    ingestions: Iterable[Ingestion],
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names = PLAIN,
+) -> dg.Definitions:
+    """Create the sensor that ingests pending data and updates windows, and the jobs for both."""
+    parts = list[SensorPart]()
+    jobs = list[SensorJob]()
+    sources = list(ingestions)
+    if sources:
+        job = names.own(f"{domain}_ingest")
+        log_keys = [names.key(ingestion.source.log_table) for ingestion in sources]
+        ingest = dg.define_asset_job(
+            job,
+            selection=dg.AssetSelection.assets(*log_keys),
+            description="Ingests the pending data of sources into their event logs.",
+        )
+        jobs.append(ingest)
+        for ingestion in sources:
+            parts.append(_ingest_part(ingestion, job, names))
+    if transforms:
+        catching_up = _catch_up(domain, transforms, partitions, names)
+        jobs.append(catching_up)
+        parts.append(_windows_part(domain, transforms, catching_up.name, names))
+    description = (
+        "Ingests new data of each source, one run per source. Updates the windows if new arrivals "
+        "exist: one incremental run for all assets that are behind and that no stream keeps up to "
+        "date. The cursor stores, for each asset, the arrival for which it was last launched (for "
+        "a roll-up, the run of its base) and the state of its tables at that time."
+    )
+    sensor = create_sensor(
+        names, f"{domain}_arrivals", description, parts, jobs=jobs, runs_by_default=False
+    )
+    return dg.Definitions(sensors=[sensor], jobs=jobs)
 
-    def evaluate(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        tidemark = names.tidemark(context)
+
+def _ingest_part(ingestion: Ingestion, job: str, names: Names) -> SensorPart:
+    """Return the part that launches an ingest of a source if data is pending."""
+    source = ingestion.source
+    name = source.name
+    log_key = names.key(source.log_table)
+
+    def evaluate(tick: Tick) -> PartResult:
+        instance = tick.context.instance
+        tidemark = tick.tidemark
         ingest_record.record_poll(tidemark.settings, name)
         snapshot = tidemark.snapshot()
         timeline = snapshot.read_timeline(name)
@@ -59,11 +110,11 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         connector = in_warehouse(connector, settings.warehouse, settings.database)
         pending = connector.list_pending(timeline)
         if not pending:
-            return dg.SkipReason(f"No new data is pending for '{name}'.")
-        if is_running(context.instance, job):
-            return dg.SkipReason(f"An ingest of '{name}' is already running.")
+            return PartResult(f"No new data is pending for '{name}'.", memory=tick.memory)
+        if _is_ingesting(instance, job, log_key):
+            return PartResult(f"An ingest of '{name}' is already running.", memory=tick.memory)
         attempt = current_attempt(connector, pending, time.time_ns() // 1000)
-        last = read_attempt(context.cursor)
+        last = read_attempt(tick.memory)
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
         which = _identify_tables(
@@ -72,100 +123,94 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := blocking_error(tidemark.settings, name)) is not None:
             if last is not None and last.still_applies(attempt, timeline):
-                return dg.SkipReason(
+                message = (
                     f"'{name}' is blocked: {refused} The sensor continues once the pending files "
                     "or the definition have been fixed. For any other cause it retries once a "
-                    f"day, or immediately after a successful manual launch of {job}."
+                    f"day, or immediately after you materialize {source.log_table} successfully."
                 )
+                return PartResult(message, memory=tick.memory)
             # The daemon launches a run key only once. Without the digest, the key would be the same
             # as before if the same arrivals are pending.
             key = f"{key} {attempt.digest()}"
         else:
-            while (ended := _find_failed_run(context.instance, job, key)) is not None:
+            while (ended := _find_failed_run(instance, job, key)) is not None:
                 run_id, ended_at = ended
                 if 0 <= time.time() - ended_at < RETRY_AFTER_SECONDS:
-                    return dg.SkipReason(
-                        f"Run {run_id[:8]} of {job} did not ingest the pending data: see its run "
-                        "page for the reason. It is launched again "
+                    message = (
+                        f"Run {run_id[:8]} of {job} did not ingest the pending data of '{name}': "
+                        "see its run page for the reason. It is launched again "
                         f"{RETRY_AFTER_SECONDS // 60} minutes after it ended."
                     )
+                    return PartResult(message, memory=tick.memory)
                 key = f"{key} {run_id[:8]}"
-        context.update_cursor(attempt.to_cursor())
-        return dg.RunRequest(run_key=key)
+        request = dg.RunRequest(run_key=key, job_name=job, asset_selection=[log_key])
+        return PartResult(
+            f"Launches an ingest of '{name}'.", memory=attempt.to_memory(), requests=[request]
+        )
 
-    description = f"Starts one ingest run of {name} if new data is pending."
-    sensor = create_sensor(names, f"{name}_landing", description, evaluate, job=job)
-    ingest = dg.define_asset_job(
-        job,
-        selection=dg.AssetSelection.assets(names.key(source.log_table)),
-        description=f"Ingests the pending data of {name} into its event log.",
-    )
-    return dg.Definitions(sensors=[sensor], jobs=[ingest])
+    return SensorPart(f"{name}_ingest", evaluate)
 
 
-def arrivals(
-    domain: str,
-    transforms: Mapping[str, Definition],
-    partitions: PartitionsOf,
-    names: Names = PLAIN,
-) -> dg.Definitions:
-    """Create the sensor that launches one incremental run of all assets with new arrivals, and the
-    job of that run."""
-    job = names.own(catch_up(domain))
+def _windows_part(
+    domain: str, transforms: Mapping[str, Definition], job: str, names: Names
+) -> SensorPart:
+    """Return the part that launches one incremental run of all assets that are behind."""
     increments = names.own(f"{domain}_increments")
 
-    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        tidemark = names.tidemark(context)
-        snapshot = tidemark.snapshot()
-        streamed = desired_streams.read_all(tidemark.settings)
-        launched: dict[str, object] = json.loads(context.cursor or "{}")
-        behind: dict[str, str] = {}
-        counted = (t for t in transforms.values() if t.rolled_up_name is None)
-        for source, assets in _assets_by_source(counted).items():
-            newest = snapshot.newest_arrival(source)
-            late = snapshot.assets_behind((a for a in assets if a not in streamed), newest)
-            # Heartbeats need a run only if they change a window.
-            late = [a for a in late if not snapshot.can_wait(transforms[a])]
-            if newest < 0 or not late:
-                continue
-            database_id = tidemark.settings.database, snapshot.tables.table_id(f"{source}_timeline")
-            runs = snapshot.count_runs(late)
-            behind |= {
-                a: f"{newest} {_identify_tables(*database_id, snapshot.table_id(a), runs[a])}"
-                for a in late
-            }
-        # A roll-up usually runs with its base. The roll-ups found here are those whose run failed,
-        # or whose base ran without them.
-        rolled = (t for t in transforms.values() if t.name not in streamed)
-        bases = {t.name: t.rolled_up_name for t in rolled if t.rolled_up_name is not None}
-        behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
+    def evaluate(tick: Tick) -> PartResult:
+        launched: dict[str, object] = tick.memory or {}
+        behind = _find_assets_behind(tick.tidemark, transforms)
         if not behind:
-            return dg.SkipReason("All windows are up to date with the event log.")
-        if is_running(context.instance, job):
-            return dg.SkipReason(
-                f"A run of {job} is already active. Waiting for it: {_list(behind)}."
-            )
+            return PartResult("All windows are up to date with the event log.", memory=launched)
+        if is_running(tick.context.instance, job):
+            message = f"A run of {job} is already active. Waiting for it: {_list(behind)}."
+            return PartResult(message, memory=launched)
         fresh = {a: state for a, state in behind.items() if launched.get(a) != state}
         if not fresh:
-            return dg.SkipReason(
+            message = (
                 f"The run for {_list(behind)} did not bring them up to date. See its run page for "
                 "the reason and re-execute it there; the next arrival launches another one."
             )
+            return PartResult(message, memory=launched)
         request = dg.RunRequest(
             run_key=" ".join(f"{asset}:{state}" for asset, state in fresh.items()),
+            job_name=job,
             run_config={"ops": {increments: {"config": {"assets": list(fresh)}}}},
         )
-        return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
+        message = f"Launches a run for {_list(fresh)}."
+        return PartResult(message, memory=launched | fresh, requests=[request])
 
-    description = (
-        "Updates the windows when new arrivals exist: one incremental run for all assets that "
-        "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
-        "the arrival for which it was last launched (for a roll-up, the run of its base) and "
-        "the state of its tables at that time."
-    )
-    sensor = create_sensor(names, f"{domain}_arrivals", description, evaluate, job=job)
-    caught = _catch_up(domain, transforms, partitions, names)
-    return dg.Definitions(sensors=[sensor], jobs=[caught])
+    return SensorPart("windows", evaluate)
+
+
+def _find_assets_behind(
+    tidemark: TidemarkResource, transforms: Mapping[str, Definition]
+) -> dict[str, str]:
+    """Return the assets that lack arrivals and that no stream updates, each with an identifier of
+    the newest arrival and of the tables.
+    """
+    snapshot = tidemark.snapshot()
+    database = tidemark.settings.database
+    streamed = desired_streams.read_all(tidemark.settings)
+    behind: dict[str, str] = {}
+    counted = (t for t in transforms.values() if t.rolled_up_name is None)
+    for source, assets in _assets_by_source(counted).items():
+        newest = snapshot.newest_arrival(source)
+        late = snapshot.assets_behind((a for a in assets if a not in streamed), newest)
+        # Heartbeats need a run only if they change a window.
+        late = [a for a in late if not snapshot.can_wait(transforms[a])]
+        if newest < 0 or not late:
+            continue
+        timeline_id = snapshot.tables.table_id(f"{source}_timeline")
+        runs = snapshot.count_runs(late)
+        for asset in late:
+            which = _identify_tables(database, timeline_id, snapshot.table_id(asset), runs[asset])
+            behind[asset] = f"{newest} {which}"
+    # A roll-up usually runs with its base. The roll-ups found here are those whose run failed,
+    # or whose base ran without them.
+    rolled = (t for t in transforms.values() if t.name not in streamed)
+    bases = {t.name: t.rolled_up_name for t in rolled if t.rolled_up_name is not None}
+    return behind | _unfollowed_rollups(snapshot, database, bases)
 
 
 def _catch_up(
@@ -182,7 +227,13 @@ def _catch_up(
             step.log_run(transform, partitions(transform.name), facts)
         return facts
 
-    return asset_job(
+    def describe(results: Mapping[str, RunFacts | None]) -> dict[str, dg.TableMetadataValue]:
+        return {"runs": _table(results)}
+
+    def choose(step: Step[CatchUpConfig]) -> list[str]:
+        return _in_order(step.config.assets, transforms)
+
+    return step_job(
         names,
         catch_up(domain),
         f"{domain}_increments",
@@ -190,10 +241,7 @@ def _catch_up(
         "roll-ups. Partitions that the run closes, or changes after they closed, are reported as "
         "materialized by it.",
         CatchUpConfig,
-        transforms,
-        work,
-        lambda results: {"runs": _table(results)},
-        choose=lambda step: _in_order(step.config.assets, transforms),
+        for_each_asset(transforms, work, describe, choose),
     )
 
 
@@ -239,6 +287,17 @@ def _identify_tables(*identities: str | int | None) -> str:
     been rolled back to an earlier state.
     """
     return sha256(json.dumps(identities).encode()).hexdigest()[:8]
+
+
+def _is_ingesting(instance: dg.DagsterInstance, job: str, log_key: dg.AssetKey) -> bool:
+    """Return whether a queued or running run ingests into a log. Users may launch it, too."""
+    for unfinished in unfinished_runs(instance):
+        if unfinished.asset_selection is None:
+            if unfinished.job_name == job:
+                return True
+        elif log_key in unfinished.asset_selection:
+            return True
+    return False
 
 
 def _find_failed_run(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:

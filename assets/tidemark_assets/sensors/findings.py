@@ -15,7 +15,7 @@ from tidemark.base.instants import is_wait_over
 from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.findings_check import evaluate_findings, keys_by_node
-from tidemark_assets.sensors.frame import REPORT_EVERY, Report, Reporter, Tick
+from tidemark_assets.sensors.frame import REPORT_EVERY, PartResult, SensorPart, Tick
 from tidemark_streaming.findings.finding import HOME, Finding
 from tidemark_streaming.findings.home_state import BROKERS_SECONDS, HomeReader
 from tidemark_streaming.findings.listing import list_findings
@@ -23,12 +23,12 @@ from tidemark_streaming.home.domains import AvailableDomains, Domains
 from tidemark_streaming.snapshot import tables
 
 
-def findings_reporter(domain: str, domains: Domains, names: Names = PLAIN) -> Reporter:
+def findings_reporter(domain: str, domains: Domains, names: Names = PLAIN) -> SensorPart:
     """Return the reporter of the findings about a domain's event logs and assets."""
     keys = keys_by_node(domains, names)
     reader = _KeptReader(domains)
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         listed = reader.list_findings(tick.tidemark.settings)
         by_node = {node: [f for f in listed if f.node == node] for node in keys}
         memory: dict[str, Any] = tick.memory or {}
@@ -46,9 +46,9 @@ def findings_reporter(domain: str, domains: Domains, names: Names = PLAIN) -> Re
         # Findings about the whole home have no asset, so only the message has them.
         listed = [f for f in listed if f.node in keys or f.node == HOME]
         message = " ".join([f"{format_count(len(listed), 'finding')}.", *map(str, listed)])
-        return Report(message, events, {node: memory[node] for node in by_node})
+        return PartResult(message, events, {node: memory[node] for node in by_node})
 
-    return Reporter(f"{domain}_findings", report)
+    return SensorPart(f"{domain}_findings", report)
 
 
 class _KeptReader:

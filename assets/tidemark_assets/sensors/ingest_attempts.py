@@ -13,7 +13,7 @@ again only if something has changed since the last attempt:
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ RETRY_AFTER_MICROS = 86_400_000_000
 """Microseconds after which a blocked source is tried again, even without a change."""
 
 MAX_REMEMBERED_FILES = 1000
-"""Maximum number of files that a cursor remembers: the first files of a longer backlog.
+"""Maximum number of files that a part remembers: the first files of a longer backlog.
 
 A change of any other file is only detected by the daily attempt.
 """
@@ -48,13 +48,13 @@ class Attempt:
     definition: str
     files: dict[str, list[Any]]
 
-    def to_cursor(self) -> str:
-        """Return the attempt as a sensor's cursor."""
-        return json.dumps(asdict(self))
+    def to_memory(self) -> dict[str, Any]:
+        """Return the attempt as the memory of a sensor's part."""
+        return asdict(self)
 
     def digest(self) -> str:
         """Return a hash that identifies the attempt."""
-        return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.to_memory()).encode()).hexdigest()[:12]
 
     def still_applies(self, current: "Attempt", timeline: Sequence[Arrival]) -> bool:
         """Return whether nothing has changed since then: the ingest would be refused again."""
@@ -81,11 +81,11 @@ def current_attempt(connector: Connector, pending: Sequence[Chunk], started_at: 
     return Attempt(started_at, hashlib.sha256(text.encode()).hexdigest()[:12], files)
 
 
-def read_attempt(cursor: str | None) -> Attempt | None:
-    """Return the last attempt in a sensor's cursor; None before the first."""
-    if cursor:
-        return Attempt(**json.loads(cursor))
-    return None
+def read_attempt(memory: Mapping[str, Any] | None) -> Attempt | None:
+    """Return the last attempt from the memory of a sensor's part; None before the first."""
+    if memory is None:
+        return None
+    return Attempt(**memory)
 
 
 def _files(pending: Sequence[Chunk]) -> Iterator[tuple[str, list[Any]]]:

@@ -14,24 +14,24 @@ from tidemark_assets.checks.source_checks import check_arrivals
 from tidemark_assets.metadata import run_metadata
 from tidemark_assets.metadata.provenance import data_version, log_data_version, version_tags
 from tidemark_assets.metadata.side_tables import row_count
-from tidemark_assets.sensors.frame import Report, Reporter, Tick
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick
 
 
-def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
+def ingests_reporter(source: Source, names: Names = PLAIN) -> SensorPart:
     """Return the reporter of a source's arrivals that Dagster did not ingest."""
     name = source.name
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         log = names.key(source.log_table)
         snapshot = tick.tidemark.snapshot()
         version = log_data_version(snapshot, source)
         reported = _known(tick.context.instance, log, source, version)
         if snapshot.newest_arrival(name) + 1 == reported:
-            return Report(f"Dagster knows all arrivals of '{name}'.")
+            return PartResult(f"Dagster knows all arrivals of '{name}'.")
         timeline = snapshot.read_timeline(name)
         new = timeline[reported:]
         if all(a.silent_since is not None for a in new):
-            return Report(f"Only heartbeats are new in '{name}'.")
+            return PartResult(f"Only heartbeats are new in '{name}'.")
         metadata = {
             "made by": "an ingest outside Dagster",
             **run_metadata.arrivals_metadata(new, timeline),
@@ -40,12 +40,12 @@ def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
         materialization = dg.AssetMaterialization(
             log, metadata=metadata, tags=version_tags(version)
         )
-        return Report(
+        return PartResult(
             f"Reported {format_count(len(new), 'arrival')} of '{name}'.",
             [materialization, *check_arrivals(names, source, snapshot, new)],
         )
 
-    return Reporter(f"{name}_ingests", report)
+    return SensorPart(f"{name}_ingests", report)
 
 
 def _known(

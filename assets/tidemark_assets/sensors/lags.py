@@ -9,7 +9,7 @@ import dagster as dg
 
 from tidemark.base.errors import TidemarkError
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.sensors.frame import Report, Reporter, Tick, report_state
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick, report_state
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector, losses
@@ -20,12 +20,12 @@ PATIENCE = 5.0
 """Seconds within which the brokers must respond."""
 
 
-def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
+def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> SensorPart:
     """Return the reporter of a Kafka source's lag: the records that are not in the log yet."""
     source = ingestion.source
     name = source.name
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         connector = ingestion.connector(tick.tidemark.landing(source))
         assert isinstance(connector, KafkaConnector)
         timeline = reversed(tick.tidemark.snapshot().read_timeline(name))
@@ -35,7 +35,7 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
         observed = dg.AssetObservation(names.key(source.log_table), metadata=facts)
         return report_state(tick.memory, [facts["brokers"], _LOST in facts], summary, [observed])
 
-    return Reporter(f"{name}_lag", report)
+    return SensorPart(f"{name}_lag", report)
 
 
 def _observe(connector: KafkaConnector, newest: str | None) -> dict[str, str | int]:

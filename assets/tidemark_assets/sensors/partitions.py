@@ -41,7 +41,7 @@ from tidemark_assets.reports.partition_changes import (
     unreported_commits,
 )
 from tidemark_assets.reports.run_events import AssetEvent, reports
-from tidemark_assets.sensors.frame import Report, Reporter, Tick
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 MAX_PARTITIONS_PER_TICK = 400
@@ -78,10 +78,10 @@ def partitions_reporter(
     partitions: PartitionsOf,
     fresh_within: int,
     names: Names = PLAIN,
-) -> Reporter:
+) -> SensorPart:
     """Return the reporter of closed partitions that changed, and of changed check results."""
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         snapshot = tick.tidemark.snapshot()
         ledger = snapshot.tables.table_id(TABLE)
         memory = _Memory.read(tick.memory or {}, ledger)
@@ -103,9 +103,9 @@ def partitions_reporter(
         memory.ledger = ledger or memory.ledger
         memory.heard &= {r["run"] for r in runs}
         memory.current = {a: seen for a, seen in memory.current.items() if a in transforms}
-        return Report(_describe(reporter.reported), events, memory.as_json())
+        return PartResult(_describe(reporter.reported), events, memory.as_json())
 
-    return Reporter("partitions", report)
+    return SensorPart("partitions", report)
 
 
 @dataclass

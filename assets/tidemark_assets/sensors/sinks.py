@@ -12,14 +12,14 @@ from tidemark.base.counts import format_count
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.metadata.run_metadata import as_timestamp
-from tidemark_assets.sensors.frame import Report, Reporter, Tick, report_state
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick, report_state
 from tidemark_streaming.sink.writer import sink_status
 
 
-def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
+def sink_reporter(transform: Definition, names: Names = PLAIN) -> SensorPart:
     """Return the reporter of how much of an asset is published to its topic."""
 
-    def report(tick: Tick) -> Report:
+    def report(tick: Tick) -> PartResult:
         status = sink_status(tick.tidemark.tables, transform)
         is_behind = status.behind > 0
         progress = "up to date"
@@ -40,4 +40,4 @@ def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
         )
         return report_state(tick.memory, is_behind, message, [observation])
 
-    return Reporter(f"{transform.name}_sink", report)
+    return SensorPart(f"{transform.name}_sink", report)

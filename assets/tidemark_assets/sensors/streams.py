@@ -1,28 +1,33 @@
-"""Start, supervise and stop streams from Dagster.
+"""Supervise streams from Dagster.
 
 A stream is a query of the engine. It is not a Dagster run, because such a run would seem to run
-forever; a short run starts the stream. The sensor `<domain>_supervisor` checks whether the stream
+forever; a short run starts the stream. The sensor `<domain>_reports` checks whether the stream
 still runs, restarts it if necessary, and observes its status on the page of its asset. A stream
 that should run and does not is a finding (`tidemark_streaming.findings`). Each stream that should
 run has a request; jobs and the command line make the same requests.
 """
 
-import json
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import dagster as dg
-from dagster import SensorEvaluationContext
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import INFINITY, format_duration, format_instant, is_wait_over
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
+from tidemark_assets.jobs.stream_jobs import start_request
 from tidemark_assets.metadata.run_metadata import as_timestamp
-from tidemark_assets.sensors.frame import TICK_SECONDS, create_sensor, is_running
+from tidemark_assets.sensors.frame import (
+    TICK_SECONDS,
+    PartResult,
+    SensorPart,
+    Tick,
+    is_running,
+)
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 from tidemark_streaming.streams import supervisor
@@ -52,21 +57,24 @@ _LoggedRuns = dict[str, tuple[str, int]]
 """The table ID and the commit number of the last logged run, by asset."""
 
 
-def streams(
-    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
-) -> dg.Definitions:
-    """Create a domain's supervisor, and the jobs that start and stop its streams."""
-    start = start_job(domain, transforms, names)
-    stop = stop_job(domain, transforms, names)
+def supervisor_part(
+    domain: str, transforms: Mapping[str, Definition], job: str, names: Names = PLAIN
+) -> SensorPart:
+    """Return the part of a sensor that supervises a domain's streams.
 
-    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
-        tidemark = names.tidemark(context)
+    Args:
+        job: the job that starts streams.
+    """
+
+    def evaluate(tick: Tick) -> PartResult:
+        instance = tick.context.instance
+        tidemark = tick.tidemark
         settings = tidemark.settings
         current_time = time.time_ns() // 1000
-        previous, reported, ran = _known(context.cursor)
-        owner = f"Dagster in {context.instance.root_directory} on {socket.gethostname()}"
+        previous, reported, ran = _known(tick.memory)
+        owner = f"Dagster in {instance.root_directory} on {socket.gethostname()}"
         renew_lease(settings, domain, owner, _LEASE_SECONDS)
-        starting = is_running(context.instance, start.name)
+        starting = is_running(instance, job)
         states = supervisor.poll_streams(
             settings, transforms, previous, current_time, starting=starting
         )
@@ -88,46 +96,44 @@ def streams(
         reported |= dict.fromkeys(seen, current_time)
         events = [_observe(names, snapshot, transforms[asset], states[asset]) for asset in seen]
         fresh = [a for a in changed if states[a].state == STARTING]
-        requests = [_request(start_op(domain, names), fresh, states, current_time)] if fresh else []
+        requests = list[dg.RunRequest]()
+        if fresh:
+            requests.append(_request(domain, job, names, fresh, states, current_time))
         memory = {
             "streams": {a: asdict(s) for a, s in states.items()},
             "reported": {a: reported.get(a, 0) for a in states},
             "ran": ran,
         }
-        return dg.SensorResult(
-            requests,
-            skip_reason=None if requests else _describe(states, current_time),
-            cursor=json.dumps(memory),
-            asset_events=events,
-        )
+        return PartResult(_describe(states, current_time), events, memory, requests)
 
-    description = (
-        "Watches the streams that should run: restarts those that have ended, after a wait that "
-        "doubles each time, and reports their progress. It does nothing if no stream should run."
-    )
-    name = f"{domain}_supervisor"
-    sensor = create_sensor(names, name, description, evaluate, job=start.name, runs_by_default=True)
-    return dg.Definitions(sensors=[sensor], jobs=[start, stop])
+    return SensorPart("streams", evaluate)
 
 
-def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], _LoggedRuns]:
-    memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
-    ran = {
-        asset: (table_id, commit_number)
-        for asset, (table_id, commit_number) in memory.get("ran", {}).items()
-    }
+def _known(
+    memory: Mapping[str, Any] | None,
+) -> tuple[dict[str, Stream], dict[str, int], _LoggedRuns]:
+    if memory is None:
+        return {}, {}, _LoggedRuns()
+    ran = _LoggedRuns()
+    for asset, (table_id, commit_number) in memory["ran"].items():
+        ran[asset] = (table_id, commit_number)
     return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"], ran
 
 
 def _request(
-    op: str, assets: Iterable[str], states: Mapping[str, Stream], current_time: int
+    domain: str,
+    job: str,
+    names: Names,
+    chosen: list[str],
+    states: Mapping[str, Stream],
+    current_time: int,
 ) -> dg.RunRequest:
-    chosen = list(assets)
     tries = ", ".join(f"{a} (start {states[a].failures + 1})" for a in chosen)
     config = {"assets": chosen, "since": {a: states[a].since for a in chosen}}
     return dg.RunRequest(
         run_key=f"{' '.join(chosen)} {current_time}",
-        run_config={"ops": {op: {"config": config}}},
+        job_name=job,
+        run_config=start_request(domain, names, config),
         tags={"tidemark/streams": tries},
     )
 

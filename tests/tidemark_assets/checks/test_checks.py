@@ -1,4 +1,4 @@
-"""Test expectations in Dagster: asset checks, the quarantine and its two jobs."""
+"""Test expectations in Dagster: asset checks, the quarantine and its two operations."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +28,7 @@ from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks import checks
 from tidemark_assets.definitions import build_definitions
+from tidemark_assets.jobs.operations import chosen
 from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -43,10 +44,9 @@ class Platform:
         self.warehouse, self.instance = resource.warehouse, instance
         self.definitions = build_definitions(["gated"], {"tidemark": resource})
 
-    def run(self, job: str, decision: dict[str, object]) -> dg.ExecuteInProcessResult:
-        op = job.removesuffix("_quarantined")
-        return self.definitions.resolve_job_def(job).execute_in_process(
-            run_config={"ops": {op: {"config": decision}}},
+    def run(self, operation: str, decision: dict[str, object]) -> dg.ExecuteInProcessResult:
+        return self.definitions.resolve_job_def("gated_operations").execute_in_process(
+            run_config=chosen("gated_operation", operation, decision),
             instance=self.instance,
             raise_on_error=False,
         )
@@ -141,12 +141,10 @@ def test_releasing_a_window_materializes_its_partition(platform: Platform) -> No
     with pytest.raises(
         dg.DagsterInvalidConfigError, match="not in enum type assets_with_expectations"
     ):
-        platform.run("release_quarantined", {"asset": "other"})
+        platform.run("release", {"asset": "other"})
     # No window has a null key.
-    assert not platform.run(
-        "release_quarantined", {"asset": "gated", "keys": {"sensor": None}}
-    ).success
-    result = platform.run("release_quarantined", {"asset": "gated", "keys": {"sensor": "a"}})
+    assert not platform.run("release", {"asset": "gated", "keys": {"sensor": None}}).success
+    result = platform.run("release", {"asset": "gated", "keys": {"sensor": "a"}})
     assert result.success
     released = [e for e in result.all_events if e.is_step_materialization]
     assert [e.partition for e in released] == ["2023-11-15"]
@@ -156,7 +154,7 @@ def test_releasing_a_window_materializes_its_partition(platform: Platform) -> No
     row = platform.warehouse.read_frame("gated").where("most = 9").collect()
     assert [r["quality"] for r in row] == ["released"]
     assert newest(platform, BETWEEN).passed
-    nothing = platform.run("discard_quarantined", {"asset": "gated"})
+    nothing = platform.run("discard", {"asset": "gated"})
     assert not nothing.success
 
 

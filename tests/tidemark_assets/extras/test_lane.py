@@ -9,14 +9,14 @@ import psutil
 import pytest
 from pyspark.sql import DataFrame
 
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.kafka.topics import CLICKS
 from helpers.processes.ending import left
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.build import DagsterOptions
-from tidemark_assets.extras.lane import RUNS, definitions, topic_keys
+from tidemark_assets.extras.lane import RUNS, definitions, sensor_parts, topic_keys
 from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
@@ -92,8 +92,8 @@ def test_topics_of_a_lane_are_assets_downstream_of_its_source(settings: Settings
 def test_a_lane_that_exited_fails_the_check_of_its_topics(
     settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    ticks = ticks_of(next(definitions("some", FOUND, SHOW)), instance, settings)
-    ticks.part = "clicks_seen: "
+    [part] = sensor_parts(FOUND)
+    ticks = of_part(part, instance, settings)
     assert ticks.skipped() == "Lane 'clicks_seen' is not started."
     assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
 
@@ -117,7 +117,8 @@ def test_a_lane_that_exited_fails_the_check_of_its_topics(
 def test_the_lane_sensor_reports_the_check(
     settings: Settings, instance: dg.DagsterInstance, topic: str
 ) -> None:
-    ticks_of(next(definitions("some", FOUND, SHOW)), instance, settings).skipped()
+    [part] = sensor_parts(FOUND)
+    of_part(part, instance, settings).skipped()
     key = dg.AssetCheckKey(dg.AssetKey(["clicks_seen", topic]), RUNS)
     (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
     assert record.status.value == "SUCCEEDED"

@@ -1,37 +1,24 @@
-"""Test the correction job: it counts too-late events and reports each changed value."""
+"""Test the operation `correct`: it counts too-late events and reports each changed value."""
 
 import dagster as dg
 
-from helpers.dagster.shown import shown
+from helpers.dagster.operations import output_metadata, run_operation
 from helpers.dagster.steps import QUARTERS, partitions_told
 from helpers.data.support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.jobs.corrections import corrections
+from tidemark_assets.jobs.corrections import correct_operation
+from tidemark_assets.jobs.operations import TAG
 
 ARRIVALS = some_arrivals(count=8)
 
 
 def correct(
-    settings: Settings, instance: dg.DagsterInstance, *assets: str
+    settings: Settings, instance: dg.DagsterInstance, **config: object
 ) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(
-        corrections("some", {"per_minute": PER_MINUTE}, lambda _: QUARTERS),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
-        ),
-    )
-    job = definitions.resolve_job_def("some_correct")
-    config = {"ops": {"some_corrections": {"config": {"assets": list(assets)}}}} if assets else {}
-    return job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
-
-
-def told(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Return the metadata of the run's output by name."""
-    (output,) = [e for e in result.all_events if e.is_successful_output]
-    return {k: shown(v) for k, v in output.step_output_data.metadata.items()}
+    operation = correct_operation("some", {"per_minute": PER_MINUTE}, lambda _: QUARTERS)
+    return run_operation(settings, instance, [operation], "correct", **config)
 
 
 def test_a_correction_counts_too_late_events_once(
@@ -47,10 +34,13 @@ def test_a_correction_counts_too_late_events_once(
     assert first.success
     assert published(warehouse, PER_MINUTE) == complete
     windows = sum(streamed.get(w) != row for w, row in complete.items())
-    assert f"| per_minute | {windows:,} | " in told(first)["corrected"]
-    assert "| sensor=" in told(first)["changes of per_minute"]
+    assert f"| per_minute | {windows:,} | " in output_metadata(first)["corrected"]
+    assert "| sensor=" in output_metadata(first)["changes of per_minute"]
+    run = instance.get_run_by_id(first.run_id)
+    assert run is not None
+    assert run.tags[TAG] == "correct"
     assert first.run_id in {run for _, run in partitions_told(instance, "per_minute")}
 
-    again = correct(here, instance, "per_minute")
+    again = correct(here, instance, assets=["per_minute"])
     assert again.success
-    assert told(again) == {"corrected": "No window is missing a too-late event."}
+    assert output_metadata(again) == {"corrected": "No window is missing a too-late event."}

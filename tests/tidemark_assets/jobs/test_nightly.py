@@ -1,4 +1,4 @@
-"""Test the nightly job: it verifies the published windows, then adds too-late events."""
+"""Test the operation `nightly`: it verifies the published windows, then adds too-late events."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from helpers.dagster.operations import run_operation
 from helpers.dagster.steps import QUARTERS
 from helpers.data.support import (
     PER_MINUTE,
@@ -23,8 +24,7 @@ from tidemark.expect import between
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.jobs.nightly import nightly
+from tidemark_assets.jobs.nightly import nightly_operation
 
 ARRIVALS = some_arrivals(count=8)
 
@@ -35,15 +35,8 @@ def night(
     days: int = 3,
     transform: WindowedTransform = PER_MINUTE,
 ) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(
-        nightly("some", {"per_minute": transform}, lambda _: QUARTERS),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
-        ),
-    )
-    job = definitions.resolve_job_def("some_nightly")
-    config = {"ops": {"some_recomputations": {"config": {"days": days}}}}
-    return job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+    operation = nightly_operation("some", {"per_minute": transform}, lambda _: QUARTERS)
+    return run_operation(settings, instance, [operation], "nightly", days=days)
 
 
 def checks(result: dg.ExecuteInProcessResult) -> list[Any]:

@@ -1,7 +1,6 @@
-"""Test a changed definition in Dagster: its check, and jobs to rebuild, promote and roll back."""
+"""Test a changed definition in Dagster: its check, and the operations for it."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from helpers.dagster.shown import shown
+from helpers.dagster.operations import output_metadata, run_operation
 from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.redefined import WIDER
 from helpers.data.support import (
@@ -30,9 +29,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
 from tidemark_assets.base.names import PLAIN
-from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.definition_check import CURRENT, SAME, compare_definitions
-from tidemark_assets.jobs.rebuilds import NONE, rebuilds
+from tidemark_assets.jobs.rebuilds import NONE, rebuild_operations
 from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest as ingest_from
@@ -44,27 +42,12 @@ KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.published_table), CURRENT)
 def launch(
     settings: Settings,
     instance: dg.DagsterInstance,
-    job: str,
-    op: str,
-    assets: list[str] | None,
+    operation: str,
     transform: WindowedTransform = WIDER,
-    **more: bool,
+    **config: object,
 ) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(
-        rebuilds("some", {"per_minute": transform}),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
-        ),
-    )
-    config = {"ops": {op: {"config": {"assets": assets, **more}}}} if assets else {}
-    resolved = definitions.resolve_job_def(job)
-    return resolved.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
-
-
-def told(result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
-    """Return the metadata of the run's output by name."""
-    (output,) = [e for e in result.all_events if e.is_successful_output]
-    return {k: shown(v) for k, v in output.step_output_data.metadata.items()}
+    operations = rebuild_operations("some", {"per_minute": transform}, {})
+    return run_operation(settings, instance, operations, operation, **config)
 
 
 def judged(instance: dg.DagsterInstance) -> tuple[bool, str | None]:
@@ -92,11 +75,11 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     before = published(warehouse, PER_MINUTE)
     version = warehouse.newest_version(PER_MINUTE.published_table)
 
-    looked = told(launch(here, instance, "some_diff", "some_previews", None))
+    looked = output_metadata(launch(here, instance, "diff"))
     assert re.search(r"\| per_minute \| \d+ new, \d+ removed of \d+ \| 20.* \|", looked["changes"])
-    made = launch(here, instance, "some_rebuild", "some_rebuilds", None)
+    made = launch(here, instance, "rebuild")
     assert made.success
-    said = told(made)
+    said = output_metadata(made)
     assert "| per_minute | per_minute__rebuild | 2 (the asset: 2) |" in said["rebuilt"]
     assert (
         "| window | tumbling 1 minute | tumbling 2 minutes |" in said["differences of per_minute"]
@@ -110,23 +93,23 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     assert "of the tables in window (tumbling 1 minute → tumbling 2 minutes)" in description
     assert "runs can't continue from the existing tables" in description
 
-    promoted = launch(here, instance, "some_promote", "some_promotions", ["per_minute"])
-    assert "| per_minute | 1 | 2 |" in told(promoted)["tables"]
+    promoted = launch(here, instance, "promote", assets=["per_minute"])
+    assert "| per_minute | 1 | 2 |" in output_metadata(promoted)["tables"]
     assert judged(instance) == (True, SAME)
-    nothing = told(launch(here, instance, "some_diff", "some_previews", None))
+    nothing = output_metadata(launch(here, instance, "diff"))
     assert nothing == {"changes": NONE}
     assert parity(warehouse, WIDER).equal
-    again = launch(here, instance, "some_rebuild", "some_rebuilds", None)
-    assert told(again) == {"rebuilt": NONE}
+    again = launch(here, instance, "rebuild")
+    assert output_metadata(again) == {"rebuilt": NONE}
 
-    back = launch(here, instance, "some_rollback", "some_rollbacks", ["per_minute"])
+    back = launch(here, instance, "rollback", assets=["per_minute"])
     assert back.success
     assert published(warehouse, PER_MINUTE) == before
     assert not judged(instance)[0]
-    launch(here, instance, "some_rebuild", "some_rebuilds", ["per_minute"])
-    launch(here, instance, "some_promote", "some_promotions", ["per_minute"], keep_backup=False)
+    launch(here, instance, "rebuild", assets=["per_minute"])
+    launch(here, instance, "promote", assets=["per_minute"], keep_backup=False)
     assert judged(instance) == (True, SAME)
-    nothing = launch(here, instance, "some_rollback", "some_rollbacks", ["per_minute"])
+    nothing = launch(here, instance, "rollback", assets=["per_minute"])
     (failure,) = [e for e in nothing.all_events if e.is_step_failure]
     assert "has no backup to restore" in str(failure.step_failure_data.error)
 
@@ -140,10 +123,10 @@ def kept_readings(where: str) -> DerivedSource:
     return row_asset(source=READINGS)(kept)
 
 
-def test_without_assets_there_are_jobs_for_derived_sources() -> None:
+def test_without_assets_there_are_operations_for_derived_sources() -> None:
     kept = kept_readings("TRUE")
-    with_sources = rebuilds("some", {}, derived={kept.name: kept})
-    assert [job.name for job in with_sources.jobs or ()] == ["some_rebuild", "some_promote"]
+    operations = rebuild_operations("some", {}, {kept.name: kept})
+    assert [operation.name for operation in operations] == ["rebuild", "promote"]
 
 
 # Several Dagster runs.
@@ -156,30 +139,21 @@ def test_a_derived_source_is_rebuilt_and_promoted(
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     for _ in ingest_from(warehouse, DerivedConnector(before)):
         pass
-    definitions = dg.Definitions.merge(
-        rebuilds("some", {"per_minute": PER_MINUTE}, derived={"kept": after}),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(here)}, executor=dg.in_process_executor
-        ),
-    )
+    operations = rebuild_operations("some", {"per_minute": PER_MINUTE}, {"kept": after})
 
-    def launch_for(job: str, op: str, **config: object) -> dg.ExecuteInProcessResult:
-        return definitions.resolve_job_def(job).execute_in_process(
-            instance=instance,
-            run_config={"ops": {op: {"config": config}}} if config else {},
-            raise_on_error=False,
-        )
+    def launch_for(operation: str, **config: object) -> dg.ExecuteInProcessResult:
+        return run_operation(here, instance, operations, operation, **config)
 
-    made = told(launch_for("some_rebuild", "some_rebuilds"))
+    made = output_metadata(launch_for("rebuild"))
     assert made.keys() == {"rebuilt sources"}
     assert "| kept | kept__rebuild_log, " in made["rebuilt sources"]
-    refused = launch_for("some_promote", "some_promotions", assets=["kept"], keep_backup=False)
+    refused = launch_for("promote", assets=["kept"], keep_backup=False)
     (failure,) = [e for e in refused.all_events if e.is_step_failure]
     assert "'kept' is a derived source, so there is no backup" in str(failure)
-    promoted = told(launch_for("some_promote", "some_promotions", assets=["kept"]))
+    promoted = output_metadata(launch_for("promote", assets=["kept"]))
     assert "| kept | 3 |  |" in promoted["derived sources"]
     assert derived_parity(warehouse, after).equal
-    assert told(launch_for("some_rebuild", "some_rebuilds")) == {"rebuilt": NONE}
+    assert output_metadata(launch_for("rebuild")) == {"rebuilt": NONE}
 
 
 # Many Dagster runs.

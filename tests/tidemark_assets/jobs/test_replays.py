@@ -1,71 +1,46 @@
-"""Test the replay job: from an arrival or an instant, into the table or a separate one."""
-
-from collections.abc import Callable
+"""Test the operation `replay`: from an arrival or an instant, into the table or a separate one."""
 
 import dagster as dg
 import pytest
 
-from helpers.dagster.shown import shown
+from helpers.dagster.operations import output_metadata, run_operation
 from helpers.data.support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.instants import format_instant
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
 from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base import steps
-from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.jobs.rebuilds import rebuilds
-from tidemark_assets.jobs.replays import replays
+from tidemark_assets.jobs.rebuilds import rebuild_operations
+from tidemark_assets.jobs.replays import replay_operation
 
 ARRIVALS = some_arrivals(count=4, size=24)
-Made = Callable[[str, dict[str, WindowedTransform]], dg.Definitions]
-"""A function that creates the definitions of a domain's job."""
+ASSETS = {"per_minute": PER_MINUTE}
 
 
 def launch(
     settings: Settings, instance: dg.DagsterInstance, **config: str | int | None
 ) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions.merge(
-        replays("some", {"per_minute": PER_MINUTE}),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
-        ),
-    )
-    told = {"ops": {"some_replays": {"config": {"assets": ["per_minute"], **config}}}}
-    job = definitions.resolve_job_def("some_replay")
-    return job.execute_in_process(instance=instance, run_config=told, raise_on_error=False)
+    operation = replay_operation("some", ASSETS)
+    return run_operation(settings, instance, [operation], "replay", assets=["per_minute"], **config)
 
 
 @pytest.mark.parametrize(
-    ("made", "job", "op"),
-    [
-        (rebuilds, "some_diff", "some_previews"),
-        (replays, "some_replay", "some_replays"),
-        (rebuilds, "some_rebuild", "some_rebuilds"),
-    ],
+    ("operation", "config"),
+    [("diff", {}), ("replay", {"from_arrival": 0}), ("rebuild", {})],
 )
 def test_an_unreachable_engine_is_retried_with_a_message(
     instance: dg.DagsterInstance,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
-    made: Made,
-    job: str,
-    op: str,
+    operation: str,
+    config: dict[str, int],
 ) -> None:
     monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0,))
     away = settings.model_copy(update={"remote": f"sc://localhost:{free_port()}"})
-    definitions = dg.Definitions.merge(
-        made("some", {"per_minute": PER_MINUTE}),
-        dg.Definitions(
-            resources={"tidemark": TidemarkResource(away)}, executor=dg.in_process_executor
-        ),
-    )
-    config = {"assets": ["per_minute"]} | ({"from_arrival": 0} if made is replays else {})
-    result = definitions.resolve_job_def(job).execute_in_process(
-        instance=instance, run_config={"ops": {op: {"config": config}}}, raise_on_error=False
-    )
+    operations = [*rebuild_operations("some", ASSETS, {}), replay_operation("some", ASSETS)]
+    result = run_operation(away, instance, operations, operation, assets=["per_minute"], **config)
     told = [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
     assert told, [e.event_type_value for e in result.all_events]
     assert "No engine answers at" in str(told[0].event_specific_data)
@@ -74,8 +49,7 @@ def test_an_unreachable_engine_is_retried_with_a_message(
 def said(result: dg.ExecuteInProcessResult) -> str:
     """Return the last row of the run's result table, or its error."""
     if result.success:
-        (output,) = [e for e in result.all_events if e.is_successful_output]
-        return shown(output.step_output_data.metadata["replayed"]).splitlines()[-1]
+        return output_metadata(result)["replayed"].splitlines()[-1]
     (failure,) = [e for e in result.all_events if e.is_step_failure]
     return str(failure.step_failure_data.error)
 

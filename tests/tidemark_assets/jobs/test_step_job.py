@@ -9,7 +9,7 @@ from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.steps import OfAssets
-from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.jobs.step_job import Step, for_each_asset, step_job
 
 ASSETS = {name: renamed(PER_MINUTE, name) for name in ("first", "second")}
 WITHOUT_ENGINE = dg.ResourceDefinition.hardcoded_resource(SimpleNamespace(warehouse=None))
@@ -23,7 +23,7 @@ def test_the_other_assets_are_done_and_the_error_names_its_asset() -> None:
             raise DataError("It was never ingested.")
         done.append(transform.name)
 
-    job = asset_job(PLAIN, "job", "step", "", OfAssets, ASSETS, work, lambda _: {})
+    job = step_job(PLAIN, "job", "step", "", OfAssets, for_each_asset(ASSETS, work, lambda _: {}))
     result = (
         dg.Definitions(jobs=[job], resources={"tidemark": WITHOUT_ENGINE})
         .resolve_job_def("job")

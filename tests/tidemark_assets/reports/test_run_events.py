@@ -35,7 +35,7 @@ def test_partitions_closed_by_an_increment_keep_its_run(
     here = engine.model_copy(update={"database": warehouse.database})
     assets = {"per_minute": PER_MINUTE}
     definitions = dg.Definitions.merge(
-        arrivals("some", assets, lambda _: MINUTES, DEV),
+        arrivals("some", [], assets, lambda _: MINUTES, DEV),
         dg.Definitions(
             resources={"dev_tidemark": TidemarkResource(here)}, executor=dg.in_process_executor
         ),

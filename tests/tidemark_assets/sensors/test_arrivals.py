@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import dagster as dg
 import pytest
@@ -38,6 +39,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
 SECOND = 1_000_000
+JOB = "some_ingest"
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
 
 
@@ -45,16 +47,27 @@ def daily(_: str) -> dg.TimeWindowPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date="2013-01-01")
 
 
-def run_under_way(instance: dg.DagsterInstance, job: str) -> None:
+def ingest_sensor(ingestion: Ingestion) -> dg.Definitions:
+    """Return the sensor of one source, without assets."""
+    return arrivals.arrivals("some", [ingestion], {}, daily)
+
+
+def run_under_way(instance: dg.DagsterInstance, job: str, asset: str | None = None) -> None:
+    """Add a run of a job, or of one of its assets."""
     instance.add_run(
-        dg.DagsterRun(job_name=job, run_id="11111111", status=dg.DagsterRunStatus.STARTED)
+        dg.DagsterRun(
+            job_name=job,
+            run_id=str(uuid4()),
+            status=dg.DagsterRunStatus.STARTED,
+            asset_selection=None if asset is None else frozenset({dg.AssetKey(asset)}),
+        )
     )
 
 
 def test_new_arrivals_launch_one_run_of_the_lagging_assets(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], ASSETS, daily), instance, settings)
     assert ticks.skipped() == "All windows are up to date with the event log."
     arrive(settings, "readings", 0, 3)
     assert ticks.launched() == ["one", "two"]
@@ -71,7 +84,7 @@ def test_a_heartbeat_launches_a_run_only_if_it_changes_a_window(
 ) -> None:
     up_to_date = "All windows are up to date with the event log."
     assets = {name: replace(asset, keys=("origin",)) for name, asset in ASSETS.items()}
-    ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], assets, daily), instance, settings)
     snapshot = Snapshot(settings, assets.values())
     arrive(settings, "readings", 0, 3, newest=5)
     ran(settings, ASSETS, 0, 3, watermark=5, from_arrival=-1, quarantined=0, duplicate=0)
@@ -109,7 +122,7 @@ def test_only_an_active_sensor_is_shown_as_the_ingest(
     """The live page reads the record of each tick. A disabled sensor leaves no record."""
     page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
     assert not page.read(Reads({})).ingests[name].by_sensor
-    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
+    ticks = ticks_of(ingest_sensor(Ingestion(SOURCE, connector)), instance, settings)
     ticks.skipped()
     assert ServiceMonitor(settings, [name]).read(Reads({})).ingests[name].by_sensor
     # If the clock was set back, the age of the last tick is unknown.
@@ -120,16 +133,14 @@ def test_only_an_active_sensor_is_shown_as_the_ingest(
 
 
 def test_no_run_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
-    first = ticks.tick()
+    first = ticks.requested()
     assert ticks.skipped().startswith("The run for one, two did not bring them up to date")
     ticks.cursor = None
-    again = ticks.tick()
-    assert isinstance(first, dg.SensorResult)
-    assert isinstance(again, dg.SensorResult)
+    again = ticks.requested()
     # The Dagster daemon launches each run key only once.
-    assert (first.run_requests or [])[0].run_key == (again.run_requests or [])[0].run_key
+    assert first.run_key == again.run_key
     run_under_way(instance, "some_catch_up")
     arrive(settings, "readings", 4, 4)
     assert ticks.skipped() == "A run of some_catch_up is already active. Waiting for it: one, two."
@@ -139,35 +150,28 @@ def test_recreated_tables_and_another_database_launch_new_runs(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     """Their arrival numbers start at 0 again."""
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
-    keys = [_key(ticks.tick())]
+    keys = [ticks.requested().run_key]
     for asset in ASSETS:
         ran(settings, asset, commit_number=0, through=3, watermark=0)
     assert ticks.skipped() == "All windows are up to date with the event log."
     tables = Path(settings.warehouse) / settings.database
     shutil.rmtree(tables / "one_state")
-    keys.append(_key(ticks.tick()))
+    keys.append(ticks.requested().run_key)
     shutil.rmtree(tables / "readings_timeline")
     arrive(settings, "readings", 0, 3)
-    keys.append(_key(ticks.tick()))
+    keys.append(ticks.requested().run_key)
     ticks.settings = settings.model_copy(update={"database": "other"})
     arrive(ticks.settings, "readings", 0, 3)
-    keys.append(_key(ticks.tick()))
+    keys.append(ticks.requested().run_key)
     assert len({*keys}) == 4
-
-
-def _key(result: object) -> str:
-    """Return the run key of the only run that a tick launches."""
-    assert isinstance(result, dg.SensorResult), result
-    [request] = result.run_requests or []
-    return request.run_key or ""
 
 
 def test_a_backfill_of_a_range_leaves_the_asset_behind(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     ran(settings, "one", 0, 3, 0, mode="backfill")
     ran(settings, "two", 0, 3, 0, mode="backfill", window_from=as_datetime(0))
@@ -178,16 +182,16 @@ def test_a_rolled_back_asset_is_launched_again(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     """A rollback returns the asset to its earlier arrival."""
-    own = arrivals.arrivals("some", {"one": ASSETS["one"]}, daily)
+    own = arrivals.arrivals("some", [], {"one": ASSETS["one"]}, daily)
     ticks = ticks_of(own, instance, settings)
     ran(settings, "one", commit_number=0, through=2, watermark=0)
     arrive(settings, "readings", 0, 3)
-    keys = [_key(ticks.tick())]
+    keys = [ticks.requested().run_key]
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
     ran(settings, "one", commit_number=1, through=3, watermark=0)
     assert ticks.skipped() == "All windows are up to date with the event log."
     ran(settings, "one", commit_number=2, through=2, watermark=0, mode="backfill")
-    keys.append(_key(ticks.tick()))
+    keys.append(ticks.requested().run_key)
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
     # The Dagster daemon launches each run key only once.
     assert len({*keys}) == 2
@@ -201,7 +205,7 @@ def test_a_rollup_behind_its_base_is_launched_alone(
     five = rollup(of=base, name="five", window=Tumbling("5 minutes"))
     place = {"warehouse": warehouse.place.location, "database": warehouse.database}
     settings = settings.model_copy(update=place)
-    own = arrivals.arrivals("some", {"five": five, "one": base}, daily)
+    own = arrivals.arrivals("some", [], {"five": five, "one": base}, daily)
     ticks = ticks_of(own, instance, settings)
     ingest(warehouse, READINGS, some_arrivals())
     assert ticks.launched() == ["one"]
@@ -225,7 +229,7 @@ def test_a_rollup_behind_its_base_is_launched_alone(
 def test_an_asset_with_a_stream_is_not_launched(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     desired_streams.request_stream(settings, "one")
     assert ticks.launched() == ["two"]
@@ -243,22 +247,25 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
     arrive(settings, "readings", 0, 9)
     for commit_number in range(60):
         ran(settings, assets, commit_number, through=commit_number - 50, watermark=0)
-    ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", [], assets, daily), instance, settings)
     begun = time.monotonic()
     assert ticks.skipped() == "All windows are up to date with the event log."
     assert time.monotonic() - begun < 20
 
 
-def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: Settings) -> None:
-    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
+@pytest.mark.parametrize("run", [(JOB, None), (JOB, "sensors_log"), ("__ASSET_JOB", "sensors_log")])
+def test_a_new_file_launches_an_ingest(
+    instance: dg.DagsterInstance, settings: Settings, run: tuple[str, str | None]
+) -> None:
+    ticks = ticks_of(ingest_sensor(Ingestion(SOURCE, connector)), instance, settings)
     folder = Path(settings.landing) / "sensors"
     assert "from which source 'sensors' reads" in ticks.skipped()
     folder.mkdir(parents=True)
     assert ticks.skipped() == "No new data is pending for 'sensors'."
     land(folder, "1.csv", "at,sensor,value\n", 0)
     land(folder, "2.csv", "at,sensor,value\n", 1)
-    request = ticks.tick()
-    assert isinstance(request, dg.RunRequest)
+    request = ticks.requested()
+    assert (request.job_name, request.asset_selection) == (JOB, [dg.AssetKey("sensors_log")])
     assert "2.csv" in (request.run_key or "")
 
     known = [json.dumps(file.position) for file in open_folder(folder).list_files()]
@@ -266,7 +273,10 @@ def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: S
     assert ticks.skipped() == "No new data is pending for 'sensors'."
 
     land(folder, "3.csv", "at,sensor,value\n", 2)
-    run_under_way(instance, "sensors_ingest")
+    for job, asset in (("some_catch_up", None), (JOB, "other_log")):
+        run_under_way(instance, job, asset)
+    assert ticks.requested().job_name == JOB
+    run_under_way(instance, *run)
     assert ticks.skipped() == "An ingest of 'sensors' is already running."
     land(folder, "1.csv", "at,sensor,value\n,a,1\n", 0)
     assert "has changed since it was ingested" in ticks.skipped()
@@ -276,7 +286,7 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A killed process leaves no error record, and the next file may be a day away."""
-    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
+    ticks = ticks_of(ingest_sensor(Ingestion(SOURCE, connector)), instance, settings)
     folder = Path(settings.landing) / "sensors"
     folder.mkdir(parents=True)
     land(folder, "1.csv", "at,sensor,value\n", 0)
@@ -285,8 +295,7 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
         with monkeypatch.context() as patch:
             later = time.time() + len(keys) * (arrivals.RETRY_AFTER_SECONDS + 1)
             patch.setattr(time, "time", lambda: later)
-            request = ticks.tick()
-        assert isinstance(request, dg.RunRequest)
+            request = ticks.requested()
         return request.run_key or ""
 
     keys = list[str]()
@@ -295,13 +304,13 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
         run_id = f"{number}" * 8
         instance.add_run(
             dg.DagsterRun(
-                job_name="sensors_ingest",
+                job_name=JOB,
                 run_id=run_id,
                 status=dg.DagsterRunStatus(status),
                 tags={arrivals.RUN_KEY: keys[-1]},
             )
         )
-        assert "of sensors_ingest did not ingest the pending data" in ticks.skipped()
+        assert f"of {JOB} did not ingest the pending data" in ticks.skipped()
     last = launched()
     assert len({*keys, last}) == 3
     assert launched() == last
@@ -310,16 +319,16 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
 def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
+    ticks = ticks_of(ingest_sensor(Ingestion(SOURCE, connector)), instance, settings)
     tables, folder = TidemarkResource(settings).tables, standing(settings)
-    assert isinstance(ticks.tick(), dg.RunRequest)
+    assert ticks.requested().job_name == JOB
     refuse(tables)
     land(folder, "2.csv", "at,sensor,value\n", 1)
     said = ticks.skipped()
     assert said.startswith("'sensors' is blocked: All rows of 1.csv fail on the column 'at'. The")
-    assert "after a successful manual launch of sensors_ingest" in said
+    assert "immediately after you materialize sensors_log successfully" in said
     with lock_ingest(tables, SOURCE) as held, record_error(held):
-        assert isinstance(ticks.tick(), dg.RunRequest)
+        assert ticks.requested().job_name == JOB
     # An error of an asset's run in the ingest process does not block the source.
     land(folder, "3.csv", "at,sensor,value\n", 2)
     with (
@@ -329,7 +338,7 @@ def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
         ingest.other_work(),
     ):
         raise DataError("The table of per_minute can't be written.")
-    assert isinstance(ticks.tick(), dg.RunRequest)
+    assert ticks.requested().job_name == JOB
 
 
 def test_a_blocked_source_is_retried_after_a_possible_fix(
@@ -337,12 +346,11 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
 ) -> None:
     tables, folder = TidemarkResource(settings).tables, standing(settings)
     land(folder, "2.csv", "at,sensor,value\n", 1)
-    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
+    ticks = ticks_of(ingest_sensor(Ingestion(SOURCE, connector)), instance, settings)
     keys = set[str | None]()
 
     def tried_once() -> None:
-        request = ticks.tick()
-        assert isinstance(request, dg.RunRequest)
+        request = ticks.requested()
         # The Dagster daemon launches each run key only once.
         assert request.run_key not in keys
         keys.add(request.run_key)
@@ -357,7 +365,7 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
     # The source's definition was changed.
     mended = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
     ticks.sensor = ticks_of(
-        arrivals.landing(
+        ingest_sensor(
             Ingestion(mended, lambda landing: replace(connector(landing), source=mended))
         ),
         instance,
@@ -375,7 +383,7 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
     arrive(settings, "sensors", 0, 0, positions=[tried])
     assert "is blocked" in ticks.skipped()
     monkeypatch.setattr(ingest_attempts, "RETRY_AFTER_MICROS", 0)
-    assert isinstance(ticks.tick(), dg.RunRequest)
+    assert ticks.requested().job_name == JOB
 
 
 def test_a_long_backlog_is_retried_after_all_remembered_files(
@@ -420,11 +428,10 @@ def test_kafka_records_launch_an_ingest(
 ) -> None:
     name = topics.create()
     ingestion = Ingestion(CLICKS, lambda _: topics.connector(name))
-    ticks = ticks_of(arrivals.landing(ingestion), instance, settings)
+    ticks = ticks_of(ingest_sensor(ingestion), instance, settings)
     # The position of an empty topic must be recorded before retention deletes any record.
     for offsets in ("[0,0]", "[0,2]"):
-        launched = ticks.tick()
-        assert isinstance(launched, dg.RunRequest)
+        launched = ticks.requested()
         assert f'"offsets":{{"0":{offsets}}}' in (launched.run_key or "")
         topics.send(name, clicks(1, 2))
     topics.delete(name)

@@ -1,6 +1,5 @@
-"""Test the sensor that reports: its parts do not disturb each other."""
+"""Test the frame of all sensors: their parts do not disturb each other."""
 
-import inspect
 import json
 import threading
 import time
@@ -13,33 +12,33 @@ from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.sensors.frame import Report, Reporter, Tick, reporting_sensor
+from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick, create_sensor
 
 
 @pytest.fixture
 def ticks(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
     """The ticks of a sensor with a part that counts and one that fails."""
     return Ticks(
-        reporting_sensor(PLAIN, "some_reports", "Reports some.", [COUNTS, FAILS]),
+        create_sensor(PLAIN, "some_reports", "Reports some.", [COUNTS, FAILS]),
         instance,
         settings,
     )
 
 
-def count(tick: Tick) -> Report:
+def count(tick: Tick) -> PartResult:
     number = (tick.memory or 0) + 1
     seen = [dg.AssetObservation("some")] if number <= 2 else []
-    return Report(f"tick {number}", seen, number)
+    return PartResult(f"tick {number}", seen, number)
 
 
-def fail(tick: Tick) -> Report:
+def fail(tick: Tick) -> PartResult:
     if tick.memory is None:
-        return Report("works", memory="as before")
+        return PartResult("works", memory="as before")
     raise ERRORS[tick.memory]
 
 
 ERRORS = {"as before": DataError("No table."), "broken": KeyError("column")}
-COUNTS, FAILS = Reporter("counts", count), Reporter("fails", fail)
+COUNTS, FAILS = SensorPart("counts", count), SensorPart("fails", fail)
 
 
 def test_a_part_that_cannot_read_keeps_its_memory_while_others_report(ticks: Ticks) -> None:
@@ -58,15 +57,35 @@ def test_a_defect_of_a_part_fails_the_tick_after_the_events_of_others(ticks: Tic
             ticks.tick()
 
 
+def test_a_part_launches_runs_while_others_report(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    def launch(_: Tick) -> PartResult:
+        return PartResult("Launches a run.", requests=[dg.RunRequest("key", job_name="some_job")])
+
+    @dg.job
+    def some_job() -> None: ...
+
+    parts = [COUNTS, SensorPart("launches", launch)]
+    sensor = create_sensor(
+        PLAIN, "some", "Launches some.", parts, jobs=[some_job], runs_by_default=False
+    )
+    assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
+    ticks = Ticks(sensor, instance, settings)
+    assert ticks.requested().run_key == "key"
+    assert json.loads(ticks.cursor or "") == {"counts": 1, "launches": None}
+    assert len(instance.fetch_observations(dg.AssetKey("some"), limit=9).records) == 1
+
+
 def test_parts_wait_for_brokers_at_once(instance: dg.DagsterInstance, settings: Settings) -> None:
     meeting = threading.Barrier(3)
 
-    def wait(_: Tick) -> Report:
+    def wait(_: Tick) -> PartResult:
         meeting.wait(30)
-        return Report("met")
+        return PartResult("met")
 
-    parts = [Reporter(name, wait) for name in "abc"]
-    sensor = reporting_sensor(PLAIN, "some_reports", "Reports some.", parts)
+    parts = [SensorPart(name, wait) for name in "abc"]
+    sensor = create_sensor(PLAIN, "some_reports", "Reports some.", parts)
     assert Ticks(sensor, instance, settings).skipped() == "a: met\nb: met\nc: met"
 
 
@@ -79,13 +98,13 @@ def test_parts_share_the_resources(instance: dg.DagsterInstance, settings: Setti
         time.sleep(0.2)
         return TidemarkResource(settings)
 
-    def read(tick: Tick) -> Report:
+    def read(tick: Tick) -> PartResult:
         meeting.wait(30)
-        return Report(str(tick.tidemark.settings.home))
+        return PartResult(str(tick.tidemark.settings.home))
 
-    sensor = reporting_sensor(
-        PLAIN, "some_reports", "Reports some.", [Reporter(name, read) for name in "abc"]
+    sensor = create_sensor(
+        PLAIN, "some_reports", "Reports some.", [SensorPart(name, read) for name in "abc"]
     )
     with dg.build_sensor_context(instance, resources={"tidemark": tidemark}) as context:
-        inspect.unwrap(sensor)(context)
+        sensor._raw_fn(context)
     assert created == ["tidemark"]

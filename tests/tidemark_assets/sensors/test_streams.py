@@ -1,4 +1,4 @@
-"""Test streams in Dagster: jobs start and stop them, and a sensor supervises them."""
+"""Test streams in Dagster: a job starts and stops them, and a sensor supervises them."""
 
 import json
 import os
@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.connect.proto import SparkConnectServiceStub
 from pyspark.sql.streaming.query import StreamingQuery
 
-from helpers.dagster.ticks import QUIET
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import QUIET, Ticks, of_part
 from helpers.data.support import (
     PER_MINUTE,
     READINGS,
@@ -38,7 +37,9 @@ from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.findings_check import findings_checks
-from tidemark_assets.sensors.streams import streams
+from tidemark_assets.jobs.operations import chosen
+from tidemark_assets.jobs.stream_jobs import stream_job
+from tidemark_assets.sensors.streams import supervisor_part
 from tidemark_streaming.base import logs
 from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -48,22 +49,44 @@ ARRIVALS = some_arrivals(count=4)
 ASSETS = {"per_minute": PER_MINUTE}
 
 
-def job(
+def run_job(
     settings: Settings,
     instance: dg.DagsterInstance,
-    name: str,
-    assets: Mapping[str, WindowedTransform] = ASSETS,
-    config: Mapping[str, Any] | None = None,
+    assets: Mapping[str, WindowedTransform],
+    config: Mapping[str, Any],
 ) -> dg.ExecuteInProcessResult:
-    """Run a stream job in process."""
+    """Run the job of streams in process."""
+    job = stream_job("some", assets)
     resources = {"tidemark": TidemarkResource(settings)}
-    definitions = dg.Definitions.merge(
-        streams("some", assets),
-        dg.Definitions(resources=resources, executor=dg.in_process_executor),
-    )
-    return definitions.resolve_job_def(name).execute_in_process(
+    definitions = dg.Definitions(jobs=[job], resources=resources, executor=dg.in_process_executor)
+    return definitions.resolve_job_def(job.name).execute_in_process(
         run_config=config, instance=instance, raise_on_error=False
     )
+
+
+def start(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    assets: Mapping[str, WindowedTransform] = ASSETS,
+) -> dg.ExecuteInProcessResult:
+    """Start streams, as a launch without config does."""
+    return run_job(settings, instance, assets, {})
+
+
+def stop(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    assets: Mapping[str, WindowedTransform] = ASSETS,
+) -> dg.ExecuteInProcessResult:
+    """Stop streams."""
+    return run_job(settings, instance, assets, chosen("some_stream_operation", "stop", {}))
+
+
+def ticks_of(
+    assets: Mapping[str, WindowedTransform], instance: dg.DagsterInstance, settings: Settings
+) -> Ticks:
+    """Return the ticks of a sensor that supervises streams."""
+    return of_part(supervisor_part("some", assets, "some_streams"), instance, settings)
 
 
 def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
@@ -132,7 +155,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
     desired_streams.request_stream(settings, "per_minute")
     assert "should run" in str(check(settings).description)
     # The engine is unreachable: each start is requested and fails.
-    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    ticks = ticks_of(ASSETS, instance, settings)
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped().startswith("per_minute will be restarted in 0 seconds: No engine ")
     assert ticks.launched() == ["per_minute"]
@@ -156,7 +179,7 @@ def test_a_clock_set_back_delays_neither_starts_nor_reports(
     settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desired_streams.request_stream(settings, "per_minute")
-    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    ticks = ticks_of(ASSETS, instance, settings)
     assert ticks.launched() == ["per_minute"]
     assert "will be restarted in 30 seconds" in ticks.skipped()
     shift_clock(monkeypatch, -1)
@@ -203,11 +226,11 @@ def test_a_stopped_stream_is_restarted_until_its_stop_job(
     logged: Callable[[], list[dict[str, Any]]],
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database, "log_format": "json"})
-    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    ticks = ticks_of(ASSETS, instance, here)
     assert ticks.skipped() == "No stream should be running."
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    assert job(here, instance, "some_start_streams").success
-    assert job(here, instance, "some_start_streams").success
+    assert start(here, instance).success
+    assert start(here, instance).success
     assert ticks.skipped().startswith("per_minute has been running since ")
     through(here, 1)
 
@@ -219,13 +242,13 @@ def test_a_stopped_stream_is_restarted_until_its_stop_job(
         "per_minute will be restarted in 0 seconds: Another process stopped it."
     )
     assert ticks.launched() == ["per_minute"]
-    assert job(here, instance, "some_start_streams").success
+    assert start(here, instance).success
     assert ticks.skipped().startswith("per_minute has been running since ")
     ingest(warehouse, READINGS, ARRIVALS[2:])
     through(here, 4)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
-    assert job(here, instance, "some_stop_streams").success
+    assert stop(here, instance).success
     assert ticks.skipped() == "No stream should be running."
     with spark_engine.visit_session(here, continuous.session_id(here, "per_minute")) as spark:
         assert not spark.streams.active
@@ -250,8 +273,8 @@ def test_a_failed_stream_reports_the_cause(
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:1])
-    ticks = ticks_of(streams("some", ASSETS), instance, here)
-    assert job(here, instance, "some_start_streams").success
+    ticks = ticks_of(ASSETS, instance, here)
+    assert start(here, instance).success
     ticks.skipped()
     # An unknown state format: the next run can't read it.
     through(here, 1)
@@ -264,7 +287,7 @@ def test_a_failed_stream_reports_the_cause(
     while (said := ticks.skipped()).startswith("per_minute has been running since "):
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    job(here, instance, "some_stop_streams")
+    stop(here, instance)
     assert said.startswith("per_minute will be restarted in 30 seconds: Table 'per_minute_state' ")
     assert "99" in said
 
@@ -283,10 +306,10 @@ def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = {"per_minute": replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))}
     desired_streams.request_stream(here, "per_minute")
-    ticks = ticks_of(streams("some", lacking), instance, here)
+    ticks = ticks_of(lacking, instance, here)
     for n in range(2):
         assert ticks.launched() == ["per_minute"]
-        assert job(here, instance, "some_start_streams", lacking).success
+        assert start(here, instance, lacking).success
         wait_for_end(here)
         said = ticks.skipped()
         assert said.startswith(
@@ -301,7 +324,7 @@ def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
         "per_minute will be restarted in 0 seconds: The run that should start it failed."
     )
     assert observed(instance)[-1]["consecutive failures"] == 3
-    assert job(here, instance, "some_stop_streams", lacking).success
+    assert stop(here, instance, lacking).success
 
 
 # Waits for a supervisor and a stream.
@@ -317,16 +340,16 @@ def test_a_changed_definition_between_two_ticks_restarts_the_stream(
     ingest(warehouse, READINGS, ARRIVALS)
     older = {"per_minute": replace(PER_MINUTE, function=changed)}
     desired_streams.request_stream(here, "per_minute")
-    ticks = ticks_of(streams("some", older), instance, here)
+    ticks = ticks_of(older, instance, here)
     assert ticks.launched() == ["per_minute"]
-    assert job(here, instance, "some_start_streams", older).success
+    assert start(here, instance, older).success
     wait_for_end(here)
     assert ticks.skipped().startswith(
         "per_minute will be restarted in 0 seconds: Asset 'per_minute' has another definition "
     )
     assert observed(instance)[-1]["consecutive failures"] == 0
     assert ticks.launched() == ["per_minute"]
-    assert job(here, instance, "some_stop_streams", older).success
+    assert stop(here, instance, older).success
 
 
 # Waits for a supervisor and streams.
@@ -338,7 +361,7 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
     here = engine.model_copy(update={"database": warehouse.database})
     assets = {**ASSETS, "other": renamed(PER_MINUTE, "other")}
     ingest(warehouse, READINGS, ARRIVALS[:1])
-    assert job(here, instance, "some_start_streams", assets).success
+    assert start(here, instance, assets).success
     found = queries.find_running(here, ["per_minute", "third", "other"])
     assert list(found) == ["per_minute", "other"]
     sessions = [continuous.session_id(here, asset) for asset in found]
@@ -352,7 +375,7 @@ def test_streams_have_isolated_settings_and_are_found_in_one_query(
         ]
         one.conf.set("tidemark.test", "here")
         assert two.conf.get("tidemark.test", "unset") == "unset"
-    assert job(here, instance, "some_stop_streams", assets).success
+    assert stop(here, instance, assets).success
     assert not queries.find_running(here, assets)
 
 
@@ -372,8 +395,8 @@ def test_a_changed_definition_restarts_a_running_stream(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     assets = {"per_minute": replace(PER_MINUTE, function=function)}
-    ticks = ticks_of(streams("some", assets), instance, here)
-    assert job(here, instance, "some_start_streams", assets).success
+    ticks = ticks_of(assets, instance, here)
+    assert start(here, instance, assets).success
     through(here, 1)
     assert ticks.skipped().startswith("per_minute has been running since ")
     newer.touch()
@@ -383,10 +406,10 @@ def test_a_changed_definition_restarts_a_running_stream(
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
     assert observed(instance)[-1]["consecutive failures"] == 0
-    assert job(here, instance, "some_start_streams").success
+    assert start(here, instance).success
     through(here, 4)
     assert ticks.skipped().startswith("per_minute has been running since ")
-    assert job(here, instance, "some_stop_streams").success
+    assert stop(here, instance).success
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
@@ -402,8 +425,8 @@ def test_a_killed_python_worker_restarts_the_stream_at_once(
     here = engine.model_copy(update={"database": warehouse.database})
     note_workers(monkeypatch, tmp_path / "pid")
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    ticks = ticks_of(streams("some", ASSETS), instance, here)
-    assert job(here, instance, "some_start_streams").success
+    ticks = ticks_of(ASSETS, instance, here)
+    assert start(here, instance).success
     through(here, 1)
     assert ticks.skipped().startswith("per_minute has been running since ")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -412,9 +435,9 @@ def test_a_killed_python_worker_restarts_the_stream_at_once(
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"] == "Its Python worker was killed."
     assert observed(instance)[-1]["consecutive failures"] == 0
-    assert job(here, instance, "some_start_streams").success
+    assert start(here, instance).success
     through(here, 4)
-    assert job(here, instance, "some_stop_streams").success
+    assert stop(here, instance).success
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
@@ -428,16 +451,16 @@ def test_a_stop_during_a_start_wins(
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:1])
-    start = continuous.start_query
+    usual = continuous.start_query
 
     def stopped_meanwhile(
         store: Warehouse, transform: WindowedTransform, *, admission: Admission
     ) -> StreamingQuery:
-        assert job(here, instance, "some_stop_streams").success
-        return start(store, transform, admission=admission)
+        assert stop(here, instance).success
+        return usual(store, transform, admission=admission)
 
     monkeypatch.setattr(continuous, "start_query", stopped_meanwhile)
-    assert job(here, instance, "some_start_streams").success
+    assert start(here, instance).success
     assert not queries.find_running(here, ASSETS)
     assert desired_streams.read_all(here) == {}
 
@@ -464,7 +487,7 @@ def test_a_tick_over_fifty_streams_queries_each_once(
 
     monkeypatch.setattr(Channel, "toChannel", connected)
     monkeypatch.setattr(queries, "_of_session", asked)
-    ticks = ticks_of(streams("some", assets), instance, here)
+    ticks = ticks_of(assets, instance, here)
     assert len(ticks.launched()) == 50
     assert len(questions) == len(set(questions)) == 50
     # One connection tests the engine, one serves all queries. A session would add another.
@@ -474,7 +497,7 @@ def test_a_tick_over_fifty_streams_queries_each_once(
 def test_an_unreachable_engine_is_retried_until_the_stop(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
-    failed = job(settings, instance, "some_start_streams")
+    failed = start(settings, instance)
     [event] = failed.filter_events(lambda e: e.is_step_failure)
     error = event.step_failure_data.error
     assert error is not None
@@ -482,11 +505,11 @@ def test_an_unreachable_engine_is_retried_until_the_stop(
         "dagster._core.definitions.events.Failure: No engine answers at sc://localhost:1"
     )
     # The stream is still requested, so it is retried with growing delays.
-    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    ticks = ticks_of(ASSETS, instance, settings)
     assert ticks.launched() == ["per_minute"]
     said = ticks.skipped()
     assert said.startswith("per_minute will be restarted in 30 seconds: No engine answers at ")
-    assert job(settings, instance, "some_stop_streams").success
+    assert stop(settings, instance).success
     assert ticks.skipped() == "No stream should be running."
 
 
@@ -494,19 +517,17 @@ def test_a_start_requested_before_a_stop_does_nothing(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
     desired_streams.request_stream(settings, "per_minute")
-    ticks = ticks_of(streams("some", ASSETS), instance, settings)
-    result = ticks.tick()
-    assert isinstance(result, dg.SensorResult)
-    [request] = result.run_requests or []
-    assert job(settings, instance, "some_stop_streams").success
+    ticks = ticks_of(ASSETS, instance, settings)
+    request = ticks.requested()
+    assert stop(settings, instance).success
     # The queued request runs only now. It does not contact the unreachable engine.
-    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert run_job(settings, instance, ASSETS, request.run_config).success
     assert desired_streams.read_all(settings) == {}
     assert ticks.skipped() == "No stream should be running."
 
     # It does not act for a newer request either.
     again = desired_streams.request_stream(settings, "per_minute", Admission(3))
-    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert run_job(settings, instance, ASSETS, request.run_config).success
     assert desired_streams.read_all(settings) == {"per_minute": again}
 
 
@@ -515,7 +536,7 @@ def test_a_second_supervisor_reports_the_first_and_stays_idle(
 ) -> None:
     desired_streams.request_stream(settings, "per_minute")
     with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other")), QUIET) as other:
-        first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
+        first, second = (ticks_of(ASSETS, i, settings) for i in (instance, other))
         assert first.launched() == ["per_minute"]
         said = second.skipped()
     assert said.startswith("Another supervisor is responsible for these streams: Dagster in ")

@@ -41,13 +41,12 @@ def test_the_event_log_of_a_join_is_below_those_of_its_sources() -> None:
 def test_arrivals_of_a_base_launch_the_ingest_of_a_join(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.landing(TILL.ingestions["paid_orders"]), instance, settings)
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    sensor = arrivals.arrivals("till", [TILL.ingestions["paid_orders"]], {}, lambda _: days)
+    ticks = ticks_of(sensor, instance, settings)
     assert ticks.skipped() == "No new data is pending for 'paid_orders'."
     arrive(settings, "orders", 0, 1)
-    request = ticks.tick()
-    assert isinstance(request, dg.RunRequest)
-    assert request.run_key is not None
-    assert request.run_key.startswith("paid_orders ")
+    assert (ticks.requested().run_key or "").startswith("paid_orders ")
 
 
 def test_other_arrivals_of_a_base_do_not_continue_a_join(settings: Settings) -> None:
