@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.OPERATIONS
-BEGUN, ENDED = "begun", "ended"
+BEGUN = "begun"
+ENDED = "ended"
 
 _in_progress = set[str]()
 """The ids of the operations that this process carries out. Their own runs are not refused."""
@@ -167,7 +168,7 @@ def select_unfinished(rows: pa.Table) -> list[Operation]:
             kind = Kind(row["kind"])
             operation = Operation(row["operation"], kind, row["owner"], row["at"])
             unfinished[operation.id] = operation
-    # The clock may have been set back between the two rows, so the end may be sorted first.
+    # The clock may have been set back in between, so the end may be sorted before the beginning.
     for operation_id in ended:
         unfinished.pop(operation_id, None)
     return list(unfinished.values())

@@ -1,7 +1,7 @@
 """Translate the exception of a refused write into an error that says how to fix the cause."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError
@@ -103,11 +103,18 @@ def history_expired_error(table: str, version: int) -> HistoryExpiredError:
 
 def explain_unwritable(action: str, error: Exception) -> DataError | None:
     """Return the error for a location that can't be written; None for other errors."""
-    text = str(error)
-    reason = next((reason for sign, reason in _UNWRITABLE.items() if sign in text), None)
+    reason = _find_reason(_UNWRITABLE, str(error))
     if reason is None:
         return None
     return DataError(f"Can't {action}: {reason}.")
+
+
+def _find_reason(reasons: Mapping[str, str], text: str) -> str | None:
+    """Return the first of some reasons whose sign is in a text; None if no sign is."""
+    for sign, reason in reasons.items():
+        if sign in text:
+            return reason
+    return None
 
 
 @contextmanager
@@ -120,18 +127,18 @@ def translate_refusals(action: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, DeltaError, OSError) as error:
-        text = str(error)
-        if failed := store_failure(error):
-            raise failed from error
-        if refused := explain_unwritable(action, error):
-            raise refused from error
+        explained = store_failure(error) or explain_unwritable(action, error)
+        if explained is not None:
+            raise explained from error
         if is_conflict(error):
             raise ConflictError(
                 f"Can't {action}: another run wrote it at the same time. Run the command again."
             ) from error
+        text = str(error)
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
             raise changed_columns(action, summarize_error(error)) from error
-        if missing := _GONE.search(text):
+        missing = _GONE.search(text)
+        if missing is not None:
             raise DataError(
                 f"Can't {action}: the file '{missing[1]}' was deleted. Restore it from a backup. "
                 "If it belongs to a lookup table, VACUUM deleted a version that arrivals recorded: "
@@ -142,14 +149,17 @@ def translate_refusals(action: str) -> Iterator[None]:
 
 def store_failure(error: Exception) -> StoreError | None:
     """Return the error for an exception of an object store's client; None for other exceptions."""
+    if not isinstance(error, DeltaError | OSError):
+        return None
     text = " ".join(_TERMINAL.sub("", str(error)).split())
-    match = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
+    match = _STORE.search(text)
+    # A store also refuses the second of two conflicting commits, which is not its failure.
     if match is None or is_conflict(error):
         return None
-    reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
+    reason = _find_reason(_REFUSED, text)
+    reply = _describe_reply(text[match.start() :])
     return StoreError(
-        f"The object store {reason or 'failed'}: {_describe_reply(text[match.start() :])}. "
-        f"{STORE_ADVICE}",
+        f"The object store {reason or 'failed'}: {reply}. {STORE_ADVICE}",
         retriable=reason is None or "not answer" in reason,
     )
 

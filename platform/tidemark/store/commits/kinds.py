@@ -230,8 +230,8 @@ def _read_ranges(ranges: list[list[int]]) -> Ranges:
     return tuple((start, end) for start, end in ranges)
 
 
-def _read_taken(taken: dict[str, list[Any]]) -> dict[str, tuple[str, int]]:
-    return {table: (name, version) for table, (name, version) in taken.items()}
+def _read_taken(versions: dict[str, list[Any]]) -> dict[str, tuple[str, int]]:
+    return {table: (name, version) for table, (name, version) in versions.items()}
 
 
 def _read_coverage(plain: dict[str, Any]) -> Coverage:

@@ -263,6 +263,8 @@ class Committer(RowReader, TableDefinitions, TableUpkeep):
                         transactions |= vouches
                     if epoch is not None:
                         transactions |= epoch.demand_current(table, opened)
+                    # delta-rs checks these versions again while it commits, so another commit of
+                    # the application in between is a conflict.
                     properties = CommitProperties(
                         max_commit_retries=0 if must_be_next else None,
                         app_transactions=_list_transactions(transactions) or None,

@@ -89,7 +89,8 @@ def _sync_files(files: Iterable[Path]) -> None:
     listed = list(files)
     for file in listed:
         _sync_one(file)
-    for folder in {file.parent: None for file in listed}:
+    # Each folder once, in the order of the files.
+    for folder in dict.fromkeys(file.parent for file in listed):
         _sync_one(folder)
 
 

@@ -263,11 +263,11 @@ class LogCopy:
             (folder.log / file.name).write_bytes(content)
 
 
-def _select_files_from(listing: LogListing, first: int) -> list[ListedFile]:
+def _select_files_from(listing: LogListing, first_version: int) -> list[ListedFile]:
     """Return the files of a checkpoint, and of the commits from its version on."""
-    files = list(listing.checkpoints.get(first, []))
+    files = list(listing.checkpoints.get(first_version, []))
     for version, commit in listing.commits.items():
-        if version >= first:
+        if version >= first_version:
             files.append(commit)
     return files
 

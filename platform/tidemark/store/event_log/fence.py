@@ -35,6 +35,7 @@ class Fence:
             vouches: what the commit records (`store.integrity`).
         """
         for _ in range(_ATTEMPTS):
+            # Another writer may take the fence between the question and the commit.
             with self.warehouse.pin_version(self.table):
                 nothing = self.warehouse.read_schema(self.table).empty_table()
                 self._number = self.warehouse.transaction_version(self.table, self.app)

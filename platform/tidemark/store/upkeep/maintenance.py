@@ -238,16 +238,18 @@ class _Maintenance:
         head = self.warehouse.find_head(table)
         if head is None:
             raise DataError(f"Table '{table}' does not exist any more.")
-        kept = self._find_kept_versions(table, head)
+        kept_versions = self._find_kept_versions(table, head)
         oldest = self.started
-        for version in kept.list_versions():
-            oldest = min(oldest, self.warehouse.committed_at(table, version) or self.started)
+        for version in kept_versions.list_versions():
+            committed_at = self.warehouse.committed_at(table, version)
+            oldest = min(oldest, committed_at or self.started)
         compaction, is_busy = self._compact_table(table)
         if not self.dry_run:
-            self.warehouse.write_checkpoint(
-                table, removes_expired=oldest > self.started - _LOG_RETENTION
-            )
-        vacuumed = self.warehouse.vacuum_table(table, self._kept_files(kept), dry_run=self.dry_run)
+            # A reader of a kept version needs the entries of the log since that version.
+            keeps_only_recent = oldest > self.started - _LOG_RETENTION
+            self.warehouse.write_checkpoint(table, removes_expired=keeps_only_recent)
+        kept_files = self._kept_files(kept_versions)
+        vacuumed = self.warehouse.vacuum_table(table, kept_files, dry_run=self.dry_run)
         return MaintenanceResult(
             table,
             before=compaction.before,
@@ -255,7 +257,7 @@ class _Maintenance:
             removed=vacuumed.files,
             freed=vacuumed.bytes,
             busy=is_busy,
-            spared=str(kept),
+            spared=str(kept_versions),
         )
 
     def _find_kept_versions(self, table: str, head: Head) -> _KeptVersions:
